@@ -1,0 +1,49 @@
+# Toolgate: `make run` and `make test` need Python 3.11+ and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+.PHONY: help run test check format conformance fuzz bench clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Toolgate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+$(STAMP)-run: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(STAMP)-test: $(STAMP)-run
+	$(BIN)/python -m pip install --quiet --group test
+	@touch $@
+
+$(STAMP)-check: $(STAMP)-test
+	$(BIN)/python -m pip install --quiet --group check
+	@touch $@
+
+run: $(STAMP)-run ## the gateway with its example services, in the foreground
+	@$(BIN)/python examples/run.py
+
+test: $(STAMP)-test ## the whole suite
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)-check ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)-check ## rewrite the code to the format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove what was built here
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -1,0 +1,1 @@
+"""What happens to a request: transports, protocol, methods, upstreams, guards."""

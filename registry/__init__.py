@@ -1,0 +1,1 @@
+"""What tools exist: PostgreSQL + pgvector, importers, the in-memory catalog."""

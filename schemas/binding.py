@@ -1,0 +1,48 @@
+"""Bindings: how one tool's arguments become one call to the service behind it.
+
+A binding is data. It is stored as JSON in `tool_t.binding`, told apart by its `type` tag, and
+executed by the upstream that `gateway/app.py` registers for its class.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Location = Literal["path", "query", "header", "cookie"]
+Style = Literal[
+    "simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject"
+]
+
+
+class Parameter(Struct, frozen=True, omit_defaults=True):
+    """One OpenAPI parameter (OpenAPI 3.1, section 4.8.12) and the tool argument that feeds it."""
+
+    argument: str  # key in the tool's arguments
+    name: str  # name on the wire
+    location: Location
+    style: Style
+    explode: bool
+    allow_reserved: bool = False
+    media_type: str | None = None  # a `content` parameter: the value is serialised as this type
+
+
+class Body(Struct, frozen=True, omit_defaults=True):
+    """The request body. Exactly one of `properties` and `argument` is set."""
+
+    media_type: str
+    required: bool = False
+    properties: tuple[tuple[str, str], ...] | None = None  # (argument, body property): hoisted
+    argument: str | None = None  # the whole body is this one argument
+
+
+class OpenAPIBinding(Struct, frozen=True, tag="openapi", omit_defaults=True):
+    """One operation of a REST service."""
+
+    method: str  # upper case
+    path: str  # template as in the description: /repos/{owner}/{repo}
+    parameters: tuple[Parameter, ...] = ()
+    body: Body | None = None
+    server: str | None = None  # absolute URL of the operation's own server, if it has one
+
+
+Binding = OpenAPIBinding  # a union as soon as there is a second kind

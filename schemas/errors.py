@@ -1,0 +1,123 @@
+"""Faults: everything that makes a request fail, with its JSON-RPC code and HTTP status.
+
+A `Fault` says what was wrong with the *request*. A tool that ran and failed is no fault; it is a
+`ToolResult` with `is_error`. Messages are public: no secret, SQL, upstream URL or stack trace.
+
+Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 (-32020, -32021, -32022). Codes of our own lie
+outside -32768...-32000, which both specifications reserve.
+"""
+
+from typing import Any, ClassVar
+
+
+class ToolgateError(Exception):
+    """Anything we raise on purpose; `str()` is fit for a person to read."""
+
+
+class Fault(ToolgateError):
+    """A request that cannot be served."""
+
+    code: ClassVar[int] = -32603
+    status: ClassVar[int] = 200  # HTTP status when the whole HTTP request fails by it
+
+    def __init__(self, message: str, data: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+class ParseError(Fault):
+    code = -32700
+    status = 400
+
+
+class InvalidRequest(Fault):
+    code = -32600
+    status = 400
+
+
+class MethodNotFound(Fault):
+    code = -32601
+    status = 404  # 2026-07-28; earlier revisions and /rpc answer it with 200
+
+
+class InvalidParams(Fault):
+    code = -32602
+    # 200: a 400 without a modern code makes a dual-era client fall back to `initialize`
+    status = 200
+
+
+class MalformedEnvelope(InvalidParams):
+    """A 2026-07-28 request without its required `_meta`."""
+
+    status = 400
+
+
+class InternalError(Fault):
+    code = -32603
+
+
+class HeaderMismatch(Fault):
+    """A routing header is missing, malformed, duplicated or contradicts the body."""
+
+    code = -32020
+    status = 400
+
+
+class UnsupportedProtocolVersion(Fault):
+    code = -32022
+    status = 400
+
+
+class SessionRequired(InvalidRequest):
+    """A handshake revision's request without `Mcp-Session-Id`."""
+
+
+class SessionNotFound(Fault):
+    """Unknown, expired or somebody else's: one answer, so that ids cannot be probed."""
+
+    code = -32001  # what both official SDKs send with the 404
+    status = 404
+
+
+class NotAcceptable(InvalidRequest):
+    status = 406
+
+
+class UnsupportedMediaType(InvalidRequest):
+    status = 415
+
+
+class PayloadTooLarge(InvalidRequest):
+    status = 413
+
+
+class Forbidden(InvalidRequest):
+    status = 403
+
+
+class MethodNotAllowed(InvalidRequest):
+    status = 405
+
+
+class Unavailable(Fault):
+    """Not now: starting, draining or full. Worth a retry."""
+
+    code = 1503
+    status = 503
+
+
+class ToolFailed(Fault):
+    """`/rpc` only: the tool ran and reported an error; `data` holds what it said."""
+
+    code = 1500
+
+
+class Cancelled(Fault):
+    """The caller took the request back. Nobody is waiting for this answer."""
+
+    code = 1499
+
+
+class ImportRejected(ToolgateError):
+    """A description that cannot be imported at all; nothing was written."""

@@ -1,0 +1,93 @@
+"""Tools and their results, as the gateway holds them.
+
+Schemas and structured results are `Raw`: JSON text that is carried, not rebuilt.
+"""
+
+from dataclasses import dataclass
+from dataclasses import field as default
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from schemas.binding import Binding
+
+
+class Annotations(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """MCP `ToolAnnotations` (2025-03-26): hints, never promises."""
+
+    title: str | UnsetType = UNSET
+    read_only_hint: bool | UnsetType = UNSET
+    destructive_hint: bool | UnsetType = UNSET
+    idempotent_hint: bool | UnsetType = UNSET
+    open_world_hint: bool | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDraft:
+    """What an importer proposes: a tool that has no identity yet.
+
+    `key` identifies the operation inside its source across imports (`/pets/{id}@get`), whatever
+    happens to its name. `input_schema` is a self-contained JSON Schema 2020-12 object.
+    """
+
+    key: str
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    binding: Binding
+    title: str | None = None
+    output_schema: dict[str, Any] | None = None
+    annotations: Annotations = default(default_factory=Annotations)
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that exists: one row of `tool_t`."""
+
+    id: str  # UUID
+    name: str  # unique in its tenant; [A-Za-z0-9_-]{1,64}
+    title: str | None
+    description: str
+    input_schema: Raw
+    output_schema: Raw | None
+    annotations: Annotations
+    binding: Binding
+    source: str  # name of the source that it came from
+    digest: str  # SHA-256 over name, description and schemas
+
+
+class TextContent(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ImageContent(Struct, frozen=True, tag="image", rename="camel"):
+    data: str  # base64
+    mime_type: str
+
+
+class AudioContent(Struct, frozen=True, tag="audio", rename="camel"):
+    data: str  # base64
+    mime_type: str
+
+
+class BlobResource(Struct, frozen=True, rename="camel"):
+    uri: str
+    mime_type: str
+    blob: str  # base64
+
+
+class EmbeddedResource(Struct, frozen=True, tag="resource"):
+    resource: BlobResource
+
+
+Content = TextContent | ImageContent | AudioContent | EmbeddedResource
+
+
+class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a call gave. A tool that failed is `is_error=True`: a model can react to it."""
+
+    content: tuple[Content, ...]
+    structured_content: Raw | UnsetType = UNSET
+    is_error: bool = False
+    meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
