@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: help run test check format conformance fuzz bench clean
+.PHONY: help run test check format schemas bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -41,6 +41,9 @@ check: $(STAMP)-check ## format, lint, types, layers
 format: $(STAMP)-check ## rewrite the code to the format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+schemas: $(STAMP)-run ## write the published JSON Schemas anew
+	$(BIN)/python -m config.schema
 
 bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -2,49 +2,145 @@
 
 Every constructor in the product gets the two or three values that it needs; only
 `gateway/app.py` sees the whole `Settings`.
+
+The description of a type completes the sentence "expected ..." in an error message.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
-Millis = Annotated[int, Meta(ge=0)]
-Bytes = Annotated[int, Meta(ge=1)]
-HttpPath = Annotated[str, Meta(pattern=r"^/[A-Za-z0-9._~/-]*$")]
-HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^\s]+$")]
-SourceName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+# Python's `$` also matches before a final newline, which would let "X-A\n" pass.
+END = r"$(?!\n)"
+
+Port = Annotated[int, Meta(ge=0, le=65535, description="a TCP port from 0 to 65535")]
+Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
+Connections = Annotated[int, Meta(ge=5, le=1000, description="a whole number from 5 to 1000")]
+Retries = Annotated[int, Meta(ge=0, le=10, description="a whole number from 0 to 10")]
+Bytes = Annotated[int, Meta(ge=1, description="a whole number of bytes, at least 1")]
+Millis = Annotated[int, Meta(ge=0, description="a whole number of milliseconds, at least 0")]
+# A year: anything longer, infinity included, breaks timers of the event loop.
+Seconds = Annotated[
+    float, Meta(gt=0, le=31_536_000, description="a number of seconds, above 0 and within a year")
+]
+Host = Annotated[str, Meta(pattern=r"^[^\s/]+" + END, description="a host name or an IP address")]
+HostHeader = Annotated[
+    str,
+    Meta(
+        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)" + END,
+        description="a host name or an IP address without port, as in gateway.example.com",
+    ),
+]
+Origin = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z][a-z0-9+.-]*://[^\s/?#@]+" + END,
+        description="an origin such as https://app.example.com, without a path",
+    ),
+]
+HttpPath = Annotated[
+    str,
+    Meta(
+        pattern=r"^(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)+" + END,
+        description='a path such as /mcp, neither "/" nor with a "/" at its end',
+    ),
+]
+HttpUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?" + END,
+        description="an http:// or https:// URL without credentials, query and fragment "
+        "(credentials go into `headers`)",
+    ),
+]
+DatabaseUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^(embedded|postgres(ql)?://\S*)" + END,
+        description='"embedded" or a postgresql:// URL',
+    ),
+]
+MemorySize = Annotated[
+    str,
+    Meta(pattern=r"^[1-9][0-9]* ?(kB|MB|GB|TB)" + END, description="a size such as 128MB"),
+]
+SystemUser = Annotated[
+    str,
+    Meta(pattern=r"^[a-z_][a-z0-9_-]{0,31}" + END, description="the name of a system user"),
+]
+HostId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}" + END,
+        description="a UUID in lower case",
+    ),
+]
+SourceName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}" + END,
+        description='a name of at most 63 characters out of a-z, 0-9, "_" and "-"',
+    ),
+]
+# Verbatim: text that may be written like a number or a switch, and stays as it was written.
+VERBATIM = {"verbatim": True}
+# RFC 9110, 5.1 and 5.5: a token; visible characters, spaces and tabs.
+HeaderName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+" + END,
+        description="the name of an HTTP header",
+        extra={"dashes": True},  # no "-" in a variable's name: there `_` stands for it
+    ),
+]
+HeaderValue = Annotated[
+    str,
+    Meta(
+        pattern=r"^[\t\x20-\x7e\x80-\xff]*" + END,
+        description="the value of an HTTP header, on one line",
+        extra=VERBATIM,
+        extra_json_schema=VERBATIM,
+    ),
+]
+# `jit: off` is what people write, and what PostgreSQL wants to read.
+ServerOption = Annotated[
+    str,
+    Meta(
+        description="text, a number or a switch",
+        extra=VERBATIM,
+        extra_json_schema=VERBATIM,
+    ),
+]
+Directory = Annotated[str, Meta(description="a directory", extra={"file": True})]
+Location = Annotated[str, Meta(pattern=r"\S", description="a path or a URL", extra={"file": True})]
 
 
 class Server(Struct, frozen=True, forbid_unknown_fields=True):
-    host: str
+    host: Host
     port: Port
-    allowed_hosts: tuple[str, ...]
-    allowed_origins: tuple[str, ...]
+    allowed_hosts: tuple[HostHeader, ...]
+    allowed_origins: tuple[Origin, ...]
     body_limit_bytes: Bytes
     drain_s: Seconds
     keep_alive_s: Seconds
 
 
 class Database(Struct, frozen=True, forbid_unknown_fields=True):
-    url: str
-    data_dir: str
-    system_user: str
-    shared_buffers: str
-    maintenance_work_mem: str
-    max_connections: Annotated[int, Meta(ge=5, le=1000)]
-    options: Mapping[str, str]
+    url: DatabaseUrl
+    data_dir: Directory
+    system_user: SystemUser
+    shared_buffers: MemorySize
+    maintenance_work_mem: MemorySize
+    max_connections: Connections
+    options: Mapping[str, ServerOption]
     pool_max: Count
     connect_timeout_s: Seconds
     retry_max_s: Seconds
 
 
 class Tenant(Struct, frozen=True, forbid_unknown_fields=True):
-    host_id: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+    host_id: HostId
 
 
 class Mcp(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +166,7 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     connect_timeout_s: Seconds
     connections: Count
     response_limit_bytes: Bytes
-    retries: Annotated[int, Meta(ge=0, le=10)]
+    retries: Retries
     retry_backoff_s: Seconds
 
 
@@ -89,13 +185,13 @@ class Logging(Struct, frozen=True, forbid_unknown_fields=True):
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `sources`. Without `openapi` it only adjusts a source imported by command."""
 
-    openapi: str | None = None
+    openapi: Location | None = None  # an absolute path once loaded, or a URL
     base_url: HttpUrl | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[HeaderName, HeaderValue] = field(default_factory=dict)
     timeout_s: Seconds | None = None
-    retries: Annotated[int, Meta(ge=0, le=10)] | None = None
+    retries: Retries | None = None
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

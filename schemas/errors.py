@@ -99,6 +99,11 @@ class Forbidden(InvalidRequest):
 class MethodNotAllowed(InvalidRequest):
     status = 405
 
+    def __init__(self, message: str, allow: str) -> None:
+        """`allow` is the value of the Allow header (RFC 9110, 15.5.6)."""
+        super().__init__(message)
+        self.allow = allow
+
 
 class Unavailable(Fault):
     """Not now: starting, draining or full. Worth a retry."""

@@ -22,6 +22,7 @@ class Source:
     exclude: tuple[str, ...] = ()
     tool_count: int = 0
     updated: str = ""  # ISO 8601
+    digest: str | None = None  # of the document, as the importer names it
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Tool:
     annotations: Annotations
     binding: Binding
     source: str  # name of the source that it came from
-    digest: str  # SHA-256 over name, description and schemas
+    digest: str  # SHA-256 over name, title, description, schemas and annotations
 
 
 class TextContent(Struct, frozen=True, tag="text"):

@@ -1,0 +1,1 @@
+"""What every HTTP request passes first, as plain ASGI middleware."""

@@ -1,0 +1,1 @@
+"""What happens around every message, once per message (a batch has many)."""

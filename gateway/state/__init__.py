@@ -1,0 +1,1 @@
+"""What outlives a request: sessions, and who wants to hear what."""

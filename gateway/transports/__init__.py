@@ -1,0 +1,1 @@
+"""How bytes become messages and replies become bytes. One module for each front."""

@@ -1,0 +1,1 @@
+"""How a tool is called, one module for each kind of binding."""

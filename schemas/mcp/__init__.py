@@ -1,0 +1,1 @@
+"""The Model Context Protocol: its revisions as rows of facts, and the messages that we read."""

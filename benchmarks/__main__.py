@@ -1,0 +1,140 @@
+"""`python -m benchmarks`: one run, one table of ratios, one JSON file."""
+
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+from rich.console import Console
+
+from benchmarks import machine, peer, wrk
+from benchmarks.footprint import measure_import, measure_latency, measure_memory
+from benchmarks.fronts import measure_calls, measure_lists
+from benchmarks.load import CONNECTIONS, Load
+from benchmarks.processes import pin, split_cores
+from benchmarks.request import Unavailable
+from benchmarks.result import Result, caption, write
+from benchmarks.rig import Rig, running, start_upstream
+from benchmarks.table import Row, broken, missed, render
+
+NAMES = ("calls", "lists", "latency", "import", "memory")
+OPEN_FILES = 8192
+SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
+QUICK_S = 2.0
+
+Group = Callable[[Rig], list[Row]]
+Say = Callable[[str], None]
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="2 s per scenario: does it run, not how fast.")
+@click.option("--only", multiple=True, type=click.Choice(NAMES), help="One group; repeatable.")
+@click.option("--seconds", type=click.FloatRange(2), default=10, show_default=True)
+@click.option(
+    "--openapi",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="TOOLGATE_BENCH_OPENAPI",
+    help="Large description to import, such as GitHub's; a generated one when absent.",
+)
+@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--strict", is_flag=True, help="Exit 1 when a target is missed.")
+def main(
+    quick: bool,
+    only: tuple[str, ...],
+    seconds: float,
+    openapi: Path | None,
+    output: Path | None,
+    strict: bool,
+) -> None:
+    """Measure the gateway beside a bare floor, nginx and FastMCP, on loopback."""
+    groups: dict[str, Group] = {
+        "calls": measure_calls,
+        "lists": measure_lists,
+        "latency": measure_latency,
+        "import": partial(measure_import, description=openapi),
+        "memory": measure_memory,
+    }
+    chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
+    result = run(chosen, QUICK_S if quick else seconds)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(render(result.rows, "Toolgate benchmarks", caption(result)))
+    click.echo(f"JSON: {write(result, output)}")
+    if strict and any(missed(row) for row in result.rows):
+        sys.exit(1)
+
+
+def run(groups: Mapping[str, Group], seconds: float) -> Result:
+    started, before = datetime.now(UTC), machine.steal()
+    cores, rounds = split_cores(), max(2, round(seconds / SLICE_S))
+    pin(0, cores.load)
+    _allow_open_files()
+    signal.signal(signal.SIGTERM, _interrupt)
+    with _workspace() as directory, _progress() as say:
+        child, upstream = start_upstream(directory, cores)
+        load = Load(wrk.BINARY, directory)
+        with running(child, "/items/1", say):
+            rig = Rig(directory, cores, load, seconds / rounds, rounds, child, say)
+            rows = [row for name, group in groups.items() for row in _attempt(name, group, rig)]
+    return Result(
+        started=started,
+        seconds=seconds,
+        connections=CONNECTIONS,
+        generator=load.name,
+        upstream=upstream,
+        tested_cores=tuple(sorted(cores.tested)),
+        load_cores=tuple(sorted(cores.load)),
+        stolen=machine.steal().share_since(before),
+        machine=machine.describe(len(cores.tested | cores.load), peer.installed() or "absent"),
+        rows=tuple(rows),
+    )
+
+
+def _attempt(name: str, group: Group, rig: Rig) -> list[Row]:
+    """One group that cannot run does not cost the others."""
+    try:
+        return group(rig)
+    except (Unavailable, OSError) as reason:
+        return [broken(name, str(reason))]
+
+
+@contextmanager
+def _workspace() -> Iterator[Path]:
+    """As root the embedded database runs as another user, who must be able to enter."""
+    with tempfile.TemporaryDirectory(prefix="toolgate-bench-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        yield directory
+
+
+@contextmanager
+def _progress() -> Iterator[Say]:
+    """A spinner where a person looks, lines elsewhere; both on standard error."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: click.echo(text, err=True)
+        return
+    with console.status("starting") as status:
+        yield lambda text: status.update(text)
+
+
+def _allow_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM unwinds like Ctrl-C, so that every child is stopped."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

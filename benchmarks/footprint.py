@@ -1,0 +1,150 @@
+"""Latency under half load, import of a large description, cold start, memory."""
+
+import socket
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks import calls, rivals
+from benchmarks.load import Subject
+from benchmarks.processes import Child
+from benchmarks.report import Report
+from benchmarks.request import HttpRequest, Unavailable
+from benchmarks.rig import Rig
+from benchmarks.table import Row, Target
+from benchmarks.toolgate import (
+    Installation,
+    gateway,
+    import_openapi,
+    installation,
+    launch,
+    serving,
+)
+
+OPERATIONS = 100
+LARGE = 1000  # operations of the generated description
+SESSIONS = 1000
+STARTS = 3
+
+P99_TARGETS = (Target("value", 3.0),)
+IMPORT_TARGETS = (Target("value", 5.0),)
+MEMORY_TARGETS = (Target("value", 150.0),)
+START_TARGETS = (Target("value", 2.0),)
+
+
+def measure_latency(rig: Rig) -> list[Row]:
+    """Both at half of what the gateway takes at most, in turns."""
+    with rivals.floor(rig) as base, gateway(rig, OPERATIONS) as child:
+        direct = calls.forwarded(base)
+        call = calls.call(calls.find_tool(child.port))
+        through = calls.checked(child, calls.in_session(child.port, "tools/call", call))
+        rig.say("latency: finding the most that the gateway takes")
+        rig.load.warm_up(direct, rig.slice_s)
+        warm = rig.load.warm_up(through, rig.slice_s)
+        rate = rig.load.saturate(through, rig.slice_s, warm).per_s / 2
+        floors, gateways = _paced(rig, rate, direct, through)
+    return _latency_rows(rate, floors, gateways)
+
+
+def _paced(
+    rig: Rig, rate: float, direct: Subject, through: Subject
+) -> tuple[list[Report], list[Report]]:
+    floors, gateways = [], []
+    for number in range(1, rig.rounds + 1):
+        rig.say(f"latency: round {number} of {rig.rounds} at {rate:,.0f} requests/s")
+        floors.append(rig.load.pace(direct, rig.slice_s, rate))
+        gateways.append(rig.load.pace(through, rig.slice_s, rate))
+    return floors, gateways
+
+
+def _latency_rows(rate: float, floors: list[Report], gateways: list[Report]) -> list[Row]:
+    added = tuple(ours.p99_ms - bare.p99_ms for ours, bare in zip(gateways, floors, strict=True))
+    errors = sum(report.errors for report in gateways)
+    load = f"at {rate:,.0f}/s, half of the gateway's most"
+    return [
+        _p99(f"floor p99 {load}", floors),
+        _p99(f"/mcp 2025-06-18 p99 {load}", gateways),
+        Row(
+            "p99 added by the gateway",
+            statistics.median(added),
+            "ms",
+            targets=P99_TARGETS,
+            errors=errors,
+            note=f"rounds from {min(added):.2f} to {max(added):.2f} ms",
+            rounds=added,
+        ),
+    ]
+
+
+def _p99(scenario: str, reports: list[Report]) -> Row:
+    values = tuple(report.p99_ms for report in reports)
+    p50 = statistics.median(report.p50_ms for report in reports)
+    return Row(scenario, statistics.median(values), "ms", note=f"p50 {p50:.2f} ms", rounds=values)
+
+
+def measure_import(rig: Rig, description: Path | None) -> list[Row]:
+    """`description` None: a generated one."""
+    path = description or rig.write_description(LARGE)
+    with installation(rig, "import", {}) as one:
+        rig.say(f"importing {path.name}")
+        seconds = import_openapi(rig, one, path)
+        starts = tuple(_cold_start(rig, one) for _ in range(STARTS))
+        with serving(rig, one) as child:
+            tools = len(calls.list_tools(child.port))
+            memory = child.rss_mb
+    name = f"{path.name}, {tools:,} tools"
+    return [
+        Row(f"import of {name}", seconds, "s", targets=IMPORT_TARGETS),
+        Row(
+            "cold start with it imported, to ready",
+            statistics.median(starts),
+            "s",
+            targets=START_TARGETS,
+            rounds=starts,
+        ),
+        Row("gateway memory with it, listed once", memory, "MB", targets=MEMORY_TARGETS),
+    ]
+
+
+def _cold_start(rig: Rig, one: Installation) -> float:
+    """The embedded database starts with it."""
+    rig.say("cold start")
+    child = launch(rig, one)
+    try:
+        return child.await_ready("/ready")
+    finally:
+        child.stop()
+
+
+def measure_memory(rig: Rig) -> list[Row]:
+    with gateway(rig, OPERATIONS) as child:
+        rest = child.rss_mb
+        rig.say(f"memory: opening {SESSIONS:,} sessions")
+        sessions = [calls.session_headers(child.port) for _ in range(SESSIONS)]
+        opened = child.rss_mb
+        rig.say(f"memory: opening {SESSIONS:,} streams")
+        with _streams(child, sessions):
+            streaming = child.rss_mb
+    return [
+        Row(f"memory at rest, {OPERATIONS} tools", rest, "MB"),
+        _grown(f"memory with {SESSIONS:,} sessions", opened, rest),
+        _grown(f"memory with {SESSIONS:,} sessions, each with a stream", streaming, rest),
+    ]
+
+
+def _grown(scenario: str, value: float, rest: float) -> Row:
+    return Row(scenario, value, "MB", note=f"{(value - rest) * 1000 / SESSIONS:.1f} kB a session")
+
+
+@contextmanager
+def _streams(child: Child, sessions: list[dict[str, str]]) -> Iterator[None]:
+    """An open server-to-client stream for each of the sessions."""
+    with ExitStack() as stack:
+        for headers in sessions:
+            stream = stack.enter_context(socket.create_connection(("127.0.0.1", child.port)))
+            accept = {**headers, "accept": "text/event-stream"}
+            stream.sendall(HttpRequest(child.port, "/mcp", "GET", headers=accept).encode()[0])
+            if b" 200 " not in stream.recv(4096).split(b"\r\n", 1)[0]:
+                raise Unavailable("GET /mcp opened no stream")
+        yield

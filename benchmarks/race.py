@@ -1,0 +1,108 @@
+"""Contenders take turns on the same core, each right after the floor; medians of ratios count."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from benchmarks.load import Subject
+from benchmarks.report import Report
+from benchmarks.request import Unavailable
+from benchmarks.rig import Rig
+from benchmarks.table import Row, Target, missing, ratio
+
+WARM_UP_S = 2.0
+BUSY = 0.85  # below this share of its core, something else was the limit
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Somebody who should run; `arrive` starts and checks it, or raises Unavailable."""
+
+    name: str
+    arrive: Callable[[], Subject]
+    calls: int = 1  # tool calls in one request
+    unit: str = "calls/s"
+    targets: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What one contender did, round by round, and what the floor did just before."""
+
+    entry: Entry
+    subject: Subject
+    warm: Report
+    reports: list[Report] = field(default_factory=list)
+    floors: list[Report] = field(default_factory=list)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return tuple(report.per_s * self.entry.calls for report in self.reports)
+
+    @property
+    def floor_rates(self) -> tuple[float, ...]:
+        return tuple(report.per_s for report in self.floors)
+
+
+def race(rig: Rig, floor: Entry, entries: Sequence[Entry], peer: Entry | None = None) -> list[Row]:
+    """A row each: the floor, who ran, who could not. `peer` is the one to compare with."""
+    base = _warm(rig, floor)
+    tracks, absent = _line_up(rig, entries)
+    for number in range(1, rig.rounds + 1):
+        for track in tracks:
+            rig.say(f"round {number} of {rig.rounds}: {track.entry.name}")
+            track.floors.append(_measure(rig, base))
+            track.reports.append(_measure(rig, track))
+    rival = next((track for track in tracks if track.entry is peer), None)
+    return [*_floor_row(base, tracks, rival), *(_row(one, rival) for one in tracks), *absent]
+
+
+def _line_up(rig: Rig, entries: Sequence[Entry]) -> tuple[list[Track], list[Row]]:
+    tracks, absent = [], []
+    for entry in entries:
+        try:
+            tracks.append(_warm(rig, entry))
+        except (Unavailable, OSError) as reason:
+            absent.append(missing(entry.name, entry.unit, str(reason), entry.targets))
+    return tracks, absent
+
+
+def _warm(rig: Rig, entry: Entry) -> Track:
+    subject = entry.arrive()
+    rig.say(f"warming up: {entry.name}")
+    return Track(entry, subject, rig.load.warm_up(subject, WARM_UP_S))
+
+
+def _measure(rig: Rig, track: Track) -> Report:
+    """A contender that breaks down counts as one that answered nothing."""
+    try:
+        return rig.load.saturate(track.subject, rig.slice_s, track.warm)
+    except Unavailable:
+        return Report(0, rig.slice_s, 1, 0.0, 0.0, 0.0, 0.0)
+
+
+def _floor_row(base: Track, tracks: Sequence[Track], rival: Track | None) -> list[Row]:
+    base.reports.extend(report for track in tracks for report in track.floors)
+    if not base.reports:
+        return []
+    row = _row(base, None)
+    x_peer = ratio(rival.floor_rates, rival.rates) if rival else None
+    return [msgspec.structs.replace(row, x_peer=x_peer)]
+
+
+def _row(track: Track, rival: Track | None) -> Row:
+    entry, rates = track.entry, track.rates
+    busy = statistics.median(report.busy for report in track.reports)
+    return Row(
+        scenario=entry.name,
+        value=statistics.median(rates),
+        unit=entry.unit,
+        x_floor=ratio(rates, track.floor_rates),
+        x_peer=ratio(rates, rival.rates) if rival and rival is not track else None,
+        targets=entry.targets,
+        errors=sum(report.errors for report in track.reports),
+        note="" if busy >= BUSY else f"used {busy:.0%} of its core only",
+        rounds=rates,
+    )

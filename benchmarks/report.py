@@ -1,0 +1,18 @@
+"""What one measurement found."""
+
+from msgspec import Struct
+
+
+class Report(Struct, frozen=True):
+    requests: int  # answered with 200
+    seconds: float
+    errors: int  # other statuses, lost connections, timeouts, answers that are no results
+    bytes: float  # of one answer, headers included
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    busy: float = 0.0  # share of one core that the tested process used
+
+    @property
+    def per_s(self) -> float:
+        return self.requests / self.seconds

@@ -1,0 +1,127 @@
+"""Rows, ratios and verdicts, and the one table they make. Pure."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+from rich import box
+from rich.table import Table
+
+Quantity = Literal["floor", "peer", "value"]
+
+
+class Target(Struct, frozen=True):
+    """A ratio must be at least `bound`; a value must stay below it."""
+
+    of: Quantity
+    bound: float
+
+
+class Row(Struct, frozen=True):
+    scenario: str
+    value: float | None  # None: could not be measured, `note` says why
+    unit: str  # "calls/s", "lists/s", "ms", "s", "MB"
+    x_floor: float | None = None
+    x_peer: float | None = None
+    targets: tuple[Target, ...] = ()
+    errors: int = 0
+    note: str = ""
+    rounds: tuple[float, ...] = ()  # the values behind the median
+
+
+def missing(scenario: str, unit: str, note: str, targets: tuple[Target, ...] = ()) -> Row:
+    """A row for what is not there; with targets, they count as missed."""
+    return Row(scenario, None, unit, targets=targets, note=note)
+
+
+def broken(scenario: str, note: str) -> Row:
+    """A row for a whole group that could not run; it counts as missed."""
+    return Row(scenario, None, "", errors=1, note=note)
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float | None:
+    """Median of the ratios round by round, so that a drifting machine hits both sides alike."""
+    pairs = [a / b for a, b in zip(numerators, denominators, strict=False) if b]
+    return statistics.median(pairs) if pairs else None
+
+
+def missed(row: Row) -> list[str]:
+    """What falls short of its target, in words; a target without a figure is missed too."""
+    if row.value is None:
+        return ["no figure"] if row.targets or row.errors else []
+    found = [_shortfall(row, target) for target in row.targets]
+    if row.errors and row.targets:
+        found.append(f"{row.errors} errors")
+    return [text for text in found if text]
+
+
+def verdict(row: Row) -> str:
+    if shortfalls := missed(row):
+        return f"NOT reached: {', '.join(shortfalls)}"
+    return "reached" if row.targets else ""
+
+
+def render(rows: Sequence[Row], title: str, caption: str) -> Table:
+    table = Table(title=title, caption=caption, box=box.SIMPLE, title_justify="left")
+    table.caption_justify = "left"
+    table.add_column("scenario", overflow="fold")
+    for heading in ("measured", "x floor", "x FastMCP"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("target", overflow="fold")
+    table.add_column("verdict", overflow="fold")
+    for row in rows:
+        table.add_row(*cells(row), style=_style(row))
+    return table
+
+
+def cells(row: Row) -> tuple[str, str, str, str, str, str]:
+    untold = row.errors and row.value is not None and not row.targets
+    remarks = (verdict(row), row.note, f"{row.errors} errors" if untold else "")
+    said = "; ".join(text for text in remarks if text)
+    return (
+        row.scenario,
+        "-" if row.value is None else f"{_figure(row.value, row.unit)} {row.unit}",
+        _times(row.x_floor),
+        _times(row.x_peer),
+        ", ".join(_wish(target, row.unit) for target in row.targets),
+        said,
+    )
+
+
+def _shortfall(row: Row, target: Target) -> str:
+    figure = {"floor": row.x_floor, "peer": row.x_peer, "value": row.value}[target.of]
+    if figure is None:
+        return f"no figure for {_wish(target, row.unit)}"
+    good = figure < target.bound if target.of == "value" else figure >= target.bound
+    if good:
+        return ""
+    return f"{_figure(figure, row.unit)} {row.unit}" if target.of == "value" else _times(figure)
+
+
+def _wish(target: Target, unit: str) -> str:
+    match target.of:
+        case "floor":
+            return f">= {target.bound:g} x floor"
+        case "peer":
+            return f">= {target.bound:g} x FastMCP"
+        case "value":
+            return f"< {target.bound:g} {unit}"
+
+
+def _figure(value: float, unit: str) -> str:
+    if unit.endswith("/s"):
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _times(factor: float | None) -> str:
+    return "" if factor is None else f"{factor:.1f} x" if factor >= 10 else f"{factor:.2f} x"
+
+
+def _style(row: Row) -> str:
+    if missed(row):
+        return "red"
+    if row.value is None:
+        return "yellow"
+    return "green" if row.targets else ""

@@ -1,0 +1,98 @@
+"""The gateway under test, started the way its users start it: by its command."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.processes import Child, clean_environment, free_port, pin, start
+from benchmarks.request import Unavailable
+from benchmarks.rig import Rig, running
+
+COMMAND = (sys.executable, "-m", "gateway")
+IMPORT_TIMEOUT_S = 300.0
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """One settings file with an embedded database of its own."""
+
+    name: str
+    settings: Path
+    data_dir: Path
+    port: int
+
+
+@contextmanager
+def installation(rig: Rig, name: str, sources: Mapping[str, Any]) -> Iterator[Installation]:
+    """Sources as in the settings file. Whatever still runs on the database is stopped at the end.
+
+    As root the embedded server runs as another user, hence directories that anybody may enter.
+    """
+    home = rig.directory / name
+    home.mkdir(mode=0o755)
+    one = Installation(name, home / "toolgate.yaml", home / "data", free_port())
+    settings = {
+        "server": {"port": one.port},
+        "database": {"data_dir": str(one.data_dir)},
+        "logging": {"level": "warning"},
+        "sources": sources,
+    }
+    one.settings.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
+    try:
+        yield one
+    finally:
+        _stop_database(one.data_dir)
+
+
+@contextmanager
+def serving(rig: Rig, one: Installation) -> Iterator[Child]:
+    with running(launch(rig, one), "/ready", rig.say) as child:
+        yield child
+
+
+@contextmanager
+def gateway(rig: Rig, operations: int) -> Iterator[Child]:
+    """A gateway that serves one generated service of so many operations."""
+    description = rig.write_description(operations)
+    source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
+    name = f"toolgate-{operations}-{time.monotonic_ns()}"
+    with installation(rig, name, source) as one, serving(rig, one) as child:
+        yield child
+
+
+def launch(rig: Rig, one: Installation) -> Child:
+    arguments = [*COMMAND, "serve", "--config", str(one.settings)]
+    return start(one.name, arguments, rig.directory, rig.cores.tested, port=one.port)
+
+
+def import_openapi(rig: Rig, one: Installation, description: Path) -> float:
+    """Seconds for `toolgate import openapi` where there is no database yet, its birth included."""
+    arguments = [*COMMAND, "import", "openapi", str(description), "--name", "large"]
+    options = ["--base-url", rig.upstream_url, "--config", str(one.settings)]
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        [*arguments, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=clean_environment(),
+    ) as process:
+        pin(process.pid, rig.cores.tested)
+        _, complaint = process.communicate(timeout=IMPORT_TIMEOUT_S)
+    if process.returncode != 0:
+        raise Unavailable(f"import failed: {complaint.decode(errors='replace')[-200:]}")
+    return time.perf_counter() - begin
+
+
+def _stop_database(data_dir: Path) -> None:
+    """The server stops with the last of its users; this is for users that were killed."""
+    for marker in data_dir.rglob("postmaster.pid"):
+        with suppress(ProcessLookupError, ValueError, FileNotFoundError):
+            os.kill(int(marker.read_text().split("\n", 1)[0]), signal.SIGINT)

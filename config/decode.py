@@ -1,0 +1,159 @@
+"""Values in, plain data of the right types out; what does not fit becomes a `Problem`.
+
+One pass reports every mistake. (msgspec alone stops at the first and says it in Python's words.)
+"""
+
+import os
+import re
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from msgspec import ValidationError, convert
+
+from config.document import UNREADABLE, Loader, Value, expanded
+from config.kinds import Kind, item_kind, key_kind, members
+from config.problem import KeyPath, Problem, SettingsError, dotted
+
+EXCERPT = 60
+CREDENTIALS = re.compile(r"//.*@")
+QUERY = re.compile(r"\?.*", re.DOTALL)
+MISSING = object()
+
+
+def decode(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+    """Data that `msgspec.convert` accepts for `kind`, provided that no problem was added."""
+    if value.loose and not kind.scalar:
+        value = _expanded(value, problems)
+    if value.data is UNREADABLE:
+        return MISSING
+    if kind.section:
+        return _section(value, kind, path, problems)
+    if kind.mapping:
+        return _mapping(value, kind, path, problems)
+    if kind.listing:
+        return _list(value, kind, path, problems)
+    return _scalar(value, kind, path, problems)
+
+
+def _expanded(value: Value, problems: list[Problem]) -> Value:
+    try:
+        return expanded(value)
+    except SettingsError as error:
+        problems.extend(error.problems)
+        return replace(value, data=UNREADABLE)
+
+
+def _section(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+    data = _entries(value, kind, path, problems)
+    known = members(kind)
+    for key in (key for key in data if key not in known):
+        near = get_close_matches(key.lower().replace("-", "_"), known, n=1)
+        meant = dotted((*path, *near)) if near else None
+        problems.append(
+            Problem(data[key].where, dotted((*path, key)), "there is no such setting", meant)
+        )
+    return {
+        name: decode(data[name], kind, (*path, name), problems)
+        for name, kind in known.items()
+        if name in data
+    }
+
+
+def _mapping(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+    result = {}
+    for key, item in _entries(value, kind, path, problems).items():
+        name = Value(key, item.where, item.directory)
+        if _convert(key, key_kind(kind), name, path, problems) is not MISSING:
+            result[key] = decode(item, item_kind(kind), (*path, key), problems)
+    return result
+
+
+def _entries(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> dict[str, Value]:
+    if isinstance(value.data, dict):
+        return value.data
+    if value.data is not None:  # a key whose entries are all commented out is none at all
+        problems.append(_mismatch(value, value.data, kind, path))
+    return {}
+
+
+def _list(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+    if not isinstance(value.data, list):
+        if value.data is not None:
+            problems.append(_mismatch(value, value.data, kind, path))
+        return ()
+    item = item_kind(kind)
+    return tuple(
+        decode(one, item, (*path, str(index)), problems) for index, one in enumerate(value.data)
+    )
+
+
+def _scalar(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+    data = value.data
+    if kind.optional and (data is None or (value.loose and not data)):
+        return None
+    if kind.marked("verbatim") and isinstance(data, (bool, int, float)):
+        data = value.text
+    if value.loose and not kind.textual:
+        data = _typed(value.text)
+    data = _convert(data, kind, value, path, problems)
+    if kind.marked("file") and data is not MISSING:
+        return absolute(data, value.directory)
+    return data
+
+
+def _typed(text: str) -> Any:
+    """What YAML makes of a bare scalar; anything it cannot read stays text."""
+    try:
+        return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader, the C one where built
+    except (yaml.YAMLError, ValueError):
+        return text
+
+
+def _convert(data: Any, kind: Kind, value: Value, path: KeyPath, problems: list[Problem]) -> Any:
+    try:
+        return convert(data, kind.annotation)
+    except ValidationError:
+        problems.append(_mismatch(value, data, kind, path))
+        return MISSING
+
+
+def absolute(text: str, directory: Path) -> str:
+    """A path, absolute; a URL or "" as it is."""
+    if not text or "://" in text:
+        return text
+    home = os.path.expanduser(text)  # noqa: PTH111 - Path.expanduser raises where there is no home
+    return str(Path(directory, home).absolute())
+
+
+def _mismatch(value: Value, data: Any, kind: Kind, path: KeyPath) -> Problem:
+    found = "a value that is not shown" if secret(path) else _excerpt(data, kind)
+    return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {found}")
+
+
+def secret(path: KeyPath) -> bool:
+    # Names of headers too: `{Authorization:Bearer x}`, a space forgotten, is all one name.
+    return path == ("database", "url") or path[2:3] == ("headers",)
+
+
+def _excerpt(data: Any, kind: Kind) -> str:
+    if isinstance(data, dict):
+        return "a mapping"
+    if isinstance(data, list):
+        return "a list"
+    if isinstance(data, str):
+        # What stands for a whole mapping may have a secret anywhere in it.
+        return "text" if not kind.scalar else f'"{shortened(without_credentials(data))}"'
+    words = {None: "nothing", True: "true", False: "false"}
+    return words[data] if data is None or isinstance(data, bool) else shortened(str(data))
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"
+
+
+def without_credentials(text: str) -> str:
+    """A URL without user, password and query; other text as it is."""
+    return QUERY.sub("?***", CREDENTIALS.sub("//***@", text)) if "://" in text else text

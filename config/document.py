@@ -1,0 +1,147 @@
+"""Settings as written: YAML text in, values that remember where they stand out.
+
+Knows YAML and `${NAME}`; knows nothing about which settings exist.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config.problem import KeyPath, Problem, SettingsError, dotted
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where built
+
+DEPTH_LIMIT = 10  # settings nest four deep; an alias that contains itself would not end
+REFERENCE = re.compile(r"\$(?:\$|\{([^}]*)\}|\{)")
+UNREADABLE = object()  # the data of a value whose problem is already reported
+INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^$}]*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A scalar, a `dict[str, Value]` or a `list[Value]`, and where it comes from."""
+
+    data: Any
+    where: str  # file:line or the name of a variable
+    directory: Path  # what a relative path in it is relative to
+    text: str = ""  # a scalar as it was written
+    loose: bool = False  # it came as bare text: its target says which type was meant
+
+
+class Unfit(ValueError):
+    """A text that cannot be interpolated; says why."""
+
+
+def interpolate(text: str, env: Mapping[str, str]) -> str:
+    """`${NAME}`, `${NAME:-default}` (when unset or empty, as in a shell), `$$` for one `$`."""
+
+    def replacement(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        inside = INSIDE.fullmatch(match[1] or "")
+        if inside is None:
+            # Up to the default only, which may be a secret.
+            name, colon, _ = match[0].partition(":")
+            found = f"{name}:…" if colon else name
+            raise Unfit(f"expected ${{NAME}} or ${{NAME:-default}}, found {found}")
+        name, default = inside.groups()
+        if default is None and name not in env:
+            raise Unfit(f"the environment variable {name} is not set, and there is no default")
+        return env.get(name, "") if default is None else env.get(name) or str(default)
+
+    return REFERENCE.sub(replacement, text)
+
+
+class Document:
+    """One YAML text. Problems gather in `problems`; a syntax error is raised at once."""
+
+    def __init__(self, name: str, directory: Path, env: Mapping[str, str] | None) -> None:
+        """`env` None: no interpolation. `name` is a file, or a variable that holds YAML."""
+        self.name = name
+        self.directory = directory
+        self.env = env
+        self.problems: list[Problem] = []
+        self._numbered = False
+
+    def read(self, text: bytes | str, *, lines: bool = True) -> Value:
+        """`lines` False: a line number would not help, because it is one variable's text."""
+        self._numbered = lines
+        try:
+            loader = Loader(text)
+            node = loader.get_single_node()
+            if node is None:
+                return Value(None, self.name, self.directory)
+            return self._value(loader, node, (), self._where(node.start_mark))
+        except yaml.MarkedYAMLError as error:
+            raise SettingsError(self._syntax(error)) from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise SettingsError(Problem(self.name, "", "expected YAML in UTF-8")) from error
+
+    def _value(self, loader: Any, node: Any, path: KeyPath, where: str) -> Value:
+        if len(path) > DEPTH_LIMIT:
+            raise SettingsError(Problem(where, dotted(path[:3]) + "…", "nested too deeply"))
+        if isinstance(node, yaml.MappingNode):
+            return Value(self._mapping(loader, node, path), where, self.directory)
+        if isinstance(node, yaml.SequenceNode):
+            items = [
+                self._value(loader, item, (*path, str(index)), self._where(item.start_mark))
+                for index, item in enumerate(node.value)
+            ]
+            return Value(items, where, self.directory)
+        return self._scalar(_constructed(loader, node), node.value, path, where)
+
+    def _mapping(self, loader: Any, node: Any, path: KeyPath) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for key_node, value_node in node.value:
+            where = self._where(key_node.start_mark)
+            # `host: {{ HOST }}`, a template nobody filled in, is a mapping as the key of another.
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "{…}"
+            below = (*path, key)
+            if key in found:
+                text = f"the key stands twice, first at {found[key].where}"
+                self.problems.append(Problem(where, dotted(below), text))
+            found[key] = self._value(loader, value_node, below, where)
+        return found
+
+    def _scalar(self, data: Any, text: str, path: KeyPath, where: str) -> Value:
+        if self.env is None or not isinstance(data, str) or "$" not in data:
+            return Value(data, where, self.directory, text)
+        try:
+            result = interpolate(data, self.env)
+        except Unfit as unfit:
+            self.problems.append(Problem(where, dotted(path), str(unfit)))
+            return Value(UNREADABLE, where, self.directory)
+        return Value(result, where, self.directory, result, loose="${" in data)
+
+    def _where(self, mark: Any) -> str:
+        return f"{self.name}:{mark.line + 1}" if self._numbered else self.name
+
+    def _syntax(self, error: yaml.MarkedYAMLError) -> Problem:
+        mark = error.problem_mark or error.context_mark
+        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        # Without the excerpt that `str(error)` shows: a secret may stand in it.
+        return Problem(
+            self._where(mark) if mark else self.name,
+            "",
+            f"not valid YAML{place}: " + ", ".join(filter(None, (error.context, error.problem))),
+        )
+
+
+def _constructed(loader: Any, node: Any) -> Any:
+    try:
+        return loader.construct_object(node)
+    except ValueError:  # 2024-99-99 looks like a date and is none
+        return node.value
+
+
+def expanded(value: Value) -> Value:
+    """A bare text read as YAML, where its target is a list or a mapping; may raise."""
+    document = Document(value.where, value.directory, None)
+    result = document.read(value.text, lines=False)
+    if document.problems:
+        raise SettingsError(*document.problems)
+    return result

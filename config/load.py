@@ -1,0 +1,134 @@
+"""Reads the settings: defaults.yaml, then one file, then the environment; each over the last."""
+
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from msgspec import convert, to_builtins
+
+from config.decode import decode, without_credentials
+from config.document import Document, Value
+from config.environment import FILE_VARIABLE, merged, overridden
+from config.kinds import kind_of
+from config.problem import KeyPath, Problem, SettingsError, dotted
+from config.settings import Settings
+
+DEFAULTS = Path(__file__).with_name("defaults.yaml")
+USUAL_NAME = "toolgate.yaml"
+OWN_PATHS = ("/health", "/ready", "/metrics")
+MASK = "***"
+# Up to the last "@": one that stands unescaped in a password must not end the mask.
+URL_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")
+URL_PASSWORD_PARAMETER = re.compile(r"((?:^|[?&])(?:ssl)?password=)[^&]*", re.IGNORECASE)
+
+
+def load(path: str | None, env: Mapping[str, str]) -> Settings:
+    """The settings in effect. SettingsError lists everything that is wrong with them.
+
+    `path` None: the file that $TOOLGATE_CONFIG names, else ./toolgate.yaml if it exists.
+    """
+    problems: list[Problem] = []
+    tree = _read(DEFAULTS, DEFAULTS.name, None, problems)
+    file = settings_file(path, env)
+    if file is not None:
+        tree = merged(tree, _root(_read(file, str(file), env, problems)))
+    root = kind_of(Settings)
+    tree = overridden(tree, root, env, problems)
+    data = decode(tree, root, (), problems)
+    if problems:
+        raise SettingsError(*problems)
+    settings = convert(data, Settings)
+    problems = _conflicts(settings, tree)
+    if problems:
+        raise SettingsError(*problems)
+    return settings
+
+
+def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:
+    """The file that `load` reads, None when there is none to read."""
+    named = path or env.get(FILE_VARIABLE)
+    if named:
+        return Path(named)
+    usual = Path(USUAL_NAME)
+    return usual if usual.exists() else None
+
+
+def masked(settings: Settings) -> dict[str, Any]:
+    """The settings as plain data without their secrets, for people to look at."""
+    plain: dict[str, Any] = to_builtins(settings)
+    plain["database"]["url"] = URL_PASSWORD_PARAMETER.sub(
+        rf"\1{MASK}", URL_PASSWORD.sub(rf"\1:{MASK}@", settings.database.url)
+    )
+    for source in plain["sources"].values():
+        # Any of them: which header carries a key is the service's choice.
+        source["headers"] = dict.fromkeys(source["headers"], MASK)
+        source["openapi"] = source["openapi"] and without_credentials(source["openapi"])
+    return plain
+
+
+def _read(file: Path, name: str, env: Mapping[str, str] | None, problems: list[Problem]) -> Value:
+    document = Document(name, file.parent.absolute(), env)
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        raise SettingsError(Problem(name, "", f"the settings file: {reason}")) from error
+    value = document.read(text)
+    problems.extend(document.problems)
+    return value
+
+
+def _root(value: Value) -> Value:
+    if value.data is not None and not isinstance(value.data, dict):
+        text = "expected a mapping such as `server: {port: 8765}` as the whole file"
+        raise SettingsError(Problem(value.where, "", text))
+    return value
+
+
+def _conflicts(settings: Settings, tree: Value) -> list[Problem]:
+    """What is wrong with values that are right one by one."""
+    return [*_path_clashes(settings, tree), *_pool_excess(settings, tree)]
+
+
+def _path_clashes(settings: Settings, tree: Value) -> list[Problem]:
+    mcp = settings.mcp.path
+    taken: list[tuple[str, KeyPath]] = [
+        *((path, ()) for path in OWN_PATHS),
+        *((path, ("mcp", "path")) for path in (mcp, f"{mcp}/sse", f"{mcp}/message")),
+        (settings.rpc.path, ("rpc", "path")),
+    ]
+    return [
+        Problem(
+            _where(tree, key, owner),
+            dotted(key),
+            f"expected a path of its own, found {path} (taken by {dotted(owner) or 'Toolgate'})",
+        )
+        for (other, owner), (path, key) in combinations(taken, 2)
+        if path == other and key
+    ]
+
+
+def _pool_excess(settings: Settings, tree: Value) -> list[Problem]:
+    database = settings.database
+    if database.url != "embedded" or database.pool_max < database.max_connections:
+        return []
+    key, bound = ("database", "pool_max"), ("database", "max_connections")
+    text = f"expected less than database.max_connections ({database.max_connections})"
+    return [Problem(_where(tree, key, bound), dotted(key), f"{text}, found {database.pool_max}")]
+
+
+def _where(tree: Value, *paths: KeyPath) -> str:
+    """Where the first of these settings stands that is no default."""
+    places = [_at(tree, path).where for path in paths]
+    return next((place for place in places if not place.startswith(DEFAULTS.name)), places[0])
+
+
+def _at(tree: Value, path: KeyPath) -> Value:
+    for key in path:
+        tree = tree.data[key]
+    return tree
+
+
+__all__ = ["SettingsError", "load", "masked", "settings_file"]

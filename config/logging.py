@@ -1,0 +1,110 @@
+"""Logging: one line per event, for people or for machines.
+
+The message is the event's name; what belongs to it are keys: `log.info("tool called",
+extra={"request_id": request_id, "tool": name})`. There is no context variable: who knows the
+request passes its id.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from config.settings import Logging
+
+OWN = logging.makeLogRecord({}).__dict__.keys() | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",
+}
+SECRET = re.compile(r"(^|[_.-])(authorization|cookie|password|secret|token|api[_-]?key)$", re.I)
+QUIET = re.compile(r"[\w./:@%+,-]+")  # a value that reads well without quotes
+COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
+
+
+def configure(settings: Logging, stream: TextIO | None = None) -> None:
+    """Log to `stream` (standard error); may be called again, after settings were reloaded."""
+    stream = sys.stderr if stream is None else stream
+    handler = _Handler(stream)
+    handler.setFormatter(_formatter(settings.format, stream))
+    root = logging.getLogger()
+    for old in [one for one in root.handlers if isinstance(one, _Handler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    level = settings.level.upper()
+    logging.getLogger("toolgate").setLevel(level)
+    # It announces its start in five lines of INFO; ours is one.
+    logging.getLogger("uvicorn").setLevel("DEBUG" if level == "DEBUG" else "WARNING")
+    logging.getLogger("toolgate.access").setLevel("INFO")  # it logs only when asked to
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Ours, so that a second `configure` finds it."""
+
+
+def _formatter(name: str, stream: TextIO) -> logging.Formatter:
+    if name == "json" or (name == "auto" and not stream.isatty()):
+        return JsonFormatter()
+    return ConsoleFormatter(colour=stream.isatty() and not os.environ.get("NO_COLOR"))
+
+
+def keys(record: logging.LogRecord) -> dict[str, Any]:
+    """What the caller passed as `extra`, secrets masked."""
+    extra = ((key, value) for key, value in record.__dict__.items() if key not in OWN)
+    return {key: "***" if SECRET.search(key) else value for key, value in extra}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts, level, logger, event, the keys, and `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "ts": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(
+            line | {k: v for k, v in keys(record).items() if k not in line}, default=str
+        )
+
+
+class ConsoleFormatter(logging.Formatter):
+    """`12:30:01 info    tool called request_id=r-1`, local time; a traceback follows."""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self.colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        shown = f"{level:<8}"
+        if self.colour:
+            shown = f"\x1b[{COLOURS.get(level, '0')}m{shown}\x1b[0m"
+        time = _time(record).astimezone().strftime("%H:%M:%S")
+        event = _one_line(record.getMessage())
+        pairs = [f"{key}={_quoted(value)}" for key, value in keys(record).items()]
+        lines = [" ".join([time, f"{shown}{event}", *pairs])]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return "\n".join(lines)
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return text if QUIET.fullmatch(text) else json.dumps(text)
+
+
+def _one_line(text: str) -> str:
+    """Without control characters: no caller can forge a second line or colour a terminal."""
+    return text if text.isprintable() else json.dumps(text)[1:-1]

@@ -1,0 +1,1 @@
+"""A small REST service with real state, to try the gateway on."""

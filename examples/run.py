@@ -1,0 +1,143 @@
+"""What `make run` runs: the pet shop and, in front of it, the gateway; until Ctrl-C.
+
+Both are child processes. When one ends, so does the other; neither outlives this process.
+"""
+
+import asyncio
+import ctypes
+import os
+import re
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PETSHOP = (sys.executable, "-m", "examples.petshop")
+GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", "examples/petshop/toolgate.yaml")
+USUAL_PORT = 8766  # where the pet shop's own OpenAPI file says that it is
+STOP_S = 20  # longer than the gateway drains and its database needs to stop
+ENDPOINT = re.compile(r"JSON-RPC at (http\S+)")
+TRY = """
+Try it:
+  curl -s {endpoint} -H 'Content-Type: application/json' \\
+    -d '{{"jsonrpc": "2.0", "id": 1, "method": "listPets", "params": {{"species": "cat"}}}}'
+
+The pet shop behind it is at {petshop}. Ctrl-C stops both.
+"""
+PR_SET_PDEATHSIG = 1  # prctl(2)
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class Stopped(Exception):
+    """A child ended although nobody asked it to."""
+
+
+def main() -> int:
+    try:
+        return asyncio.run(run())
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return 1
+
+
+async def run() -> int:
+    """Serve until a signal comes."""
+    serving = asyncio.ensure_future(serve())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, serving.cancel)  # a second one kills what is still there
+    try:
+        await serving
+    except asyncio.CancelledError:
+        print("Stopped.")
+    return 0
+
+
+async def serve() -> None:
+    """Serve until a child ends; Stopped says which."""
+    port = USUAL_PORT if is_free(USUAL_PORT) else 0
+    async with child(*PETSHOP, "--port", str(port)) as petshop:
+        # Not printed yet: the first address that a reader sees is the gateway's.
+        url = await first_line(petshop)
+        async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url) as gateway:
+            announcing = asyncio.ensure_future(announce(gateway, url))
+            await until_one_ends({"pet shop": petshop, "gateway": gateway})
+        await announcing
+
+
+async def announce(gateway: Process, petshop: str) -> None:
+    """Pass on what the gateway prints, and after its addresses add something to try."""
+    while line := await read_line(gateway):
+        print(line, end="", flush=True)
+        if match := ENDPOINT.search(line):
+            print(TRY.format(endpoint=match[1], petshop=petshop), flush=True)
+
+
+async def until_one_ends(children: dict[str, Process]) -> None:
+    waiting = {asyncio.ensure_future(one.wait()): name for name, one in children.items()}
+    ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    first = ended.pop()
+    raise Stopped(f"The {waiting[first]} ended with exit code {first.result()}.")
+
+
+async def first_line(process: Process) -> str:
+    line = await read_line(process)
+    if not line:
+        raise Stopped(f"The pet shop ended with exit code {await process.wait()}.")
+    return line.strip()
+
+
+async def read_line(process: Process) -> str:
+    """The next line that the child prints; "" at the end."""
+    return (await process.stdout.readline()).decode() if process.stdout else ""
+
+
+@asynccontextmanager
+async def child(*command: str, **environment: str) -> AsyncIterator[Process]:
+    """A process in a session of its own, so that Ctrl-C reaches it through us only, and once."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+    try:
+        yield process
+    finally:
+        await stop(process)
+
+
+def end_with_parent() -> None:
+    """Where the system can (Linux): SIGTERM when this process is killed and cannot stop it."""
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+async def stop(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_S)
+    except (TimeoutError, asyncio.CancelledError):
+        process.kill()
+        await process.wait()
+        raise
+
+
+def is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""`toolgate`, and `python -m gateway`.
+
+The product is four top-level packages with everyday names. A project that has its own `config.py`
+or `schemas/` on the path must not take their place, so they are pinned before anything imports
+them.
+"""
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PINNED = ("schemas", "config", "registry")
+
+
+def pin_packages() -> None:
+    """Import our packages from beside this one, wherever `sys.path` would find others."""
+    for name in PINNED:
+        if name in sys.modules:
+            continue
+        spec = importlib.machinery.PathFinder.find_spec(name, [str(ROOT)])
+        if spec is None or spec.loader is None:
+            sys.exit(f"toolgate: the package {name!r} is missing beside {ROOT / 'gateway'}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+
+
+def main() -> None:
+    pin_packages()
+    from gateway.cli.main import main as run  # only now may our packages be imported
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""`toolgate tools call`: the way through the gateway that a client's call takes."""
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+from rich.json import JSON
+
+from config.settings import Settings
+from gateway.app import Gateway
+from gateway.cli.arguments import read_object, read_pairs, typed
+from gateway.cli.database import open_registry, run
+from gateway.cli.failure import fail, no_such
+from gateway.cli.options import json_option
+from gateway.cli.output import harmless, out, print_json
+from gateway.cli.settings import settings_option
+from gateway.context import Context, new_request_id
+from schemas.jsonrpc import ErrorReply, Request
+from schemas.mcp.revisions import V2026_07_28
+
+
+@click.command()
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--args", "args_json", metavar="JSON", help="Arguments as one object; - reads stdin.")
+@json_option
+@settings_option
+def call(
+    settings: Settings,
+    name: str,
+    arguments: tuple[str, ...],
+    args_json: str | None,
+    as_json: bool,
+) -> None:
+    """Call the tool NAME and print its answer. Exit code 1 when the tool reports an error.
+
+    A VALUE is read as JSON where it is JSON, unless the tool wants the text itself.
+
+    \b
+    Examples:
+      toolgate tools call listPets limit=3 species=cat
+      toolgate tools call createPet name=Rex tags='["good", "boy"]'
+      toolgate tools call createPet --args '{"name": "Rex"}'
+      echo '{"name": "Rex"}' | toolgate tools call createPet --args -
+    """
+    pairs = read_pairs(arguments)
+    text = sys.stdin.read() if args_json == "-" else args_json
+    given = {} if text is None else read_object(text)
+    result = run(_call(settings, name, pairs, given))
+    if as_json:
+        print_json(result)
+    else:
+        for item in result["content"]:
+            _print_content(item)
+    if result.get("isError"):
+        fail(f"{name} reported an error. Its arguments: toolgate tools show {name}")
+
+
+def _print_content(item: dict[str, Any]) -> None:
+    """Text as it came, in a terminal made readable and harmless; of binary content its type."""
+    if "text" not in item:
+        part = item.get("resource", item)
+        encoded = part.get("data") or part.get("blob") or ""
+        size = len(encoded) * 3 // 4
+        out.print(f"({part.get('mimeType', item['type'])}, about {size} bytes; --json has them)")
+    elif not out.is_terminal:
+        sys.stdout.write(item["text"] + "\n")
+    elif item["text"].startswith(("{", "[")):
+        out.print(_readable(item["text"]))
+    else:
+        out.print(harmless(item["text"]), markup=False)
+
+
+def _readable(text: str) -> JSON | str:
+    try:
+        return JSON(text)
+    except ValueError:
+        return harmless(text)
+
+
+async def _call(
+    settings: Settings, name: str, pairs: dict[str, str], given: dict[str, Any]
+) -> dict[str, Any]:
+    gateway = Gateway(settings)
+    async with open_registry(settings) as registry:
+        await gateway.catalogs.reload(registry.store, registry.host_id)
+    catalog = gateway.catalogs.of(gateway.principal.tenant)
+    tool = catalog.get(name)
+    if tool is None:
+        no_such("tool", name, [one.name for one in catalog.tools])
+    arguments = typed(pairs, given, catalog.checker(tool))
+    context = Context(gateway.principal, V2026_07_28, new_request_id())
+    request = Request("2.0", "tools/call", {"name": name, "arguments": arguments}, 1)
+    try:
+        reply = await gateway.dispatcher.dispatch(context, request)
+    finally:
+        await gateway.client.close()
+    if reply is None or isinstance(reply, ErrorReply):
+        fail(reply.error.message if reply else "no answer")
+    result: dict[str, Any] = msgspec.json.decode(reply.result)
+    return result

@@ -1,0 +1,61 @@
+"""`toolgate config`: what is in effect, and what may stand in the file."""
+
+import os
+import sys
+
+import click
+import yaml
+
+from config.load import masked, settings_file
+from config.schema import json_schema
+from config.settings import Settings
+from gateway.cli.options import CONFIG_FILE, json_option
+from gateway.cli.output import print_json, say
+from gateway.cli.settings import settings_option
+
+
+@click.group()
+def config() -> None:
+    """Show and check the settings.
+
+    The defaults, then the settings file, then variables such as TOOLGATE_SERVER__PORT for
+    server.port; each over the last.
+    """
+
+
+@config.command(short_help="Print the effective settings.")
+@json_option
+@settings_option
+@click.pass_context
+def show(ctx: click.Context, settings: Settings, as_json: bool) -> None:
+    """Print the effective settings; secrets are masked."""
+    plain = masked(settings)
+    if as_json:
+        print_json(plain)
+    else:
+        sys.stdout.write(f"# {_origin(ctx)}\n")
+        sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+@config.command(short_help="Check the settings; exit code 2 names every mistake.")
+@settings_option
+@click.pass_context
+def check(ctx: click.Context, settings: Settings) -> None:
+    """Check the settings file and the environment; exit code 2 names every mistake.
+
+    It asks neither the database nor the sources: `toolgate doctor` does.
+    """
+    count = len(settings.sources)
+    say(f"Valid: {_origin(ctx)}; {'1 source' if count == 1 else f'{count} sources'}.")
+
+
+@config.command(short_help="Print the JSON Schema of the settings file.")
+def schema() -> None:
+    """Print the JSON Schema of the settings file, from which editors complete it."""
+    print_json(json_schema())
+
+
+def _origin(ctx: click.Context) -> str:
+    """Where the settings come from."""
+    file = settings_file(ctx.meta.get(CONFIG_FILE), os.environ)
+    return f"{file} over the defaults" if file else "the defaults; there is no settings file"

@@ -1,0 +1,58 @@
+"""From the settings to the registry, and what becomes of a command whose database does not work."""
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import psycopg
+
+from config.settings import Settings
+from gateway.cli.failure import NO_DATABASE, TERMINATED, fail
+from registry.installation import DatabaseError
+from registry.postgres import Database
+from registry.store import ToolStore
+from schemas.errors import ToolgateError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What a command needs of an open database."""
+
+    database: Database
+    store: ToolStore
+    host_id: str
+
+
+@asynccontextmanager
+async def open_registry(settings: Settings, *, migrate: bool = True) -> AsyncIterator[Registry]:
+    async with Database.open(settings.database, wait=False, migrate=migrate) as database:
+        yield Registry(database, ToolStore(database.pool), settings.tenant.host_id)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work; what fails on purpose becomes a message and an exit code."""
+    try:
+        return asyncio.run(_stoppable(work))
+    except DatabaseError as error:
+        fail(str(error), NO_DATABASE)
+    except psycopg.Error as error:
+        reason = re.sub(r"\s+", " ", str(error)).strip()
+        fail(f"the database failed: {reason}", NO_DATABASE)
+    except ToolgateError as error:
+        fail(str(error))
+    except asyncio.CancelledError:
+        fail("terminated", TERMINATED)
+
+
+async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
+    """Let SIGTERM end `work` as Ctrl-C does, or an embedded database would go on alone."""
+    if task := asyncio.current_task():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await work

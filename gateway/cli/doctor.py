@@ -1,0 +1,104 @@
+"""`toolgate doctor`: what is wrong with this installation, and what to do about it."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from config.load import load, settings_file
+from config.logging import configure
+from config.problem import SettingsError
+from config.settings import Logging, Settings
+from gateway.cli.checkup import Check, files, port, python, reachable, shadows
+from gateway.cli.database import open_registry, run
+from gateway.cli.failure import FAILED
+from gateway.cli.options import config_option, json_option
+from gateway.cli.output import harmless, out, print_json, print_rows
+from gateway.cli.settings import named_file
+from registry.migrate import status
+from registry.postgres import Database
+from schemas.errors import ToolgateError
+
+MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
+STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+@click.command()
+@config_option
+@json_option
+def doctor(config_file: str | None, as_json: bool) -> None:
+    """Check the installation, the settings, the database and the sources.
+
+    Exit code 1 when something fails; warnings alone do not.
+    """
+    checks = list(_checks(named_file(config_file)))
+    if as_json:
+        print_json(checks)
+    else:
+        _print(checks)
+    if any(check.status == "failed" for check in checks):
+        sys.exit(FAILED)
+
+
+def _checks(config_file: str | None) -> Iterator[Check]:
+    yield python()
+    yield from shadows()
+    yield files()
+    try:
+        settings = load(config_file, os.environ)
+    except SettingsError as error:
+        yield from (Check("settings", "failed", str(problem)) for problem in error.problems)
+        return
+    file = settings_file(config_file, os.environ)
+    yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
+    yield port(settings.server)
+    configure(Logging(level="error", format=settings.logging.format, access=False))
+    yield from run(_registry(settings))
+
+
+async def _registry(settings: Settings) -> list[Check]:
+    checks: list[Check] = []
+    try:
+        async with open_registry(settings, migrate=False) as registry:
+            embedded = settings.database.url == "embedded"
+            checks += [check async for check in _database(registry.database, embedded)]
+            if any(check.status != "ok" for check in checks):
+                return checks
+            for source in await registry.store.sources(registry.host_id):
+                adjusted = settings.sources.get(source.name)
+                url = (adjusted.base_url if adjusted else None) or source.base_url
+                checks.append(reachable(source.name, source.tool_count, url))
+    except ToolgateError as error:
+        checks.append(Check("database", "failed", str(error)))
+    return checks
+
+
+async def _database(database: Database, embedded: bool) -> AsyncIterator[Check]:
+    async with database.connect() as connection:
+        version = connection.info.parameter_status("server_version")
+        where = "embedded" if embedded else "database.url"
+        yield Check("database", "ok", f"PostgreSQL {version} ({where})")
+        states = await status(connection)
+    if pending := [state.name for state in states if state.applied is None]:
+        hint = "`toolgate serve` applies them, or `toolgate migrate` now"
+        yield Check("migrations", "warning", f"{', '.join(pending)} pending; {hint}")
+    else:
+        yield Check("migrations", "ok", f"{len(states)} applied")
+
+
+def _print(checks: list[Check]) -> None:
+    if not out.is_terminal:
+        print_rows(("", "", ""), [(check.status, check.name, check.detail) for check in checks])
+        return
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for check in checks:
+        style = STYLES[check.status]
+        table.add_row(Text(MARKS[check.status], style), check.name, harmless(check.detail))
+    out.print(table, soft_wrap=False, markup=False)
+    counts = Counter(check.status for check in checks)
+    wrong = [f"{counts[one]} {one}" for one in ("failed", "warning") if counts[one]]
+    out.print(", ".join(wrong) or "All is well.", style="bold")

@@ -1,0 +1,47 @@
+"""How a command fails: a sentence on standard error, and an exit code that scripts can tell apart.
+
+0 done   1 failed   2 wrong usage or settings   3 no database   130, 143 stopped by a signal
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import IO, Any, NoReturn
+
+import click
+
+FAILED, USAGE, NO_DATABASE, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
+NEAR = 3  # suggestions; a longer list is for `list` and `search`
+
+
+class Failure(click.ClickException):
+    """A command cannot do what it was asked to."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads the instance's
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        prefix = click.style("toolgate:", fg="red", bold=True)
+        color = False if os.environ.get("NO_COLOR") else None  # None: if it is a terminal
+        click.echo(f"{prefix} {self.message}", file, err=True, color=color)
+
+
+def fail(message: str, exit_code: int = FAILED) -> NoReturn:
+    raise Failure(message, exit_code)
+
+
+def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
+    """Fail because no `kind` ("tool", "source") has this name; suggests those that come close."""
+    by_letters = {_letters(one): one for one in known}
+    near = get_close_matches(_letters(name), by_letters, n=NEAR)
+    hint = f"`toolgate {kind}s list` shows what there is."
+    if near:
+        hint = f"Did you mean {' or '.join(by_letters[one] for one in near)}?"
+    fail(f"There is no {kind} {name!r}. {hint}")
+
+
+def _letters(name: str) -> str:
+    """For comparison: list_pets is meant for listPets."""
+    return re.sub(r"[-_]", "", name).casefold()

@@ -1,0 +1,141 @@
+"""`toolgate import`: make tools of a description. `toolgate sources refresh`: make them again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from config.decode import without_credentials
+from config.kinds import kind_of
+from config.settings import HttpUrl, Settings, SourceName
+from gateway.cli.database import open_registry, run
+from gateway.cli.failure import no_such
+from gateway.cli.options import json_option
+from gateway.cli.output import err
+from gateway.cli.report import print_report, print_report_json
+from gateway.cli.settings import settings_option
+from registry.saving import Progress
+from registry.sources import ImportSpec, Report, Sources, configured
+
+
+class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
+    """A value that the settings file would take, too."""
+
+    def __init__(self, name: str, annotation: Any) -> None:
+        self.name = name
+        self._kind = kind_of(annotation)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return msgspec.convert(value, self._kind.annotation)
+        except msgspec.ValidationError:
+            found = without_credentials(str(value))
+            self.fail(f"expected {self._kind.expectation}, found {found!r}", param, ctx)
+
+
+@click.group(name="import")
+def import_() -> None:
+    """Turn the description of a service into tools."""
+
+
+@import_.command(short_help="Import an OpenAPI 3.0 or 3.1 description.")
+@click.argument("source", type=click.Path())
+@click.option(
+    "--name",
+    required=True,
+    type=SettingType("name", SourceName),
+    help="Name of the source: lower case, digits, _ and -.",
+)
+@click.option(
+    "--base-url",
+    metavar="URL",
+    type=SettingType("url", HttpUrl),
+    help="Where calls go [default: the description's first server].",
+)
+@click.option("--include", multiple=True, metavar="PATTERN", help="Import only what matches.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches.")
+@click.option("--dry-run", is_flag=True, help="Say what would be imported; write nothing.")
+@json_option
+@settings_option
+def openapi(
+    settings: Settings,
+    source: str,
+    name: str,
+    base_url: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Import the OpenAPI 3.0 or 3.1 description SOURCE: a path or a URL, JSON or YAML.
+
+    Importing again updates: tools keep their identity, and those whose operation is gone from
+    the description go too. It is all or nothing; a running gateway notices by itself.
+
+    A PATTERN is a glob over the operation's id, its tool's name or its request line, as in
+    'GET /path/{id}'; 'tag:NAME' matches a tag. Both options can be given several times.
+
+    \b
+    Examples:
+      toolgate import openapi petshop.yaml --name pets \\
+          --base-url http://localhost:8766
+      toolgate import openapi https://example.com/openapi.json --name example \\
+          --dry-run
+      toolgate import openapi github.json --name github \\
+          --include 'tag:issues' --exclude 'DELETE *'
+    """
+    spec = ImportSpec(name, source, base_url, include, exclude)
+    report = run(_import(settings, spec, dry_run))
+    (print_report_json if as_json else print_report)(report)
+
+
+@click.command(short_help="Import a source again.")
+@click.argument("name")
+@settings_option
+@json_option
+def refresh(settings: Settings, name: str, as_json: bool) -> None:
+    """Import the source NAME again, from where and as it was imported before.
+
+    What the settings say about NAME comes first; so this also imports, without waiting for
+    `toolgate serve`, what only the settings know yet.
+    """
+    report = run(_refresh(settings, name))
+    (print_report_json if as_json else print_report)(report)
+
+
+async def _import(settings: Settings, spec: ImportSpec, dry_run: bool = False) -> Report:
+    with _progress(spec.name) as advance:
+        async with open_registry(settings) as registry:
+            sources = Sources(registry.store, registry.host_id, settings.imports)
+            return await sources.import_openapi(spec, dry_run=dry_run, progress=advance)
+
+
+async def _refresh(settings: Settings, name: str) -> Report:
+    wanted = settings.sources.get(name)
+    if wanted and (spec := configured(name, wanted)):
+        return await _import(settings, spec)
+    with _progress(name) as advance:
+        async with open_registry(settings) as registry:
+            sources = Sources(registry.store, registry.host_id, settings.imports)
+            try:
+                return await sources.refresh(name, advance)
+            except LookupError:
+                known = [one.name for one in await registry.store.sources(registry.host_id)]
+                no_such("source", name, [*known, *settings.sources])
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Progress]:
+    """A bar on standard error while somebody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(f"Reading {name}", total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, description=f"Saving {name}", completed=done, total=total)
+
+        yield advance

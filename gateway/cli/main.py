@@ -1,0 +1,75 @@
+"""`toolgate`: the group that holds all commands, and what becomes of their failures."""
+
+import os
+import sys
+
+import click
+
+from gateway.cli.failure import FAILED, INTERRUPTED, Failure
+from gateway.cli.lazy import LazyGroup
+from gateway.cli.options import CONFIG_FILE, config_option
+
+COMMANDS = {
+    "init": ("gateway.cli.init:init", "Write a settings file to begin with."),
+    "import": ("gateway.cli.import_:import_", "Turn the description of a service into tools."),
+    "serve": ("gateway.cli.serve:serve", "Serve the tools to MCP and JSON-RPC clients."),
+    "tools": ("gateway.cli.tools:tools", "List, show, search and call tools."),
+    "sources": ("gateway.cli.sources:sources", "List, refresh and remove what was imported."),
+    "config": ("gateway.cli.config:config", "Show and check the settings."),
+    "migrate": ("gateway.cli.migrate:migrate", "Bring the database to this release."),
+    "doctor": ("gateway.cli.doctor:doctor", "Find out what is wrong, and what to do about it."),
+    "completion": ("gateway.cli.completion:completion", "Complete commands in your shell."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@config_option
+@click.version_option(package_name="toolgate", prog_name="toolgate")
+@click.pass_context
+def cli(ctx: click.Context, config_file: str | None) -> None:
+    """One gateway in front of all your services: OpenAPI in, MCP and JSON-RPC out.
+
+    \b
+    A first run:
+      toolgate import openapi petshop.yaml --name pets    make tools of an API
+      toolgate tools list                                 see them
+      toolgate tools call listPets limit=3                call one
+      toolgate serve                                      serve them to MCP clients
+
+    \b
+    Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no database,
+    130 interrupted.
+    """
+    ctx.meta[CONFIG_FILE] = config_file
+
+
+def main() -> None:
+    """Run the command line. A mistake or a mishap is told in a sentence, not as a traceback."""
+    try:
+        code = _outcome()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    except OSError as error:  # a full disk behind the output, say
+        Failure(_reason(error)).show()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    sys.exit(code)
+
+
+def _outcome() -> int:
+    try:
+        code: int | None = cli.main(prog_name="toolgate", standalone_mode=False)
+    except click.Abort:
+        Failure("interrupted").show()
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return code or 0
+
+
+def _reason(error: OSError) -> str:
+    subject = f"{error.filename}: " if error.filename else ""
+    return subject + (error.strerror or str(error)).lower()

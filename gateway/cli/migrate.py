@@ -1,0 +1,43 @@
+"""`toolgate migrate`: bring the database to this release."""
+
+import click
+
+from config.settings import Settings
+from gateway.cli.database import open_registry, run
+from gateway.cli.options import json_option
+from gateway.cli.output import print_json, print_rows, say
+from gateway.cli.settings import settings_option
+from registry.migrate import State, status
+from registry.migrate import migrate as apply
+
+
+@click.command()
+@click.option("--status", "only_status", is_flag=True, help="Show what is applied; change nothing.")
+@json_option
+@settings_option
+def migrate(settings: Settings, only_status: bool, as_json: bool) -> None:
+    """Bring the database to this release: apply the migrations that it lacks.
+
+    Other commands, `serve` included, do it by themselves; this one is for those who give the
+    right to change tables to an administrator only.
+    """
+    applied, states = run(_migrate(settings, only_status))
+    if as_json:
+        print_json({"applied": applied, "migrations": states})
+        return
+    print_rows(("migration", "applied"), [(state.name, _when(state)) for state in states])
+    if not only_status:
+        say(f"Applied now: {', '.join(applied) or 'nothing, all was there'}.")
+
+
+def _when(state: State) -> str:
+    return state.applied.isoformat(" ", "seconds") if state.applied else "pending"
+
+
+async def _migrate(settings: Settings, only_status: bool) -> tuple[list[str], list[State]]:
+    async with (
+        open_registry(settings, migrate=False) as registry,
+        registry.database.connect() as connection,
+    ):
+        applied = [] if only_status else await apply(connection)
+        return applied, await status(connection)

@@ -1,0 +1,109 @@
+"""`toolgate serve`: the gateway in the foreground."""
+
+import asyncio
+import logging
+import resource
+import socket
+from typing import NoReturn
+
+import click
+import uvloop
+
+from config.logging import configure
+from config.settings import Settings
+from gateway.cli.failure import NO_DATABASE, USAGE, fail
+from gateway.cli.options import CONFIG_FILE
+from gateway.cli.serving import Serving
+from gateway.cli.settings import settings_option
+
+log = logging.getLogger("toolgate.serve")
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+BACKLOG = 2048
+
+
+@click.command()
+@click.option("--host", help="Address to listen on [default: server.host].")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="TCP port, 0 for a free one [default: server.port].",
+)
+@click.option("--workers", type=int, default=1, metavar="N", help="Processes; only 1 for now.")
+@settings_option
+@click.pass_context
+def serve(
+    ctx: click.Context, settings: Settings, host: str | None, port: int | None, workers: int
+) -> None:
+    """Serve the tools to MCP clients and over JSON-RPC, until Ctrl-C.
+
+    The first line on standard output is the address, printed as soon as calls are answered; the
+    log goes to standard error. /health, /ready and /metrics answer earlier.
+
+    \b
+    SIGTERM, Ctrl-C  let running calls finish (server.drain_s), then stop;
+                     Ctrl-C again stops at once
+    SIGHUP           reads the settings again: sources, upstream and logging
+                     change without a restart
+
+    \b
+    Examples:
+      toolgate serve --port 9000
+      TOOLGATE_DATABASE__URL=postgresql://db.example.com/toolgate toolgate serve
+    """
+    if workers != 1:
+        _refuse_workers(workers)
+    host = host or settings.server.host
+    if host not in LOOPBACK:
+        _refuse_host(host)
+    listener = _listen(host, settings.server.port if port is None else port)
+    configure(settings.logging)
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        failure = runner.run(Serving(settings, listener, ctx.meta[CONFIG_FILE]).run())
+    if failure:
+        fail(failure, NO_DATABASE)
+
+
+def _refuse_workers(workers: int) -> NoReturn:
+    fail(
+        f"--workers {workers}: only 1 is served. Sessions live in the memory of one process, "
+        "so a second would not know the sessions of the first; leave the option out",
+        USAGE,
+    )
+
+
+def _refuse_host(host: str) -> NoReturn:
+    fail(
+        f"refusing to listen on {host}: there is no authentication yet, so only loopback is "
+        "served. Listen on 127.0.0.1 and put a proxy that authenticates in front",
+        USAGE,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        fail(
+            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}. "
+            "Is a gateway running already? Choose another port with --port or server.port "
+            "(0 takes a free one)"
+        )
+    listener.set_inheritable(False)
+    return listener
+
+
+def _raise_file_limit() -> None:
+    """Every stream and every connection takes a file descriptor: take all that we may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    log.debug("file_limit", extra={"before": soft, "now": hard})

@@ -1,0 +1,111 @@
+"""`toolgate sources`: what is imported, and its care."""
+
+import sys
+from dataclasses import replace
+
+import click
+from rich.text import Text
+
+from config.settings import Settings
+from gateway.cli.database import open_registry, run
+from gateway.cli.failure import USAGE, fail, no_such
+from gateway.cli.lazy import LazyGroup
+from gateway.cli.options import json_option
+from gateway.cli.output import harmless, out, print_json, print_rows, remark, say
+from gateway.cli.settings import settings_option
+from schemas.source import Source
+
+COMMANDS = {
+    "list": ("gateway.cli.sources:list_", "List the sources."),
+    "refresh": ("gateway.cli.import_:refresh", "Import a source again."),
+    "remove": ("gateway.cli.sources:remove", "Remove a source and its tools."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def sources() -> None:
+    """List, refresh and remove what was imported."""
+
+
+@click.command(name="list")
+@settings_option
+@json_option
+def list_(settings: Settings, as_json: bool) -> None:
+    """List the sources: where they came from and where their calls go.
+
+    In a pipe one line each: name, number of tools, address, location of the description.
+    """
+    found = [_adjusted(one, settings) for one in run(_list(settings))]
+    if as_json:
+        print_json(found)
+    elif out.is_terminal:
+        for source in found:
+            _print_source(source)
+    else:
+        rows = [(s.name, str(s.tool_count), s.base_url or "-", s.location) for s in found]
+        print_rows(("name", "tools", "base URL", "description"), rows)
+    waiting = settings.sources.keys() - {source.name for source in found}
+    for name in sorted(name for name in waiting if settings.sources[name].openapi):
+        remark(f"{name} is not imported yet. Now: toolgate sources refresh {name}")
+    if not found and not waiting:
+        remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
+
+
+def _adjusted(source: Source, settings: Settings) -> Source:
+    """With the address that calls really go to."""
+    wanted = settings.sources.get(source.name)
+    if wanted is None or wanted.base_url is None:
+        return source
+    return replace(source, base_url=wanted.base_url, base_url_trusted=True)
+
+
+def _print_source(source: Source) -> None:
+    tools = "1 tool" if source.tool_count == 1 else f"{source.tool_count} tools"
+    version = f", version {source.version}" if source.version else ""
+    head = Text(source.name, "bold")
+    out.print(
+        head.append(harmless(f"  {tools}{version}, imported {source.updated[:16]}"), "not bold")
+    )
+    say(f"  from  {source.location}")
+    say(f"  calls {source.base_url or 'nothing: it has no address; set its base_url'}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@settings_option
+def remove(settings: Settings, name: str, yes: bool) -> None:
+    """Remove the source NAME and its tools.
+
+    Imported again, its tools are new ones. `toolgate sources refresh` updates instead.
+    """
+    if not yes:
+        _ask(run(_named(settings, name)))
+    removed = run(_remove(settings, name))
+    say(f"Removed {name} and its {removed} tools.")
+    wanted = settings.sources.get(name)
+    if wanted and wanted.openapi:
+        say("The settings still name it, so `toolgate serve` will import it again.", "yellow")
+
+
+def _ask(source: Source) -> None:
+    what = f"{source.name} and its {source.tool_count} tools"
+    if not sys.stdin.isatty():
+        fail(f"To remove {what} without being asked, add --yes.", USAGE)
+    click.confirm(f"Remove {what}?", abort=True)
+
+
+async def _list(settings: Settings) -> list[Source]:
+    async with open_registry(settings) as registry:
+        return await registry.store.sources(registry.host_id)
+
+
+async def _named(settings: Settings, name: str) -> Source:
+    found = {source.name: source for source in await _list(settings)}
+    return found[name] if name in found else no_such("source", name, found)
+
+
+async def _remove(settings: Settings, name: str) -> int:
+    await _named(settings, name)
+    async with open_registry(settings) as registry:
+        return await registry.store.remove(registry.host_id, name) or 0

@@ -1,0 +1,184 @@
+"""`toolgate tools`: what the gateway offers, looked at from the shell."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from config.settings import Settings
+from gateway.cli.arguments import Argument, arguments_of, example
+from gateway.cli.database import Registry, open_registry, run
+from gateway.cli.failure import no_such
+from gateway.cli.lazy import LazyGroup
+from gateway.cli.options import json_option
+from gateway.cli.output import first_line, out, print_json, print_rows, remark, say
+from gateway.cli.settings import settings_option
+from registry.search import Hit, search
+from schemas.source import Source
+from schemas.tool import Tool
+
+COMMANDS = {
+    "list": ("gateway.cli.tools:list_", "List the tools."),
+    "search": ("gateway.cli.tools:search_", "Find tools by words."),
+    "show": ("gateway.cli.tools:show", "Show a tool and its arguments."),
+    "call": ("gateway.cli.call:call", "Call a tool and print its answer."),
+}
+COLUMNS = ("name", "source", "what it does")
+
+source_option = click.option("--source", metavar="NAME", help="Only the tools of this source.")
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def tools() -> None:
+    """List, show, search and call tools."""
+
+
+@click.command(name="list")
+@source_option
+@json_option
+@settings_option
+def list_(settings: Settings, source: str | None, as_json: bool) -> None:
+    """List the tools by name.
+
+    In a pipe one line each: name, source, what it does.
+    """
+    found = run(_tools(settings, source))
+    if as_json:
+        print_json([_summary(tool) for tool in found])
+        return
+    _print_tools(found)
+    if found:
+        remark(f"{len(found)} tools. About one of them: toolgate tools show NAME")
+    else:
+        remark(_how_to_get_tools(settings))
+
+
+@click.command(name="search")
+@click.argument("query", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True)
+@source_option
+@json_option
+@settings_option
+def search_(
+    settings: Settings, query: tuple[str, ...], limit: int, source: str | None, as_json: bool
+) -> None:
+    """Find tools by the words of QUERY (PostgreSQL full text), best first.
+
+    \b
+    Examples:
+      toolgate tools search create an issue
+      toolgate tools search --source github --limit 20 release
+    """
+    hits = run(_search(settings, " ".join(query), limit, source))
+    if as_json:
+        print_json(hits)
+        return
+    _print_tools(hits)
+    if not hits:
+        remark("Nothing found; try other words.")
+
+
+@click.command()
+@click.argument("name")
+@json_option
+@settings_option
+def show(settings: Settings, name: str, as_json: bool) -> None:
+    """Show the tool NAME: what it does, its arguments, where its calls go.
+
+    With --json all of it, the input schema as models see it included.
+    """
+    tool, base_url = run(_tool(settings, name))
+    if as_json:
+        print_json(_summary(tool) | _detail(tool))
+        return
+    arguments = arguments_of(msgspec.json.decode(tool.input_schema))
+    out.print(Text(tool.name, "bold").append(f"  of {tool.source}", "not bold"))
+    say(tool.description)
+    say(f"\n{tool.binding.method} {base_url or '(no address)'}{tool.binding.path}\n")
+    _print_arguments(arguments)
+    say(f"\nTry: {example(tool.name, arguments)}")
+
+
+def _print_tools(found: Sequence[Tool | Hit]) -> None:
+    print_rows(
+        COLUMNS,
+        [(one.name, one.source, first_line(one.title or one.description)) for one in found],
+    )
+
+
+def _print_arguments(arguments: Sequence[Argument]) -> None:
+    if not arguments:
+        say("It takes no arguments.")
+        return
+    print_rows(
+        ("argument", "kind", "", "description"),
+        [
+            (one.name, one.kind, "required" if one.required else "", one.description)
+            for one in arguments
+        ],
+    )
+
+
+def _how_to_get_tools(settings: Settings) -> str:
+    if any(source.openapi for source in settings.sources.values()):
+        return "No tools yet; `toolgate serve` imports what the settings name."
+    return "No tools yet. Try: toolgate import openapi YOUR-API.yaml --name api"
+
+
+def _summary(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "source": tool.source,
+        "title": tool.title,
+        "description": tool.description,
+    }
+
+
+def _detail(tool: Tool) -> dict[str, Any]:
+    return {
+        "annotations": tool.annotations,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "binding": tool.binding,
+        "digest": tool.digest,
+    }
+
+
+async def _tools(settings: Settings, source: str | None) -> list[Tool]:
+    async with open_registry(settings) as registry:
+        await _check_source(registry, source)
+        found = await registry.store.tools(registry.host_id)
+        return [tool for tool in found if source in {None, tool.source}]
+
+
+async def _search(settings: Settings, query: str, limit: int, source: str | None) -> list[Hit]:
+    async with open_registry(settings) as registry:
+        await _check_source(registry, source)
+        return await search(registry.database.pool, registry.host_id, query, limit, source)
+
+
+async def _tool(settings: Settings, name: str) -> tuple[Tool, str | None]:
+    """The tool and the address of its source."""
+    async with open_registry(settings) as registry:
+        found = {tool.name: tool for tool in await registry.store.tools(registry.host_id)}
+        if name not in found:
+            no_such("tool", name, found)
+        tool = found[name]
+        source = await registry.store.source(registry.host_id, tool.source)
+        return tool, _address(source, settings)
+
+
+def _address(source: Source | None, settings: Settings) -> str | None:
+    if source is None:
+        return None
+    adjusted = settings.sources.get(source.name)
+    return (adjusted.base_url if adjusted else None) or source.base_url
+
+
+async def _check_source(registry: Registry, name: str | None) -> None:
+    if name is not None and await registry.store.source(registry.host_id, name) is None:
+        no_such(
+            "source", name, [one.name for one in await registry.store.sources(registry.host_id)]
+        )

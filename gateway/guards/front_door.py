@@ -1,0 +1,34 @@
+"""The way to the protocol fronts: by exact path, and only when there is something to serve.
+
+Before the router, because every call comes through here, and a dictionary beats regular
+expressions. Nothing is listed or called before the catalog is there: an empty list would be
+believed.
+"""
+
+from collections.abc import Callable, Mapping
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.guards.refusal import refuse
+from schemas.errors import Unavailable
+
+
+class FrontDoor:
+    """Sends a request to the front of its path, 503 while `ready()` says no, else further on."""
+
+    def __init__(
+        self, app: ASGIApp, fronts: Mapping[str, ASGIApp], ready: Callable[[], bool]
+    ) -> None:
+        self._app = app
+        self._fronts = fronts
+        self._ready = ready
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        front = self._fronts.get(scope["path"]) if scope["type"] == "http" else None
+        if front is None:
+            await self._app(scope, receive, send)
+        elif self._ready():
+            await front(scope, receive, send)
+        else:
+            fault = Unavailable("The gateway is starting or stopping; /ready says more")
+            await refuse(send, fault)

@@ -1,0 +1,68 @@
+"""Host and Origin: a web page must not reach a gateway on somebody's own machine.
+
+DNS rebinding makes a page's own host name resolve to 127.0.0.1; the Host and Origin headers still
+tell (MCP 2025-11-25, transports: security warning). An absent Origin is no browser's cross-site
+request and is let in.
+"""
+
+import re
+from collections.abc import Sequence
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.guards.refusal import refuse
+from schemas.errors import Forbidden
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+HOSTS_REMEMBERED = 100  # a port is part of the header, and a client may vary it
+FOREIGN_HOST = "This host name is not served here (server.allowed_hosts)"
+FOREIGN_ORIGIN = "This origin may not call the gateway (server.allowed_origins)"
+OPEN_PATHS = frozenset({"/health", "/ready"})  # probes come by address
+
+
+class OriginGuard:
+    """Refuses foreign hosts and origins with 403; answers browsers of known origins with CORS."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        self._app = app
+        self._for_browsers = CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_origin_regex=LOOPBACK_ORIGIN,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["Mcp-Session-Id", "X-Request-Id", "WWW-Authenticate"],
+        )
+        self._hosts = frozenset(host.lower() for host in (*LOOPBACK_HOSTS, *hosts))
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._loopback = re.compile(LOOPBACK_ORIGIN)
+        self._seen_hosts: set[bytes] = set()  # Host headers as sent that are known to be ours
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        app = self._app
+        for name, value in scope["headers"]:
+            if name == b"host":
+                if value not in self._seen_hosts and not self._known_host(value):
+                    await refuse(send, Forbidden(FOREIGN_HOST))
+                    return
+            elif name == b"origin":
+                if not self._known_origin(value.decode("latin-1").lower()):
+                    await refuse(send, Forbidden(FOREIGN_ORIGIN))
+                    return
+                app = self._for_browsers
+        await app(scope, receive, send)
+
+    def _known_host(self, header: bytes) -> bool:
+        host = header.decode("latin-1").lower()
+        known = host in self._hosts or re.sub(r":\d+$", "", host) in self._hosts
+        if known and len(self._seen_hosts) < HOSTS_REMEMBERED:
+            self._seen_hosts.add(header)
+        return known
+
+    def _known_origin(self, origin: str) -> bool:
+        return origin in self._origins or self._loopback.fullmatch(origin) is not None

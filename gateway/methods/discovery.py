@@ -1,0 +1,107 @@
+"""rpc.discover: this endpoint as an OpenRPC 1.3 document (https://spec.open-rpc.org)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Raw
+
+from gateway.context import Context
+from gateway.methods.lifecycle import SERVER
+from registry.catalog import Catalog, Catalogs
+from schemas.jsonrpc import Request, decode_json, encode
+from schemas.tool import Tool
+
+Json = dict[str, Any]
+
+_OWN_METHODS: tuple[Json, ...] = (
+    {
+        "name": "tools/list",
+        "summary": "The tools of this gateway, page by page",
+        "paramStructure": "by-name",
+        "params": [{"name": "cursor", "schema": {"type": "string"}}],
+        "result": {"name": "page", "schema": {"type": "object", "required": ["tools"]}},
+    },
+    {
+        "name": "tools/call",
+        "summary": "Call a tool; the result is that of MCP",
+        "paramStructure": "by-name",
+        "params": [
+            {"name": "name", "required": True, "schema": {"type": "string"}},
+            {"name": "arguments", "schema": {"type": "object"}},
+        ],
+        "result": {"name": "result", "schema": {"type": "object", "required": ["content"]}},
+    },
+    {
+        "name": "rpc.discover",
+        "summary": "This document",
+        "params": [],
+        "result": {"name": "OpenRPC", "schema": {"type": "object"}},
+    },
+)
+
+
+class Discovery:
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+        self._written: dict[str, tuple[Catalog, Raw]] = {}
+
+    async def discover(self, context: Context, _request: Request) -> Raw:
+        tenant = context.principal.tenant
+        catalog = self._catalogs.of(tenant)
+        known, document = self._written.get(tenant, (None, Raw(b"")))
+        if known is not catalog:
+            document = Raw(encode(openrpc(catalog)))
+            self._written[tenant] = (catalog, document)
+        return document
+
+
+def openrpc(catalog: Catalog) -> Json:
+    """Every tool as a method; its `$defs` become components under the tool's name."""
+    schemas: Json = {}
+    methods = [*_OWN_METHODS, *(_method(tool, schemas) for tool in catalog.tools)]
+    return {
+        "openrpc": "1.3.2",
+        "info": {"title": SERVER.name, "version": SERVER.version},
+        "methods": methods,
+        "components": {"schemas": schemas},
+    }
+
+
+def _method(tool: Tool, components: Json) -> Json:
+    schema = decode_json(bytes(tool.input_schema))
+    prefix = f"#/components/schemas/{tool.name}."
+    for name, definition in schema.get("$defs", {}).items():
+        components[f"{tool.name}.{name}"] = _moved(definition, prefix)
+    return {
+        "name": tool.name,
+        "summary": tool.title or tool.name,
+        "description": tool.description,
+        "paramStructure": "by-name",
+        "params": list(_params(schema, prefix)),
+        "result": {"name": "result", "schema": {}},
+    }
+
+
+def _params(schema: Json, prefix: str) -> Iterator[Json]:
+    required = set(schema.get("required", ()))
+    properties = schema.get("properties", {})
+    for name in sorted(properties, key=lambda name: name not in required):  # required ones first
+        yield {
+            "name": name,
+            "required": name in required,
+            "schema": _moved(properties[name], prefix),
+        }
+
+
+def _moved(schema: Any, prefix: str) -> Any:
+    """`schema` with its references to `$defs` pointing below `prefix`."""
+    if isinstance(schema, list):
+        return [_moved(item, prefix) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: prefix + value.removeprefix("#/$defs/")
+        if key == "$ref" and isinstance(value, str)
+        else _moved(value, prefix)
+        for key, value in schema.items()
+    }

@@ -1,0 +1,80 @@
+"""What a tool gave, in the shape that the caller's revision has for it."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from gateway.context import Context
+from gateway.methods.lifecycle import STAMP
+from schemas.errors import ToolFailed
+from schemas.jsonrpc import encode
+from schemas.mcp.messages import CallToolResult
+from schemas.mcp.revisions import Revision
+from schemas.tool import AudioContent, Content, TextContent, ToolResult
+
+META_REQUEST_ID = "toolgate/requestId"
+_members = msgspec.json.Decoder(dict[str, Raw])  # the values are carried, not read
+
+
+def call_result(result: ToolResult, context: Context) -> CallToolResult:
+    """`result` as the `result` of tools/call."""
+    revision = context.revision
+    meta = STAMP if revision.result_type else None
+    if result.is_error:
+        meta = {**(meta or {}), META_REQUEST_ID: context.request_id}
+    return CallToolResult(
+        content=_content(result.content, revision),
+        structured_content=_structure(result.structured_content, revision),
+        is_error=result.is_error,
+        result_type="complete" if revision.result_type else UNSET,
+        meta=UNSET if meta is None else meta,
+    )
+
+
+def plain_result(result: ToolResult) -> Raw:
+    """`result` for a JSON-RPC client, which wants the data. Raises ToolFailed."""
+    if result.is_error:
+        raise ToolFailed(*_failure(result))
+    if result.structured_content is not UNSET:
+        return result.structured_content
+    match result.content:
+        case []:
+            return Raw(b"null")
+        case [TextContent(text)]:
+            return Raw(encode(text))
+    return Raw(encode(result.content))
+
+
+def _failure(result: ToolResult) -> tuple[str, dict[str, Any]]:
+    texts = [item.text for item in result.content if isinstance(item, TextContent)]
+    message = texts[0].split("\n", 1)[0][:300] if texts else "The tool failed"
+    structure = result.structured_content
+    if structure is UNSET:
+        return message, {"content": result.content}
+    return message, _members.decode(structure) if _is_object(structure) else {"content": structure}
+
+
+def _structure(value: Raw | UnsetType, revision: Revision) -> Raw | UnsetType:
+    """2025-06-18 and 2025-11-25 know objects only: anything else is wrapped for them."""
+    if value is UNSET or not revision.titles:
+        return UNSET
+    if revision.any_structure or _is_object(value):
+        return value
+    return Raw(b'{"result":' + bytes(value) + b"}")
+
+
+def _is_object(value: Raw) -> bool:
+    first = next((byte for byte in memoryview(value) if byte not in b" \t\r\n"), 0)
+    return first == ord("{")
+
+
+def _content(content: tuple[Content, ...], revision: Revision) -> tuple[Content, ...]:
+    if revision.annotations or not any(isinstance(item, AudioContent) for item in content):
+        return content
+    return tuple(
+        TextContent(f"[audio, {item.mime_type}: {revision.name} cannot carry it]")
+        if isinstance(item, AudioContent)
+        else item
+        for item in content
+    )

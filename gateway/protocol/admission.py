@@ -1,0 +1,179 @@
+"""Which era does a message belong to, and may it come in?
+
+The ladder of `basic/versioning` and `basic/transports`, 2026-07-28, with the handshake revisions
+beside it. One endpoint serves all of them: a request is stateless (2026-07-28) when its `_meta`
+names a protocol version, else it belongs to the session that its header names.
+
+Deviation: a version header that names a supported revision other than the session's is let in, and
+the session's revision is served. The specification demands 400 for unsupported ones only, and
+clients exist that send the version they asked for instead of the one they got.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET
+
+from gateway.context import Session
+from gateway.protocol.dispatcher import usable_id
+from schemas.errors import (
+    HeaderMismatch,
+    InvalidRequest,
+    MalformedEnvelope,
+    SessionNotFound,
+    SessionRequired,
+    UnsupportedProtocolVersion,
+)
+from schemas.jsonrpc import Invalid, Message, Request, Response
+from schemas.mcp.messages import META_CAPABILITIES, META_VERSION, InitializeParams, read
+from schemas.mcp.revisions import HANDSHAKE, STATELESS, SUPPORTED, Revision, negotiate
+
+FindSession = Callable[[str], Session | None]
+
+NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Headers:
+    """The request headers that decide; `duplicated` names a routing header sent twice."""
+
+    version: str | None = None
+    session: str | None = None
+    method: str | None = None
+    name: str | None = None
+    duplicated: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    revision: Revision
+    session: Session | None = None
+    opens: InitializeParams | None = None  # an `initialize`: a session is to be opened
+
+
+def admit(headers: Headers, message: Message | list[Message], find: FindSession) -> Admitted:
+    """Let a POSTed body in. Raises the Fault that refuses it."""
+    if isinstance(message, list):
+        return _admit_batch(headers, message, find)
+    if isinstance(message, Invalid):
+        raise message.fault
+    if isinstance(message, Response):
+        if headers.version in STATELESS:
+            raise InvalidRequest(f"{headers.version} has no requests of ours to respond to")
+        _check_version(headers)
+        return Admitted(*_session(headers, find))
+    version = meta_version(message)
+    if version is not UNSET or headers.version in STATELESS:
+        return _admit_stateless(headers, message, version)
+    _check_version(headers)
+    usable_id(message, next(iter(HANDSHAKE.values())))
+    if message.method == "initialize":
+        return _admit_initialize(message)
+    return Admitted(*_session(headers, find))
+
+
+def meta_version(request: Request) -> Any:
+    """The protocol version that the request itself names; UNSET when it names none."""
+    params = request.params
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta.get(META_VERSION, UNSET) if isinstance(meta, dict) else UNSET
+
+
+def _check_version(headers: Headers) -> None:
+    if headers.version is not None and headers.version not in HANDSHAKE:
+        raise _unsupported(headers.version)
+
+
+def _admit_initialize(request: Request) -> Admitted:
+    if request.id is UNSET:
+        raise InvalidRequest("initialize is a request: it needs an id")
+    params = read(request.params, InitializeParams)
+    return Admitted(negotiate(params.protocol_version), opens=params)
+
+
+def _session(headers: Headers, find: FindSession) -> tuple[Revision, Session]:
+    if headers.session is None:
+        raise SessionRequired(
+            "Mcp-Session-Id is missing. Send `initialize` first, or a 2026-07-28 request, "
+            "which needs no session but carries its `_meta`",
+            {"supported": list(SUPPORTED)},
+        )
+    session = find(headers.session)
+    if session is None:
+        raise SessionNotFound("Session not found: it ended or never was. Send `initialize` again")
+    return session.revision, session
+
+
+def _admit_batch(headers: Headers, batch: list[Message], find: FindSession) -> Admitted:
+    if not batch:
+        raise InvalidRequest("The batch is empty")
+    if headers.version in STATELESS or headers.session is None:
+        raise InvalidRequest("Batches exist in 2025-03-26 sessions only (and on the /rpc endpoint)")
+    revision, session = _session(headers, find)
+    if not revision.batches:
+        raise InvalidRequest(f"{revision.name} has no batches: send one message at a time")
+    if any(isinstance(item, Request) and item.method == "initialize" for item in batch):
+        raise InvalidRequest("initialize must not be part of a batch")
+    if len({isinstance(item, Response) for item in batch}) > 1:
+        raise InvalidRequest("A batch holds requests and notifications, or responses, not both")
+    return Admitted(revision, session)
+
+
+def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitted:
+    newest = next(iter(STATELESS.values()))
+    if request.id is UNSET:
+        return Admitted(newest)
+    usable_id(request, newest)
+    if headers.duplicated is not None:
+        raise HeaderMismatch(f"{headers.duplicated} is sent more than once")
+    _check_envelope(request, version)
+    _check_mirror("MCP-Protocol-Version", headers.version, version)
+    _check_mirror("Mcp-Method", headers.method, request.method)
+    named_by = NAMED_BY.get(request.method)
+    if named_by is not None and isinstance(request.params, dict):
+        _check_mirror("Mcp-Name", decode_header(headers.name), request.params.get(named_by))
+    revision = STATELESS.get(version)
+    if revision is None:
+        raise _unsupported(version)
+    return Admitted(revision)
+
+
+def _check_envelope(request: Request, version: Any) -> None:
+    meta = request.params.get("_meta") if isinstance(request.params, dict) else None
+    if not isinstance(version, str):
+        raise MalformedEnvelope(f'params._meta["{META_VERSION}"] is missing or no string')
+    if not isinstance(meta, dict) or not isinstance(meta.get(META_CAPABILITIES), dict):
+        raise MalformedEnvelope(f'params._meta["{META_CAPABILITIES}"] is missing or no object')
+
+
+def _check_mirror(header: str, sent: str | None, in_body: Any) -> None:
+    if sent is None:
+        raise HeaderMismatch(f"{header} is missing or malformed: it must repeat the body's value")
+    if sent != in_body:
+        raise HeaderMismatch(f"{header} says {sent[:100]!r}, but the body does not")
+
+
+def decode_header(value: str | None) -> str | None:
+    """Undo the `=?base64?...?=` form of a header value (2026-07-28, transports: value encoding).
+
+    None for a malformed one: it matches nothing.
+    """
+    match = _SENTINEL.fullmatch(value) if value else None
+    if match is None:
+        return value
+    try:
+        raw = base64.b64decode(match[1], validate=True)
+        canonical = base64.b64encode(raw).decode() == match[1]
+        return raw.decode() if canonical else None
+    except ValueError:  # no ASCII, no base64, no UTF-8
+        return None
+
+
+def _unsupported(requested: str) -> UnsupportedProtocolVersion:
+    return UnsupportedProtocolVersion(
+        "Unsupported protocol version", {"supported": list(SUPPORTED), "requested": requested}
+    )

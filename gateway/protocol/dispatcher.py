@@ -1,0 +1,97 @@
+"""A request in, its reply out: the one place where exceptions become errors."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET, Raw
+
+from gateway.abc import Handler, Middleware
+from gateway.context import Context
+from schemas.errors import (
+    Fault,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+)
+from schemas.jsonrpc import ErrorReply, Reply, Request, encode, error_reply
+from schemas.mcp.revisions import Revision
+
+log = logging.getLogger("toolgate.dispatcher")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A verb, and the revisions that have it."""
+
+    handler: Handler
+    known_to: Callable[[Revision], bool]
+
+
+class Dispatcher:
+    """All fronts share one."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        tool_as_method: Handler,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        """`middleware` is listed from the outside in."""
+        self._methods = methods
+        self._tool_as_method = tool_as_method
+        handle: Handler = self._route
+        for wrap in reversed(middleware):
+            handle = wrap(handle)
+        self._handle = handle
+
+    async def dispatch(self, context: Context, request: Request) -> Reply | ErrorReply | None:
+        """Answer `request`; None for a notification, whatever became of it."""
+        try:
+            result = await self._handle(context, request)
+            if request.id is UNSET:
+                return None
+            return Reply(request.id, result if isinstance(result, Raw) else Raw(encode(result)))
+        except Fault as fault:
+            return self._failed(context, request, fault)
+        except RecursionError:
+            return self._failed(context, request, InvalidParams("The request is nested too deeply"))
+        except Exception:
+            log.exception(
+                "unexpected_error",
+                extra={"request_id": context.request_id, "method": request.method[:100]},
+            )
+            return self._failed(context, request, InternalError("Internal error"))
+
+    async def _route(self, context: Context, request: Request) -> object:
+        revision = context.revision
+        method = self._methods.get(request.method)
+        if method is not None and method.known_to(revision):
+            return await method.handler(context, request)
+        if revision.tools_are_methods:
+            return await self._tool_as_method(context, request)
+        if request.id is UNSET:
+            return None  # notifications that we do not know are none of our business
+        raise MethodNotFound(f"Method not found: {request.method[:100]}")
+
+    def _failed(self, context: Context, request: Request, fault: Fault) -> ErrorReply | None:
+        log.info(
+            "request_failed",
+            extra={
+                "request_id": context.request_id,
+                "method": request.method[:100],
+                "code": fault.code,
+                "reason": fault.message[:300],
+            },
+        )
+        if request.id is UNSET:
+            return None
+        return error_reply(request.id, fault, context.request_id)
+
+
+def usable_id(request: Request, revision: Revision) -> None:
+    """MCP narrows ids to strings and integers. Raises InvalidRequest."""
+    id_ = request.id
+    if revision.mcp and id_ is not UNSET and not isinstance(id_, str | int):
+        raise InvalidRequest('"id" must be a string or an integer, and not null')

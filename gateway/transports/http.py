@@ -1,0 +1,186 @@
+"""Raw ASGI, the parts that the fronts share: headers, bodies, replies, who is still there."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway.context import new_request_id
+from gateway.protocol.admission import Headers
+from schemas.errors import Fault, MethodNotAllowed, PayloadTooLarge, UnsupportedMediaType
+from schemas.jsonrpc import RequestId, encode, error_reply
+
+JSON = (b"content-type", b"application/json")
+_ROUTING = {
+    b"mcp-protocol-version": "version",
+    b"mcp-session-id": "session",
+    b"mcp-method": "method",
+    b"mcp-name": "name",
+}
+WATCH_AFTER_S = 0.05  # most calls are over by then, and need no second task
+
+
+def routing_headers(scope: Scope) -> Headers:
+    """The headers that decide the era of a request (ASGI gives their names in lower case)."""
+    headers = Headers()
+    for name, value in scope["headers"]:
+        attribute = _ROUTING.get(name)
+        if attribute is None:
+            continue
+        if getattr(headers, attribute) is not None:
+            headers.duplicated = name.decode("latin-1")
+        setattr(headers, attribute, value.decode("latin-1").strip(" \t"))
+    return headers
+
+
+def header(scope: Scope, wanted: bytes) -> str:
+    for name, value in scope["headers"]:
+        if name == wanted:
+            return str(value.decode("latin-1"))
+    return ""
+
+
+def require_json(scope: Scope) -> None:
+    """Raises UnsupportedMediaType. Besides correctness: no HTML form can send this type."""
+    found = header(scope, b"content-type")
+    if found.split(";", 1)[0].strip().lower() != "application/json":
+        raise UnsupportedMediaType(
+            f"Content-Type must be application/json, not {found[:100] or 'missing'}"
+        )
+
+
+async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
+    """The whole request body. Raises PayloadTooLarge as soon as it is known to be."""
+    declared = header(scope, b"content-length")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _too_large(limit_bytes)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return body
+    chunks, size = [body], len(body)
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+    return b"".join(chunks)
+
+
+def _too_large(limit_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body exceeds {limit_bytes} bytes (server.body_limit_bytes)")
+
+
+class Responder:
+    """Sends the one response of an HTTP request; every response names its request id."""
+
+    __slots__ = ("_send", "request_id", "started")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.request_id = new_request_id()
+        self.started = False
+
+    async def json(
+        self,
+        body: bytes | Sequence[bytes | memoryview],
+        status: int = 200,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """Answer with `body`, whole or in pieces."""
+        pieces = [body] if isinstance(body, bytes) else body
+        length = sum(map(len, pieces))
+        await self._start(status, [JSON, (b"content-length", b"%d" % length), *headers])
+        for piece in pieces[:-1]:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send({"type": "http.response.body", "body": pieces[-1]})
+
+    async def empty(self, status: int, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        await self._start(status, [(b"content-length", b"0"), *headers])
+        await self._send({"type": "http.response.body"})
+
+    async def fault(self, fault: Fault, id_: RequestId = None) -> None:
+        """Refuse the whole HTTP request; the body is JSON-RPC on every front."""
+        headers = []
+        if isinstance(fault, MethodNotAllowed):
+            headers.append((b"allow", fault.allow.encode()))
+        if fault.status == 503:
+            headers.append((b"retry-after", b"1"))
+        status = fault.status if fault.status >= 400 else 400
+        await self.json(encode(error_reply(id_, fault, self.request_id)), status, headers)
+
+    async def stream(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Begin a stream of server-sent events; no proxy may buffer it."""
+        await self._start(
+            200,
+            [
+                (b"content-type", b"text/event-stream"),
+                (b"cache-control", b"no-cache, no-transform"),
+                (b"x-accel-buffering", b"no"),
+                *headers,
+            ],
+        )
+
+    async def chunk(self, data: bytes, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.started = True
+        headers.append((b"x-request-id", self.request_id.encode()))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+class Watch:
+    """Cancels the task that entered it when the client goes away.
+
+    Inside, nobody else may call `receive`: the request body has been read.
+    """
+
+    __slots__ = ("_receive", "_task", "_timer", "_watcher", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._watcher: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.gone = False
+
+    def __enter__(self) -> "Watch":
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if kind is asyncio.CancelledError and self.gone and self._task is not None:
+            return self._task.uncancel() == 0  # ours, and only ours: the request just ends here
+        return False
+
+    def _begin(self) -> None:
+        self._watcher = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        message: Message = await self._receive()
+        while message["type"] != "http.disconnect":
+            message = await self._receive()
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel("the client went away")
+
+
+def query_value(scope: Scope, name: str) -> str | None:
+    """The last value of a query parameter; None when there is none."""
+    values = parse_qs(scope["query_string"].decode("latin-1")).get(name)
+    return values[-1] if values else None

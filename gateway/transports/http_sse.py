@@ -1,0 +1,133 @@
+"""HTTP+SSE of 2024-11-05: `GET /mcp/sse` is the session, `POST /mcp/message` its way in.
+
+All answers go out on the stream, and the session lives as long as the stream does.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
+
+from gateway.context import Context, Outbox, Principal, Session
+from gateway.protocol.dispatcher import Dispatcher, usable_id
+from gateway.protocol.running import run_cancellable
+from gateway.state.hub import Hub
+from gateway.state.memory import Sessions
+from gateway.transports.http import Responder, query_value, read_body, require_json
+from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound
+from schemas.jsonrpc import Invalid, Message, Request, decode, encode
+from schemas.mcp.revisions import V2024_11_05
+
+
+class HttpSse:
+    """ASGI application of both endpoints."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        hub: Hub,
+        principal: Principal,
+        message_path: str,
+        body_limit_bytes: int,
+        keep_alive_s: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._sessions = sessions
+        self._hub = hub
+        self._principal = principal
+        self._message_path = message_path
+        self._body_limit_bytes = body_limit_bytes
+        self._keep_alive_s = keep_alive_s
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == self._message_path:
+            await self._message(scope, receive, send)
+        else:
+            await self._stream(scope, receive, send)
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        responder = Responder(send)
+        try:
+            if scope["method"] != "GET":
+                raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
+            session = self._sessions.open(V2024_11_05, self._principal, {}, {})
+        except Fault as fault:
+            await responder.fault(fault)
+            return
+        session.streams += 1
+        try:
+            with self._hub.stream(session.outbox):
+                events = EventSourceResponse(
+                    self._events(session), ping=int(self._keep_alive_s) or 1, sep="\n"
+                )
+                await events(scope, receive, send)
+        except Fault as fault:
+            await responder.fault(fault)
+        finally:
+            session.streams -= 1
+            self._sessions.close(session)
+
+    async def _message(self, scope: Scope, receive: Receive, send: Send) -> None:
+        responder = Responder(send)
+        try:
+            if scope["method"] != "POST":
+                raise MethodNotAllowed("Messages are POSTed here", "POST")
+            require_json(scope)
+            body = await read_body(scope, receive, self._body_limit_bytes)
+            session = self._session(scope)
+            self._accept(session, decode(body), responder.request_id)
+        except Fault as fault:
+            await responder.fault(fault)
+            return
+        await responder.empty(202)
+
+    async def _events(self, session: Session) -> AsyncIterator[ServerSentEvent]:
+        endpoint = f"{self._message_path}?session_id={session.id}"
+        yield ServerSentEvent(endpoint, event="endpoint")
+        while not session.outbox.closed:
+            for message in await session.outbox.take(self._keep_alive_s):
+                yield ServerSentEvent(message.decode(), event="message")
+
+    def _session(self, scope: Scope) -> Session:
+        session_id = query_value(scope, "session_id")
+        if session_id is None:
+            raise InvalidRequest("session_id is missing: POST to the address of the endpoint event")
+        session = self._sessions.find(session_id, self._principal)
+        if session is None or session.revision is not V2024_11_05:
+            raise SessionNotFound("Session not found: its stream is closed, or never was")
+        return session
+
+    def _accept(self, session: Session, message: Message | list[Message], request_id: str) -> None:
+        """Start serving; the answer goes to the stream. Raises InvalidRequest for no message."""
+        if isinstance(message, list):
+            raise InvalidRequest("2024-11-05 has no batches here: send one message at a time")
+        if isinstance(message, Invalid):
+            raise message.fault
+        if isinstance(message, Request):
+            usable_id(message, session.revision)
+            peer = _Peer(session.outbox)
+            context = Context(self._principal, session.revision, request_id, session, peer)
+            task = asyncio.create_task(self._serve(context, session, message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, context: Context, session: Session, request: Request) -> None:
+        reply = await run_cancellable(self._dispatcher, context, session, request)
+        if reply is not None:
+            session.outbox.put(encode(reply))
+
+
+class _Peer:
+    __slots__ = ("_outbox",)
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    async def notify(self, message: bytes) -> None:
+        self._outbox.put(message)
+
+    async def keep_alive(self) -> None:
+        """The stream keeps itself alive."""

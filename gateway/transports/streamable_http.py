@@ -1,0 +1,242 @@
+"""The MCP endpoint: streamable HTTP of 2025-03-26 to 2025-11-25 and of 2026-07-28, on one path.
+
+Not here yet, and said so to clients: `Last-Event-ID` and resumption (a stream begins anew), and
+requests from server to client.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from starlette.types import Receive, Scope, Send
+
+from gateway.context import Context, Outbox, Principal, Session
+from gateway.protocol import sse
+from gateway.protocol.admission import Admitted, Headers, admit
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.running import BatchLimits, run_batch, run_cancellable
+from gateway.state.hub import Hub
+from gateway.state.memory import Sessions
+from gateway.transports.http import (
+    Responder,
+    Watch,
+    header,
+    read_body,
+    require_json,
+    routing_headers,
+)
+from schemas.errors import (
+    Fault,
+    MethodNotAllowed,
+    MethodNotFound,
+    NotAcceptable,
+    SessionNotFound,
+    SessionRequired,
+)
+from schemas.jsonrpc import (
+    ErrorReply,
+    Invalid,
+    Message,
+    Reply,
+    Request,
+    RequestId,
+    decode,
+    encode,
+    pieces,
+)
+from schemas.mcp.revisions import STATELESS
+
+
+class StreamableHTTP:
+    """ASGI application of the MCP endpoint."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sessions: Sessions,
+        hub: Hub,
+        principal: Principal,
+        batch_limits: BatchLimits,
+        body_limit_bytes: int,
+        keep_alive_s: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._sessions = sessions
+        self._hub = hub
+        self._principal = principal
+        self._batch_limits = batch_limits
+        self._body_limit_bytes = body_limit_bytes
+        self._keep_alive_s = keep_alive_s
+        self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        responder = Responder(send)
+        serve = self._verbs.get(scope["method"], self._not_allowed)
+        try:
+            await serve(scope, receive, responder)
+        except Fault as fault:
+            await responder.fault(fault)
+
+    async def _post(self, scope: Scope, receive: Receive, responder: Responder) -> None:
+        require_json(scope)
+        _require_acceptable(header(scope, b"accept"), "application/json")
+        body = await read_body(scope, receive, self._body_limit_bytes)
+        headers = routing_headers(scope)
+        message = decode(body)
+        try:
+            admitted = admit(headers, message, self._find)
+            session = self._open(admitted)
+        except Fault as fault:
+            await responder.fault(fault, _id_of(message))
+            return
+        context = Context(
+            self._principal, admitted.revision, responder.request_id, session, _Peer(responder)
+        )
+        match message:
+            case Request():
+                await self._answer(context, message, receive, responder)
+            case list():
+                await self._answer_batch(context, message, responder)
+            case _:  # a response: no request of ours is open
+                await responder.empty(202)
+
+    async def _answer(
+        self, context: Context, request: Request, receive: Receive, responder: Responder
+    ) -> None:
+        if request.id is UNSET:
+            await self._dispatcher.dispatch(context, request)
+            await responder.empty(202)
+        elif context.session is None:
+            with Watch(receive):  # 2026-07-28: going away is how a client cancels
+                reply = await self._dispatcher.dispatch(context, request)
+                await _finish(responder, reply, context)
+        else:
+            await self._answer_in_session(context, context.session, request, responder)
+
+    async def _answer_in_session(
+        self, context: Context, session: Session, request: Request, responder: Responder
+    ) -> None:
+        """A client of these revisions cancels by message; going away does not cancel."""
+        reply = await run_cancellable(self._dispatcher, context, session, request)
+        if reply is None:
+            await responder.empty(202)  # cancelled: the client does not want to hear more
+            return
+        headers = []
+        if request.method == "initialize":
+            if isinstance(reply, ErrorReply):
+                self._sessions.close(session)
+            else:
+                headers = [(b"mcp-session-id", session.id.encode())]
+        await _finish(responder, reply, context, headers)
+
+    async def _answer_batch(
+        self, context: Context, batch: list[Message], responder: Responder
+    ) -> None:
+        body = await run_batch(self._dispatcher, context, batch, self._batch_limits)
+        await (responder.empty(202) if body is None else responder.json(body))
+
+    async def _get(self, scope: Scope, receive: Receive, responder: Responder) -> None:
+        """The stream for what the server says unasked (handshake revisions)."""
+        headers = routing_headers(scope)
+        if headers.version in STATELESS:
+            raise MethodNotAllowed("2026-07-28 has POST only; use subscriptions/listen", "POST")
+        _require_acceptable(header(scope, b"accept"), "text/event-stream")
+        session = self._session(headers)
+        outbox = self._sessions.take_stream(session)
+        session.streams += 1
+        try:
+            with self._hub.stream(outbox), Watch(receive):
+                await responder.stream([(b"mcp-session-id", session.id.encode())])
+                await self._forward(outbox, responder)
+        finally:
+            session.streams -= 1
+            session.touch()
+
+    async def _forward(self, outbox: Outbox, responder: Responder) -> None:
+        await responder.chunk(sse.KEEP_ALIVE)  # the headers reach the client with the first bytes
+        while not outbox.closed:
+            messages = await outbox.take(self._keep_alive_s)
+            await responder.chunk(b"".join(map(sse.event, messages)) or sse.KEEP_ALIVE)
+        await responder.chunk(b"", more=False)
+
+    async def _delete(self, scope: Scope, _receive: Receive, responder: Responder) -> None:
+        headers = routing_headers(scope)
+        if headers.version in STATELESS:
+            raise MethodNotAllowed("2026-07-28 has POST only, and no sessions to end", "POST")
+        self._sessions.close(self._session(headers))
+        await responder.empty(204)
+
+    async def _not_allowed(self, scope: Scope, _receive: Receive, _responder: Responder) -> None:
+        verbs = ", ".join(self._verbs)
+        raise MethodNotAllowed(f"{scope['method'][:20]} is not part of MCP: {verbs}", verbs)
+
+    def _find(self, session_id: str) -> Session | None:
+        return self._sessions.find(session_id, self._principal)
+
+    def _session(self, headers: Headers) -> Session:
+        if headers.session is None:
+            raise SessionRequired(
+                "Mcp-Session-Id is missing. POST `initialize` first; 2024-11-05 clients use the "
+                "/sse endpoint below this one"
+            )
+        session = self._find(headers.session)
+        if session is None:
+            raise SessionNotFound("Session not found: it ended or never was")
+        return session
+
+    def _open(self, admitted: Admitted) -> Session | None:
+        if admitted.opens is None:
+            return admitted.session
+        return self._sessions.open(
+            admitted.revision,
+            self._principal,
+            admitted.opens.client_info,
+            admitted.opens.capabilities,
+        )
+
+
+class _Peer:
+    """The client of one POST: the first notification turns the answer into a stream."""
+
+    __slots__ = ("_responder",)
+
+    def __init__(self, responder: Responder) -> None:
+        self._responder = responder
+
+    async def notify(self, message: bytes) -> None:
+        if not self._responder.started:
+            await self._responder.stream()
+        await self._responder.chunk(sse.event(message))
+
+    async def keep_alive(self) -> None:
+        if self._responder.started:
+            await self._responder.chunk(sse.KEEP_ALIVE)
+
+
+async def _finish(
+    responder: Responder,
+    reply: Reply | ErrorReply | None,
+    context: Context,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    if reply is None:
+        return
+    if responder.started:
+        await responder.chunk(sse.event(encode(reply)), more=False)
+        return
+    unknown = isinstance(reply, ErrorReply) and reply.error.code == MethodNotFound.code
+    status = context.revision.unknown_method_status if unknown else 200
+    await responder.json(pieces(reply), status, headers)
+
+
+def _id_of(message: Message | list[Message]) -> RequestId:
+    """The id that a refusal answers to; null where there is none or it is not legal in MCP."""
+    if isinstance(message, Request | Invalid) and isinstance(message.id, str | int):
+        return message.id
+    return None
+
+
+def _require_acceptable(accept: str, wanted: str) -> None:
+    """Raises NotAcceptable. The specification wants both types listed; we ask for what we send."""
+    ranges = (wanted, wanted.split("/")[0] + "/*", "*/*")
+    if accept and not any(media_range in accept for media_range in ranges):
+        raise NotAcceptable(f"Accept must include {wanted}, not only {accept[:100]}")

@@ -1,0 +1,235 @@
+"""HTTP to the services: one pool of connections for each source, limits, retries.
+
+What a service does wrong is an `UpstreamFailed`, whose text a caller may see: it names the source,
+never its address.
+"""
+
+import asyncio
+import io
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import aiohttp
+from msgspec import Struct
+from yarl import URL
+
+from config.settings import SourceSettings
+from config.settings import Upstream as Limits
+from gateway.upstreams.deadline import Deadline
+from registry.addresses import PrivateAddress, PublicResolver, check_url_host
+from schemas.errors import ToolgateError
+from schemas.source import Source
+
+log = logging.getLogger("toolgate.upstream")
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})  # RFC 9110, 9.2.2
+RETRIED = frozenset({502, 503, 504})
+LARGE_BODY_BYTES = 2**20
+DEFAULT_HEADERS = {"User-Agent": "toolgate", "Accept": "application/json, */*;q=0.8"}
+
+
+class UpstreamFailed(ToolgateError):
+    """No usable answer came; says why without saying where from."""
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class HttpRequest(Struct, frozen=True):
+    method: str
+    target: str  # encoded path and query, beginning with /
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    form: Sequence[tuple[str, str]] | None = None  # sent as multipart/form-data, if not None
+    server: str | None = None  # the operation's own server, instead of the source's
+
+
+class HttpResponse(Struct, frozen=True):
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _Pool:
+    """The connections to one source, and how it wants to be called."""
+
+    def __init__(self, source: Source, adjusted: SourceSettings, limits: Limits) -> None:
+        base_url = adjusted.base_url or source.base_url
+        self.base_url = base_url.rstrip("/") if base_url else None
+        self.trusted = adjusted.base_url is not None or source.base_url_trusted
+        self.headers = dict(adjusted.headers)
+        self.timeout_s = adjusted.timeout_s or limits.timeout_s
+        self.retries = limits.retries if adjusted.retries is None else adjusted.retries
+        connector = aiohttp.TCPConnector(
+            limit=limits.connections, resolver=None if self.trusted else PublicResolver()
+        )
+        self.http = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),  # one caller's cookies are not another's
+            headers=DEFAULT_HEADERS,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_timeout_s),
+        )
+
+
+class Client:
+    """Sends requests to sources."""
+
+    def __init__(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
+        self._limits = limits
+        self._sources = sources
+        self._pools: dict[str, tuple[Source, _Pool]] = {}
+        self._closing: dict[_Pool, asyncio.Task[None]] = {}
+
+    async def close(self) -> None:
+        pools = {pool for _, pool in self._pools.values()} | set(self._closing)
+        self._pools = {}
+        for task in self._closing.values():
+            task.cancel()
+        for pool in pools:
+            await pool.http.close()
+
+    async def configure(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
+        """Take new settings; calls that are running end as they began."""
+        self._limits, self._sources = limits, sources
+        for source, _ in list(self._pools.values()):
+            self._retire(source)
+
+    async def send(self, source: Source, request: HttpRequest) -> HttpResponse:
+        """Send, again where that is safe, and read the whole answer. Raises UpstreamFailed."""
+        pool = self._pool(source)
+        headers = {**pool.headers, **request.headers} if request.server is None else request.headers
+        try:
+            url = _url(pool, source, request)
+            with Deadline(pool.timeout_s):
+                return await self._attempts(pool, request, url, headers)
+        except TimeoutError as error:
+            raise UpstreamFailed(
+                f"{source.name} did not answer within {pool.timeout_s:g} s"
+            ) from error
+        except (aiohttp.ClientError, OSError, _TooLarge) as error:
+            log.warning(
+                "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
+            )
+            raise UpstreamFailed(f"{source.name} {_why(error)}") from error
+
+    def _pool(self, source: Source) -> _Pool:
+        known = self._pools.get(source.name)
+        if known is not None and known[0] is source:
+            return known[1]
+        if known is not None and _same_target(known[0], source):
+            self._pools[source.name] = (source, known[1])
+            return known[1]
+        if known is not None:
+            self._retire(source)
+        pool = _Pool(source, self._sources.get(source.name, _NOTHING), self._limits)
+        self._pools[source.name] = (source, pool)
+        return pool
+
+    def _retire(self, source: Source) -> None:
+        """Close the pool of `source` once every call that it still serves must have ended."""
+
+        async def close(pool: _Pool) -> None:
+            await asyncio.sleep(pool.timeout_s)
+            await pool.http.close()
+            del self._closing[pool]
+
+        _, pool = self._pools.pop(source.name)
+        self._closing[pool] = asyncio.create_task(close(pool))
+
+    async def _attempts(
+        self, pool: _Pool, request: HttpRequest, url: URL, headers: Mapping[str, str]
+    ) -> HttpResponse:
+        retries = pool.retries if request.method in IDEMPOTENT else 0
+        pause_s = self._limits.retry_backoff_s
+        while True:
+            try:
+                response = await self._once(pool, request, url, headers)
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+                if retries == 0:
+                    raise
+            else:
+                if retries == 0 or response.status not in RETRIED:
+                    return response
+            retries -= 1
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+
+    async def _once(
+        self, pool: _Pool, request: HttpRequest, url: URL, headers: Mapping[str, str]
+    ) -> HttpResponse:
+        async with pool.http.request(
+            request.method, url, headers=headers, data=_payload(request), allow_redirects=False
+        ) as response:
+            body = await self._read(response)
+            return HttpResponse(response.status, response.reason or "", response.headers, body)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        limit = self._limits.response_limit_bytes
+        declared = response.content_length
+        if (
+            declared is not None
+            and declared <= limit
+            and "Content-Encoding" not in response.headers
+        ):
+            return await response.read()
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in response.content.iter_any():  # decompressed: a bomb counts in full
+            size += len(chunk)
+            if size > limit:
+                raise _TooLarge(f"answered more than {limit} bytes (upstream.response_limit_bytes)")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+_NOTHING = SourceSettings(headers=MappingProxyType({}))
+
+
+def _payload(request: HttpRequest) -> bytes | io.BytesIO | aiohttp.FormData | None:
+    """The body for one attempt: aiohttp sends a form or a file once only."""
+    if request.form is not None:
+        form = aiohttp.FormData(default_to_multipart=True)
+        for name, text in request.form:
+            form.add_field(name, text)
+        return form
+    if request.body is not None and len(request.body) > LARGE_BODY_BYTES:
+        return io.BytesIO(request.body)  # sent in pieces
+    return request.body
+
+
+def _same_target(a: Source, b: Source) -> bool:
+    return (a.base_url, a.base_url_trusted) == (b.base_url, b.base_url_trusted)
+
+
+def _url(pool: _Pool, source: Source, request: HttpRequest) -> URL:
+    base = pool.base_url if pool.trusted or request.server is None else request.server
+    if base is None:
+        raise UpstreamFailed(
+            f"{source.name} has no address: its description names no server. "
+            f"Set sources.{source.name}.base_url, or import it with --base-url"
+        )
+    url = URL(base + request.target, encoded=True)
+    if not pool.trusted:
+        check_url_host(str(url))
+    return url
+
+
+def _why(error: Exception) -> str:
+    """The cause in words, without addresses."""
+    if isinstance(error, PrivateAddress) or isinstance(error.__cause__, PrivateAddress):
+        return "lies in a private network and only its description says so; set its base_url"
+    if isinstance(error, _TooLarge):
+        return str(error)
+    if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
+        return "could not be reached: its host name does not resolve"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "could not be reached: TLS failed"
+    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
+        return "could not be reached: the connection was refused or timed out"
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+        return "closed the connection before its answer was complete"
+    return "could not be reached"

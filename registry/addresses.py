@@ -1,0 +1,91 @@
+"""Which network addresses a URL that somebody else wrote may lead to (SSRF).
+
+A description names servers, a server answers redirects: neither may send us to the company's own
+network. The address that is checked must be the one that is connected to, so the check sits in the
+resolver of the connection ("DNS pinning"); literal addresses never reach a resolver and are checked
+by `check_url_host`.
+"""
+
+import errno
+import socket
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from aiohttp import ThreadedResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from schemas.errors import ToolgateError
+
+_NAT64 = ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are the IPv4 address behind it
+_COMPATIBLE = ip_network("::/96")  # RFC 4291, section 2.5.5.1, deprecated
+_AZURE_WIRE_SERVER = IPv4Address("168.63.129.16")  # inside every Azure VM; looks public
+
+
+class PrivateAddress(ToolgateError, OSError):
+    """A host that is not public. An OSError, which aiohttp reports as `ClientConnectorError`."""
+
+    def __init__(self, host: str, address: str) -> None:
+        what = host if host == address else f"{host} ({address})"
+        message = f"{what} is not a public address"
+        OSError.__init__(self, errno.EACCES, message)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def is_public(address: str) -> bool:
+    """Whether `address`, or the IPv4 address written into it, belongs to the public Internet.
+
+    Raises `ValueError` if it is no IP address.
+    """
+    return _public(_inside(ip_address(address)))
+
+
+def check_url_host(url: str) -> None:
+    """Raise `PrivateAddress` if the host of `url` is a literal address that is not public."""
+    host = URL(url).host or ""
+    try:
+        public = is_public(host)
+    except ValueError:
+        return  # a name, left to the resolver
+    if not public:
+        raise PrivateAddress(host, host)
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves names, and refuses those of which any address is not public."""
+
+    def __init__(self) -> None:
+        self._inner = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        answers = await self._inner.resolve(host, port, family)
+        for answer in answers:
+            if not is_public(answer["host"]):
+                raise PrivateAddress(host, answer["host"])
+        return answers
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def _inside(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The IPv4 address to which the kernel or a router would take `ip`, else `ip`."""
+    if isinstance(ip, IPv4Address):
+        return ip
+    if ip in _NAT64 or ip in _COMPATIBLE:
+        return IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip.ipv4_mapped or ip.sixtofour or ip
+
+
+def _public(ip: IPv4Address | IPv6Address) -> bool:
+    site_local = isinstance(ip, IPv6Address) and ip.is_site_local
+    return (
+        ip.is_global
+        and not ip.is_multicast
+        and not ip.is_reserved
+        and not site_local
+        and ip != _AZURE_WIRE_SERVER
+    )

@@ -1,0 +1,154 @@
+"""Keeps the catalogs as the database has them, whatever becomes of the database meanwhile.
+
+Also keeps the sources of the settings imported: those that the database does not have yet before
+the gateway is ready, the others behind its back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psycopg
+
+from config.settings import Database as DatabaseSettings
+from config.settings import Imports, SourceSettings
+from registry.catalog import Catalogs
+from registry.installation import DatabaseError
+from registry.postgres import RESYNC, Database, Notice
+from registry.sources import ImportSpec, Sources, configured
+from registry.store import ToolStore
+from schemas.errors import ToolgateError
+
+log = logging.getLogger("toolgate.feed")
+
+CHANNEL = "toolgate_registry"  # the triggers of migration 0002 notify it with a host_id
+RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # a service often starts after its gateway
+
+
+@dataclass(slots=True)
+class FeedState:
+    """What operators may see; names and states, no addresses."""
+
+    loaded: bool = False  # the catalog is there: requests can be served
+    database: str = "connecting"  # or "ok", or "unreachable"
+    sources: dict[str, str] = field(default_factory=dict)  # name -> "importing", "ok", "failed"
+    failure: str | None = None  # why there will never be a catalog
+
+    @property
+    def degraded(self) -> bool:
+        return self.database != "ok" or any(state != "ok" for state in self.sources.values())
+
+
+class Feed:
+    def __init__(
+        self,
+        database: DatabaseSettings,
+        imports: Imports,
+        sources: Mapping[str, SourceSettings],
+        host_id: str,
+        catalogs: Catalogs,
+    ) -> None:
+        self._database = database
+        self._imports = imports
+        self._wanted = sources
+        self._host_id = host_id
+        self._catalogs = catalogs
+        self._store: ToolStore | None = None
+        self._importing = False  # begun, which happens once
+        self.state = FeedState()
+        self.settled = asyncio.Event()  # loaded, or failed for good
+
+    async def run(self) -> None:
+        """Follow the database until cancelled. A failure that waiting cannot mend ends it."""
+        try:
+            async with Database.open(self._database) as database:
+                await self._follow(database)
+        except DatabaseError as error:
+            log.error("database_unusable", extra={"reason": str(error)})
+            self._fail(str(error))
+        except Exception:
+            log.exception("feed_crashed")
+            self._fail("the registry cannot be read; the log says why")
+
+    async def reconfigure(self, sources: Mapping[str, SourceSettings]) -> None:
+        """Take other sources, and look again at all descriptions."""
+        self._wanted = sources
+        for name in self.state.sources.keys() - sources.keys():
+            del self.state.sources[name]
+        if self._store is not None:
+            await self._import(self._store, self._described())
+
+    def _fail(self, reason: str) -> None:
+        self.state.failure = reason
+        self.state.database = "unreachable"
+        self.settled.set()
+
+    def _described(self) -> list[ImportSpec]:
+        specs = (configured(name, wanted) for name, wanted in self._wanted.items())
+        return [spec for spec in specs if spec is not None]
+
+    async def _follow(self, database: Database) -> None:
+        store = self._store = ToolStore(database.pool)
+        async with asyncio.TaskGroup() as tasks:
+
+            async def changed(notice: Notice) -> None:
+                await self._reload(store, notice)
+                self.state.database = "ok"
+                if not self._importing:
+                    self._importing = True
+                    tasks.create_task(self._import_all(store))
+
+            await database.listen(CHANNEL, changed, self._lost)
+
+    async def _reload(self, store: ToolStore, notice: Notice) -> None:
+        if notice is RESYNC:
+            await self._catalogs.reload_all(store, self._host_id)
+        else:
+            await self._catalogs.reload(store, notice)
+
+    def _lost(self) -> None:
+        self.state.database = "unreachable"
+
+    async def _import_all(self, store: ToolStore) -> None:
+        known = self._catalogs.of(self._host_id).sources
+        await self._import(store, [spec for spec in self._described() if spec.name not in known])
+        self.state.loaded = True
+        self.settled.set()
+        await self._import(store, [spec for spec in self._described() if spec.name in known])
+        await self._retry(store)
+
+    async def _retry(self, store: ToolStore) -> None:
+        """Try what failed again, until cancelled."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            await asyncio.sleep(pause_s)
+            states = self.state.sources
+            failed = [spec for spec in self._described() if states.get(spec.name) == "failed"]
+            await self._import(store, failed)
+            pause_s = min(pause_s * 2, RETRY_LONGEST_S) if failed else RETRY_FIRST_S
+
+    async def _import(self, store: ToolStore, specs: Iterable[ImportSpec]) -> None:
+        sources = Sources(store, self._host_id, self._imports)
+        changed = [await self._import_one(sources, spec) for spec in specs]
+        if any(changed):  # the notice comes too, but ready means that the tools are there
+            with suppress(psycopg.OperationalError):  # whoever listens notices, and reads all again
+                await self._reload(store, self._host_id)
+
+    async def _import_one(self, sources: Sources, spec: ImportSpec) -> bool:
+        """Whether there was anything new."""
+        self.state.sources[spec.name] = "importing"
+        try:
+            report = await sources.import_changed(spec)
+        except (ToolgateError, psycopg.OperationalError) as error:
+            log.error("source_failed", extra={"source": spec.name, "reason": str(error)})
+        except Exception:  # one description that we cannot digest must not stop the others
+            log.exception("source_crashed", extra={"source": spec.name})
+        else:
+            self.state.sources[spec.name] = "ok"
+            tools = len(report.saved.names) if report and report.saved else None
+            log.info("source_imported", extra={"source": spec.name, "tools": tools})
+            return report is not None
+        self.state.sources[spec.name] = "failed"
+        return False

@@ -1,0 +1,160 @@
+"""Schema keywords that hold no schemas: whether their value is legal, and what can be saved.
+
+JSON Schema 2020-12, "Validation", sections 6 to 9. A keyword that is not here and holds no schema
+(`xml`, `discriminator`, `externalDocs`, `x-...`, whatever else) says nothing about arguments
+and is dropped.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import jsonschema_rs
+
+from registry.importers.openapi.values import nested_at_most
+
+ABSENT: Final = object()
+VALUE_DEPTH_LIMIT = 32  # levels in a default, an example or an enumerated value
+
+SPELLED: Final = {"true": True, "false": False}  # booleans in quotes
+
+# A value to keep, or ABSENT; and what was wrong with it, or None.
+Checked = tuple[Any, str | None]
+
+TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
+# seen in public descriptions
+_MEANT = {
+    "file": "string",
+    "int": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "bool": "boolean",
+}
+
+
+def _text(value: Any) -> Checked:
+    return (value, None) if isinstance(value, str) else (ABSENT, "is not text")
+
+
+def _flag(value: Any) -> Checked:
+    if isinstance(value, bool):
+        return value, None
+    if isinstance(value, str) and value in SPELLED:
+        return SPELLED[value], "is text; read as true or false"
+    return ABSENT, "is not true or false"
+
+
+def _number(value: Any) -> Checked:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value, None
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", value):
+        return (float(value) if "." in value else int(value)), "is text; read as a number"
+    return ABSENT, "is not a number"
+
+
+def _positive(value: Any) -> Checked:
+    number, problem = _number(value)
+    return (number, problem) if number is ABSENT or number > 0 else (ABSENT, "is not above 0")
+
+
+def _count(value: Any) -> Checked:
+    number, problem = _number(value)
+    if number is ABSENT or number < 0 or number != int(number):
+        return ABSENT, "is not a whole number from 0"
+    return int(number), problem
+
+
+def _type(value: Any) -> Checked:
+    stated = value if isinstance(value, list) else [value]
+    names = list(dict.fromkeys(_type_name(name) for name in stated))
+    problem = None if set(names) <= set(map(str, stated)) & TYPES else f"{value!r:.60} is unknown"
+    if not names:
+        return ABSENT, "is empty"
+    if not TYPES.issuperset(names):
+        return ABSENT, problem  # one unknown alternative could have allowed anything
+    return (names if isinstance(value, list) else names[0]), problem
+
+
+def _type_name(value: Any) -> str:
+    name = str(value)
+    return name if name in TYPES else _MEANT.get(name.lower(), name.lower())
+
+
+def _names(value: Any) -> Checked:
+    if not isinstance(value, list):
+        return ABSENT, "is not a list"
+    names = list(dict.fromkeys(name for name in value if isinstance(name, str)))
+    return names or ABSENT, None if len(names) == len(value) else "has members that are no names"
+
+
+def _names_by_name(value: Any) -> Checked:
+    if not isinstance(value, dict):
+        return ABSENT, "is not an object"
+    checked = {key: _names(names)[0] for key, names in value.items()}
+    kept = {key: names for key, names in checked.items() if names is not ABSENT}
+    return kept or ABSENT, None
+
+
+def _values(value: Any) -> Checked:
+    if not isinstance(value, list) or not value:
+        return ABSENT, "is not a list of values"
+    return (value, None) if nested_at_most(value, VALUE_DEPTH_LIMIT) else (ABSENT, "is too deep")
+
+
+def _examples(value: Any) -> Checked:
+    kept, _ = _values(value)
+    return kept, None  # only for reading
+
+
+def _anything(value: Any) -> Checked:
+    return (value, None) if nested_at_most(value, VALUE_DEPTH_LIMIT) else (ABSENT, "is too deep")
+
+
+def _pattern(value: Any) -> Checked:
+    if not isinstance(value, str):
+        return ABSENT, "is not text"
+    return (value, None) if compiles(value) else (ABSENT, f"{value[:80]!r} cannot be compiled")
+
+
+@lru_cache(maxsize=4096)
+def compiles(pattern: str) -> bool:
+    """Whether both validators take `pattern`: jsonschema-rs checks, jsonschema explains."""
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # "[[" may change its meaning one day
+            re.compile(pattern)
+    except (jsonschema_rs.ValidationError, ValueError, re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+CHECKS: Final[dict[str, Callable[[Any], Checked]]] = {
+    "type": _type,
+    "enum": _values,
+    "const": _anything,
+    "title": _text,
+    "description": _text,
+    "default": _anything,
+    "examples": _examples,
+    "deprecated": _flag,
+    "format": _text,
+    "pattern": _pattern,
+    "contentEncoding": _text,
+    "contentMediaType": _text,
+    "multipleOf": _positive,
+    "maximum": _number,
+    "exclusiveMaximum": _number,
+    "minimum": _number,
+    "exclusiveMinimum": _number,
+    **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems"), _count),
+    **dict.fromkeys(("maxProperties", "minProperties", "maxContains", "minContains"), _count),
+    "uniqueItems": _flag,
+    "required": _names,
+    "dependentRequired": _names_by_name,
+}
+
+ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated"})

@@ -1,0 +1,71 @@
+"""Bytes to a document: JSON or YAML, told apart by content. Errors name line and column."""
+
+import json
+from pathlib import PurePosixPath
+from typing import Any, NoReturn
+
+import msgspec
+
+from registry.importers.openapi.load_yaml import parse_yaml
+from schemas.errors import ImportRejected
+
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_EXPECTED = "expected an OpenAPI description, a JSON or YAML object"
+
+
+def parse(data: bytes, location: str) -> dict[str, Any]:
+    """The document in `data`; `location` (path or URL) is for messages and the file extension.
+
+    Raises `ImportRejected` when it is neither JSON nor YAML, or not an object.
+    """
+    content = _decode(data, location)
+    if not content.strip():
+        raise ImportRejected(f"{location} is empty; {_EXPECTED}.")
+    if content.lstrip().startswith("<"):
+        raise ImportRejected(f"{location} is HTML or XML; {_EXPECTED}.")
+    document = _parse_text(content, location)
+    if not isinstance(document, dict):
+        raise ImportRejected(f"{location} holds a {_kind(document)}; {_EXPECTED}.")
+    return document
+
+
+def _decode(data: bytes, location: str) -> str:
+    encoding = "utf-16" if data[:2] in _UTF16_MARKS else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ImportRejected(f"{location}, line {line}: not valid {error.encoding}.") from error
+
+
+def _parse_text(content: str, location: str) -> Any:
+    """JSON when it starts like JSON. Flow-style YAML does too: `.yaml` gets a second try."""
+    if content.lstrip()[0] not in "{[":
+        return parse_yaml(content, location)
+    try:
+        return msgspec.json.decode(content)
+    except RecursionError as error:
+        raise ImportRejected(f"{location} is nested too deeply to be read.") from error
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        if PurePosixPath(location).suffix in (".yaml", ".yml"):
+            return parse_yaml(content, location)
+        _reject_json(content, location, error)
+
+
+def _reject_json(content: str, location: str, cause: Exception) -> NoReturn:
+    """Ask the standard library where it breaks: msgspec knows only the byte."""
+    try:
+        json.loads(content)
+    except json.JSONDecodeError as error:
+        where = f"{location}, line {error.lineno}, column {error.colno}"
+        raise ImportRejected(f"{where}: not valid JSON: {error.msg}.") from cause
+    except RecursionError as error:
+        raise ImportRejected(f"{location} is nested too deeply to be read.") from error
+    # what only the standard library reads: NaN, 1e400, half a surrogate pair
+    raise ImportRejected(f"{location}: not valid JSON (RFC 8259): {cause}.") from cause
+
+
+def _kind(value: object) -> str:
+    return {list: "list", str: "text", bool: "boolean", type(None): "null"}.get(
+        type(value), "number"
+    )

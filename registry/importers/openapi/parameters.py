@@ -1,0 +1,206 @@
+"""Parameter Objects (OpenAPI 3.1, section 4.8.12) to wire parameters and the schemas of arguments.
+
+Left out, because a model must not choose them: what a security scheme fills, and the headers that
+OpenAPI or HTTP reserve.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.keywords import VALUE_DEPTH_LIMIT
+from registry.importers.openapi.schema_tree import Converted
+from registry.importers.openapi.schemas import Schemas
+from registry.importers.openapi.values import mapping, nested_at_most, sequence, text
+from schemas.binding import Location, Style
+
+_TEMPLATE = re.compile(r"\{([^{}]+)\}")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+
+# section 4.8.12.2: Accept, Content-Type and Authorization "SHALL be ignored"; the others frame the
+# message or choose its receiver (RFC 9110, sections 7.2, 7.6.1, 10.1; RFC 9112, section 6)
+_RESERVED_HEADERS = frozenset(
+    {"accept", "content-type", "authorization", "host", "content-length", "transfer-encoding"}
+    | {"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "expect"}
+)
+
+_STYLES: dict[Location, tuple[Style, ...]] = {  # the first one is the default
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+# what Swagger 2.0 has directly in the parameter
+_SCHEMA_KEYWORDS = ("type", "format", "items", "enum", "default", "minimum", "maximum", "pattern")
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One parameter as it goes over the wire, and the schema of its argument."""
+
+    name: str
+    location: Location
+    style: Style
+    explode: bool
+    required: bool
+    schema: Converted
+    allow_reserved: bool = False
+    media_type: str | None = None
+
+
+class Parameters:
+    """Reads the parameters of operations; a Parameter Object is read once per document."""
+
+    def __init__(self, document: Document, schemas: Schemas) -> None:
+        self._document = document
+        self._schemas = schemas
+        self._secrets = frozenset(_secrets(document))
+        # by identity: the document holds every object for as long as we live
+        self._read: dict[int, _Read] = {}
+
+    def of(
+        self, item: dict[str, Any], operation: dict[str, Any], path: str, notes: list[str]
+    ) -> list[Wire]:
+        """The parameters of an operation, those of its path item overridden by (name, location).
+        Raises `Skip` when a required one cannot be sent."""
+        merged: dict[tuple[str, str], Wire] = {}
+        for raw in self._objects(item, notes) + self._objects(operation, notes):
+            wire, problems = self._wire(raw)
+            notes.extend(problems)
+            if wire:
+                merged[_identity(wire.name, wire.location)] = wire
+        return _fit_template(list(merged.values()), path, self._schemas, notes)
+
+    def _objects(self, holder: dict[str, Any], notes: list[str]) -> list[dict[str, Any]]:
+        stated = holder.get("parameters")
+        if stated is not None and not isinstance(stated, list):
+            notes.append("`parameters` is not a list; ignored")
+        return [self._document.resolve(raw) for raw in sequence(stated)]
+
+    def _wire(self, raw: dict[str, Any]) -> tuple[Wire | None, tuple[str, ...]]:
+        if id(raw) not in self._read:
+            notes: list[str] = []
+            self._read[id(raw)] = _Read(raw, self._convert(raw, notes), tuple(notes))
+        read = self._read[id(raw)]
+        return read.wire, read.notes
+
+    def _convert(self, raw: dict[str, Any], notes: list[str]) -> Wire | None:
+        name: Any = raw.get("name")
+        location: Any = raw.get("in")
+        if (problem := _unsendable(name, location)) is not None:
+            if raw.get("required") is True:
+                raise Skip(f"required {problem}")
+            notes.append(f"{problem}; left out")
+            return None
+        if _identity(name, location) in self._secrets or _reserved(name, location):
+            return None
+        media_type, schema = self._schema(raw, notes)
+        style, explode = _style(raw, location, notes)
+        return Wire(
+            name=name,
+            location=location,
+            style=style,
+            explode=explode,
+            required=location == "path" or raw.get("required") is True,
+            schema=self._described(raw, self._schemas.convert(schema)),
+            allow_reserved=location == "query" and raw.get("allowReserved") is True,
+            media_type=media_type,
+        )
+
+    def _schema(self, raw: dict[str, Any], notes: list[str]) -> tuple[str | None, object]:
+        """(media type, schema); the media type only of a `content` parameter."""
+        for media_type, media in mapping(raw.get("content")).items():
+            return media_type, self._document.resolve(media).get("schema", {})
+        if "schema" in raw:
+            return None, raw["schema"]
+        notes.append(f"parameter {raw['name']} has no schema")
+        return None, {key: raw[key] for key in _SCHEMA_KEYWORDS if key in raw}
+
+    def _described(self, raw: dict[str, Any], converted: Converted) -> Converted:
+        """With what the parameter says about its value."""
+        schema = dict(converted.schema)
+        own, inner = text(raw.get("description")), text(schema.get("description"))
+        if own:
+            schema["description"] = own if inner in own else f"{own}\n\n{inner}"
+        if raw.get("deprecated") is True:
+            schema["deprecated"] = True
+        if "examples" not in schema and (examples := self._examples(raw)):
+            schema["examples"] = examples
+        return replace(converted, schema=schema)
+
+    def _examples(self, raw: dict[str, Any]) -> list[Any]:
+        stated = [raw["example"]] if "example" in raw else []
+        for named in mapping(raw.get("examples")).values():
+            try:
+                stated += [self._document.resolve(named)["value"]]
+            except (Skip, KeyError):
+                continue  # an example is not worth an operation
+        return [value for value in stated if nested_at_most(value, VALUE_DEPTH_LIMIT)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What became of a Parameter Object; `raw` is held so that its `id` stays its own."""
+
+    raw: dict[str, Any]
+    wire: Wire | None
+    notes: tuple[str, ...]
+
+
+def _secrets(document: Document) -> Iterator[tuple[str, str]]:
+    """Names and locations of API keys."""
+    components = mapping(document.root.get("components"))
+    for raw in mapping(components.get("securitySchemes")).values():
+        try:
+            scheme = document.resolve(raw)
+        except Skip:
+            continue
+        if scheme.get("type") == "apiKey":
+            yield _identity(str(scheme.get("name")), str(scheme.get("in")))
+
+
+def _identity(name: str, location: str) -> tuple[str, str]:
+    return (name.lower() if location == "header" else name), location
+
+
+def _reserved(name: str, location: str) -> bool:
+    return location == "header" and name.lower() in _RESERVED_HEADERS
+
+
+def _unsendable(name: object, location: object) -> str | None:
+    if not isinstance(name, str) or not name:
+        return "parameter without a name"
+    if location not in get_args(Location):
+        return f"parameter {name}: `in` is {str(location)[:40]!r}"
+    if location in ("header", "cookie") and not _TOKEN.fullmatch(name):
+        return f"parameter {name!r}: no legal name in a {location}"
+    return None
+
+
+def _style(raw: dict[str, Any], location: Location, notes: list[str]) -> tuple[Style, bool]:
+    """Stated or by default: 4.8.12.2, `style` and `explode`."""
+    legal = _STYLES[location]
+    style = raw.get("style", legal[0])
+    if style not in legal:
+        notes.append(f"parameter {raw['name']}: style {style!r} is not for a {location}")
+        style = legal[0]
+    explode = raw.get("explode")
+    return style, explode if isinstance(explode, bool) else style == "form"
+
+
+def _fit_template(wires: list[Wire], path: str, schemas: Schemas, notes: list[str]) -> list[Wire]:
+    """One path parameter for each variable of the template, no more and no less."""
+    variables = list(dict.fromkeys(_TEMPLATE.findall(path)))
+    kept = []
+    for wire in wires:
+        if wire.location == "path" and wire.name not in variables:
+            notes.append(f"parameter {wire.name} is not in the path; left out")
+        else:
+            kept.append(wire)
+    declared = {wire.name for wire in kept if wire.location == "path"}
+    undeclared = [name for name in variables if name not in declared]
+    notes.extend(f"parameter {name} is in the path, but not described" for name in undeclared)
+    plain = schemas.convert({"type": "string"})
+    return kept + [Wire(name, "path", "simple", False, True, plain) for name in undeclared]

@@ -1,0 +1,102 @@
+"""The pipeline: find the operations, name them, select, map each one, report on all."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from registry.importers.openapi.document import Document, Skip, server_urls
+from registry.importers.openapi.operations import Operation, operations
+from registry.importers.openapi.selection import Options, matches, refusal
+from registry.importers.openapi.tools import Tools
+from registry.importers.openapi.values import mapping
+from registry.names import assign, tool_name
+from schemas.source import Outcome, OutcomeStatus
+from schemas.tool import ToolDraft
+
+_EVERYTHING = Options()
+_REASONS_LIMIT = 5  # named in one outcome; a person reads no more
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A document as tools, with one outcome for each of its operations, in its order."""
+
+    title: str | None
+    version: str | None  # of the description, not of OpenAPI
+    servers: tuple[str, ...]  # as stated, perhaps relative; variables replaced by their defaults
+    drafts: tuple[ToolDraft, ...]
+    outcomes: tuple[Outcome, ...]
+    notes: tuple[str, ...] = ()  # on the document as a whole
+
+
+def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
+    """Raises `ImportRejected` only where no operation could be read at all."""
+    parsed = Document(document)
+    found, outcomes = operations(parsed)
+    # named before any are left out: a selection must not rename the others
+    names = assign({op.key: (_name(op), op.operation_id) for op in found})
+    drafts = []
+    mapper = _Mapper(parsed, found)
+    for operation in found:
+        draft, outcome = mapper.map(operation, names[operation.key], options)
+        outcomes.append(outcome)
+        drafts.extend([draft] if draft else [])
+    info = mapping(document.get("info"))
+    return Imported(
+        title=_stated(info.get("title")),
+        version=_stated(info.get("version")),
+        servers=tuple(server_urls(document.get("servers"))),
+        drafts=tuple(drafts),
+        outcomes=tuple(outcomes),
+        notes=tuple(_notes(parsed, found, names, options)),
+    )
+
+
+class _Mapper:
+    """Maps operations one by one; none can fail another."""
+
+    def __init__(self, document: Document, found: list[Operation]) -> None:
+        self._tools = Tools(document)
+        self._ids = Counter(op.operation_id for op in found)
+
+    def map(
+        self, operation: Operation, name: str, options: Options
+    ) -> tuple[ToolDraft | None, Outcome]:
+        if reason := refusal(operation, name, options):
+            return None, Outcome(operation.key, operation.label, None, "excluded", reason)
+        try:
+            draft, notes = self._tools.draft(operation, name)
+        except Skip as skip:
+            return None, Outcome(operation.key, operation.label, None, "skipped", str(skip))
+        if operation.operation_id and self._ids[operation.operation_id] > 1:
+            notes.append(f"operationId {operation.operation_id} is used more than once")
+        status: OutcomeStatus = "degraded" if notes else "imported"
+        return draft, Outcome(operation.key, operation.label, name, status, _reason(notes))
+
+
+def _reason(notes: list[str]) -> str | None:
+    reasons = list(dict.fromkeys(notes))
+    more = len(reasons) - _REASONS_LIMIT
+    named = "; ".join(reasons[:_REASONS_LIMIT])
+    return f"{named}; and {more} more" if more > 0 else named or None
+
+
+def _name(operation: Operation) -> str:
+    return tool_name(operation.operation_id, operation.method, operation.path)
+
+
+def _stated(value: object) -> str | None:
+    """Text; `version: 1.0` is a number in YAML."""
+    return str(value).strip() or None if isinstance(value, str | int | float) else None
+
+
+def _notes(
+    document: Document, found: list[Operation], names: dict[str, str], options: Options
+) -> list[str]:
+    notes = ["OpenAPI 3.2 is read as 3.1"] if document.version == (3, 2) else []
+    idle = (
+        pattern
+        for pattern in (*options.include, *options.exclude)
+        if not any(matches(op, names[op.key], pattern) for op in found)
+    )
+    return notes + [f"the pattern {pattern!r} matches no operation" for pattern in idle]

@@ -1,0 +1,101 @@
+"""Schema Objects to JSON Schema 2020-12 that stands alone: `$ref` becomes `#/$defs/Name`.
+
+A component is converted once per document, without following its references, and remembered with
+the components that it uses; a tool's `$defs` are what can be reached from its arguments. Nothing
+is expanded, so cycles stay cycles and size stays linear.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from registry.importers.openapi.cycles import Cycles
+from registry.importers.openapi.document import Document, Skip, segments
+from registry.importers.openapi.schema_tree import Component, Converted, Tree
+from registry.importers.openapi.visibility import Visibility
+from registry.names import legal, suffixed
+
+# Kubernetes' largest request body needs 134. Far above, no model reads it, and a document with
+# thousands of such operations would not fit into memory.
+DEFINITIONS_LIMIT = 2_000
+
+_ILLEGAL_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")  # 3.1, section 4.8.7: names of components
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the schemas of one tool need besides themselves."""
+
+    uses: list[Component] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def take(self, converted: Converted, where: str) -> dict[str, Any]:
+        """Register what `converted` needs; its schema."""
+        self.uses.extend(converted.uses)
+        self.notes.extend(f"{where}{note}" for note in converted.notes)
+        return converted.schema
+
+
+class Schemas:
+    """The converted schemas of one document, for requests."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.cycles = Cycles(document)
+        self.visibility = Visibility(document)
+        self._converted: dict[Component, Converted | str] = {}  # or why there is none
+        self._names: dict[Component, str] = {}
+        self._named: dict[str, Component] = {}
+
+    def convert(self, raw: object) -> Converted:
+        """A schema that stands in the document's text. Raises `Skip`."""
+        return Tree(self, None).convert(raw)
+
+    def component(self, component: Component) -> Converted:
+        """A schema that others refer to. Raises `Skip`, each time it is asked for."""
+        if component not in self._converted:
+            try:
+                raw = self.document.find(component.pointer)
+                self._converted[component] = Tree(self, component).convert(raw)
+            except Skip as skip:
+                self._converted[component] = str(skip)
+        converted = self._converted[component]
+        if isinstance(converted, str):
+            raise Skip(converted)
+        return converted
+
+    def target(self, schema: dict[str, Any]) -> Converted | None:
+        """What a converted schema refers to, if it is nothing but a `$ref`."""
+        if schema.keys() != {"$ref"}:
+            return None
+        return self.component(self._named[schema["$ref"].removeprefix("#/$defs/")])
+
+    def definitions(self, parts: Parts) -> dict[str, Any]:
+        """`$defs` for `parts`: all that can be reached, by name. Adds the notes on them."""
+        reached: dict[str, Converted] = {}
+        queue = list(parts.uses)
+        while queue:
+            if len(reached) > DEFINITIONS_LIMIT:
+                raise Skip(f"its arguments need more than {DEFINITIONS_LIMIT:,} schemas")
+            component = queue.pop()
+            name = self.name(component)
+            if name not in reached:
+                reached[name] = self.component(component)
+                queue.extend(reached[name].uses)
+        for name in sorted(reached):
+            parts.notes.extend(f"{name}{note}" for note in reached[name].notes)
+        return {name: reached[name].schema for name in sorted(reached)}
+
+    def name(self, component: Component) -> str:
+        """`Pet` for `#/components/schemas/Pet`, which is unique; others get a hash."""
+        if component not in self._names:
+            self._names[component] = self._new_name(component)
+            self._named[self._names[component]] = component
+        return self._names[component]
+
+    def _new_name(self, component: Component) -> str:
+        *place, last = segments(component.pointer) or ["", "root"]
+        name = legal(last, _ILLEGAL_IN_NAMES)
+        if place == ["components", "schemas"] and name == last and component.choices:
+            return name
+        return suffixed(name or "schema", f"{component.pointer} {component.choices}")

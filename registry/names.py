@@ -1,0 +1,98 @@
+"""Tool names: legal for every client, the same on every import. Pure.
+
+Legal is `[A-Za-z0-9_-]{1,64}`, what the function-calling APIs of the large providers accept; MCP
+itself (2025-11-25, `tools`) would also allow `.` and 128 characters. A name depends on its own
+operation, and on others only when they collide, never on their order in the document.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+
+LIMIT = 64
+HASH_DIGITS = 8
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
+_NOT_WORD = re.compile(r"(?:[^\w-]|_)+")
+_TEMPLATE = re.compile(r"\{([^{}]*)\}")
+
+
+def tool_name(operation_id: str | None, method: str, path: str) -> str:
+    """`repos/list-for-user` gives `repos_list-for-user`; no id: `GET /pets/{id}` `get_pets_by_id`.
+
+    An id of which no letter can be written in ASCII counts as none.
+    """
+    if operation_id and (name := legal(operation_id)):
+        return name
+    words = _TEMPLATE.sub(r"_by_\1_", path)
+    return legal(_NOT_WORD.sub("_", f"{method.lower()}_{words}").strip("_"))
+
+
+def legal(text: str, illegal: re.Pattern[str] = _ILLEGAL, limit: int = LIMIT) -> str:
+    """`text` in legal characters and length; empty when none of it can be kept.
+
+    What had to be given up, letters without an ASCII form or the end, is replaced by a hash of
+    the whole, so that two texts that differ only there stay apart.
+    """
+    if len(text) <= limit and not illegal.search(text):
+        return text
+    plain, lost = _transliterate(text)
+    name = illegal.sub("_", plain).strip("_-")
+    if not name.strip("_-."):
+        return ""
+    return suffixed(name, text, limit) if lost or len(name) > limit else name
+
+
+def suffixed(name: str, identity: str, limit: int = LIMIT, digits: int = HASH_DIGITS) -> str:
+    """`name`, cut where needed, with the first `digits` of the SHA-256 of `identity`."""
+    return f"{name[: limit - digits - 1].rstrip('_-')}_{_digest(identity, digits)}"
+
+
+def qualify(source: str, name: str) -> str:
+    """The name of a tool whose plain name another source already has."""
+    name = f"{source}_{name}"
+    return name if len(name) <= LIMIT else suffixed(name, name)
+
+
+def assign(wanted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
+    """Give each key its name: key -> (wanted name, operationId) in, key -> name out.
+
+    Names that differ only in case collide, because some clients fold it. Among colliding names
+    the one that equals its own operationId is kept, if there is exactly one; all others get a
+    hash of their key. Nothing depends on order, so a reordered document keeps its names.
+    """
+    claims = Counter(name.casefold() for name, _ in wanted.values())
+    exact = Counter(name.casefold() for name, own in wanted.values() if name == own)
+
+    def keeps(name: str, own: str | None) -> bool:
+        folded = name.casefold()
+        return claims[folded] == 1 or (name == own and exact[folded] == 1)
+
+    names = {key: name for key, (name, own) in wanted.items() if keeps(name, own)}
+    taken = {name.casefold() for name in names.values()}
+    for key in sorted(wanted.keys() - names.keys()):
+        names[key] = next(_free(wanted[key][0], key, taken))
+        taken.add(names[key].casefold())
+    return {key: names[key] for key in wanted}
+
+
+def _free(name: str, identity: str, taken: Set[str]) -> Iterator[str]:
+    """Longer and longer hashes: an operation may be *called* like another one's hashed name."""
+    for digits in range(HASH_DIGITS, LIMIT - 1):
+        candidate = suffixed(name, identity, digits=digits)
+        if candidate.casefold() not in taken:
+            yield candidate
+
+
+def _transliterate(text: str) -> tuple[str, bool]:
+    """ASCII form by compatibility decomposition, and whether a letter or digit was lost."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    lost = any(not char.isascii() and char.isalnum() for char in decomposed)
+    kept = (char for char in decomposed if not unicodedata.combining(char))
+    return "".join(char if char.isascii() else " " for char in kept), lost
+
+
+def _digest(text: str, digits: int = HASH_DIGITS) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]

@@ -1,0 +1,173 @@
+"""JSON-RPC 2.0 messages: decode, classify, encode (https://www.jsonrpc.org/specification).
+
+One parse per body. A well-formed request takes the typed path; anything else is looked at a second
+time, untyped, to say exactly what is wrong with it and to find the id that the answer must carry.
+
+Deviations, on purpose: an id may be any number, string or null on decoding (the MCP revisions
+narrow that themselves), and unknown members of a message are ignored.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from schemas.errors import Fault, InvalidRequest, ParseError
+
+RequestId = int | float | str | None
+Params = dict[str, Any] | list[Any]
+
+
+class Request(Struct, frozen=True):
+    """A call, or a notification when `id` is UNSET."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: Params | UnsetType = UNSET
+    id: RequestId | UnsetType = UNSET
+
+
+class Response(Struct, frozen=True):
+    """What a client answers to a request of ours; its result is carried, not read."""
+
+    id: RequestId
+    result: Any = UNSET
+    error: Any = UNSET
+
+
+class Invalid(Struct, frozen=True):
+    """A member of a body that is no message; `id` is None where it could not be read."""
+
+    id: RequestId
+    fault: Fault
+
+
+Message = Request | Response | Invalid
+
+
+class ErrorObject(Struct, frozen=True, omit_defaults=True):
+    code: int
+    message: str
+    data: Any = UNSET
+
+
+class Reply(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """A successful answer; `result` is already encoded."""
+
+    id: RequestId
+    result: Raw
+
+
+class ErrorReply(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    id: RequestId
+    error: ErrorObject
+
+
+class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
+    """What we tell a client unasked."""
+
+    method: str
+    params: Any = UNSET
+
+
+_request = msgspec.json.Decoder(Request)
+_requests = msgspec.json.Decoder(list[Request])
+_anything = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+encode = _encoder.encode
+
+
+LARGE_RESULT_BYTES = 65536
+
+
+def pieces(reply: Reply | ErrorReply) -> list[bytes | memoryview]:
+    """The encoded reply, a large result as a piece of its own: joining would copy it."""
+    if (
+        isinstance(reply, ErrorReply)
+        or len(result := memoryview(reply.result)) < LARGE_RESULT_BYTES
+    ):
+        return [encode(reply)]
+    return [b'{"jsonrpc":"2.0","id":' + encode(reply.id) + b',"result":', result, b"}"]
+
+
+def decode(body: bytes) -> Message | list[Message]:
+    """Return the message, or the batch, in `body`. Raises ParseError; never fails otherwise."""
+    batch = body.lstrip()[:1] == b"["
+    try:
+        return list(_requests.decode(body)) if batch else _request.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    value = decode_json(body)
+    return [classify(item) for item in value] if isinstance(value, list) else classify(value)
+
+
+def decode_json(body: bytes) -> Any:
+    """Decode any JSON text. Raises ParseError that says where and why."""
+    try:
+        return _anything.decode(body)
+    except UnicodeDecodeError as error:
+        raise ParseError("The body is not valid UTF-8") from error
+    except RecursionError as error:
+        raise ParseError("The body is nested too deeply") from error
+    except msgspec.ValidationError as error:  # 1e400
+        raise ParseError(f"The body holds a value out of range: {error}") from error
+    except msgspec.DecodeError as error:
+        raise ParseError(
+            "The body is empty" if not body.strip() else f"Not JSON: {error}"
+        ) from error
+
+
+def classify(value: Any) -> Message:
+    """Say what one decoded member of a body is (JSON-RPC 2.0, sections 4 and 5)."""
+    if not isinstance(value, dict):
+        return Invalid(None, InvalidRequest(f"A message is an object, not {json_type(value)}"))
+    id_ = value.get("id", UNSET)
+    legible = id_ is None or (isinstance(id_, int | float | str) and not isinstance(id_, bool))
+    answer_to: RequestId = id_ if legible else None
+    if value.get("jsonrpc") != "2.0":
+        return Invalid(answer_to, InvalidRequest('"jsonrpc" must be exactly "2.0"'))
+    if id_ is not UNSET and not legible:
+        found = json_type(id_)
+        return Invalid(None, InvalidRequest(f'"id" must be a string or a number, not {found}'))
+    if "method" not in value:
+        if id_ is not UNSET and ("result" in value) != ("error" in value):
+            return Response(answer_to, value.get("result", UNSET), value.get("error", UNSET))
+        return Invalid(answer_to, InvalidRequest('"method" is missing'))
+    return _request_of(value, answer_to)
+
+
+def _request_of(value: dict[str, Any], answer_to: RequestId) -> Message:
+    method, params = value["method"], value.get("params", UNSET)
+    if not isinstance(method, str):
+        found = json_type(method)
+        return Invalid(answer_to, InvalidRequest(f'"method" must be a string, not {found}'))
+    if params is not UNSET and not isinstance(params, dict | list):
+        found = json_type(params)
+        return Invalid(
+            answer_to, InvalidRequest(f'"params" must be an object or an array, not {found}')
+        )
+    return Request("2.0", method, params, value.get("id", UNSET))
+
+
+def error_reply(id_: RequestId, fault: Fault, request_id: str | None = None) -> ErrorReply:
+    """The answer to a request that failed by `fault`."""
+    data = fault.data if request_id is None else {**(fault.data or {}), "requestId": request_id}
+    return ErrorReply(id_, ErrorObject(fault.code, fault.message, UNSET if data is None else data))
+
+
+def json_type(value: Any) -> str:
+    """The JSON type of a decoded value, with its article, for messages to people."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list() | tuple():
+            return "an array"
+        case _:
+            return "an object"

@@ -1,0 +1,56 @@
+"""One row of facts for each protocol revision; code asks a fact, never compares dates.
+
+Source: https://modelcontextprotocol.io/specification, revisions 2024-11-05 to 2026-07-28.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    name: str
+    mcp: bool = True  # False: plain JSON-RPC, which has no revision
+    handshake: bool = True  # begins with `initialize`; else every request carries its `_meta`
+    streamable: bool = True  # streamable HTTP; else HTTP+SSE with two endpoints
+    batches: bool = False  # arrays of messages are legal
+    routing_headers: bool = False  # Mcp-Method and Mcp-Name must mirror the body
+    result_type: bool = False  # every result says `resultType`, and lists say how long they hold
+    annotations: bool = True  # tools have hints, and content may be audio
+    titles: bool = True  # tools have a title and an output schema, results structured content
+    any_structure: bool = False  # structured content may be any JSON value, not only an object
+    argument_results: bool = False  # bad arguments are a tool's result (SEP-1303), else an error
+    unknown_method_status: int = 200
+    tools_are_methods: bool = False  # a tool's name is a method
+
+
+V2024_11_05 = Revision(name="2024-11-05", streamable=False, annotations=False, titles=False)
+V2025_03_26 = Revision(name="2025-03-26", batches=True, titles=False)
+V2025_06_18 = Revision(name="2025-06-18")
+V2025_11_25 = Revision(name="2025-11-25", argument_results=True)
+V2026_07_28 = Revision(
+    name="2026-07-28",
+    handshake=False,
+    routing_headers=True,
+    result_type=True,
+    any_structure=True,
+    argument_results=True,
+    unknown_method_status=404,
+)
+JSON_RPC = Revision(
+    name="jsonrpc",
+    mcp=False,
+    handshake=False,
+    batches=True,
+    any_structure=True,
+    tools_are_methods=True,
+)
+
+HANDSHAKE = {r.name: r for r in (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)}
+STATELESS = {r.name: r for r in (V2026_07_28,)}
+STREAMABLE = {r.name: r for r in HANDSHAKE.values() if r.streamable}
+SUPPORTED = (*reversed(STATELESS), *reversed(STREAMABLE))  # newest first, as we advertise them
+
+
+def negotiate(requested: str) -> Revision:
+    """The revision that answers an `initialize`: the one asked for, else our latest with one."""
+    return HANDSHAKE.get(requested, V2025_11_25)

@@ -1,0 +1,305 @@
+"""Settings from defaults, a file and the environment; and what is said when they are wrong."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from config.load import SettingsError, load, settings_file
+from config.settings import Settings
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a settings file into an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str) -> str:
+        Path("toolgate.yaml").write_text(text, encoding="utf-8")
+        return "toolgate.yaml"
+
+    return write
+
+
+def problems(path: str | None, env: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(path, env or {})
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_nothing_needs_to_be_set(write: Write) -> None:
+    settings = load(None, {})
+    assert settings.server.port == 8765
+    assert settings.database.url == "embedded"
+    assert settings.sources == {}
+
+
+def test_a_file_changes_what_it_names_and_nothing_else(write: Write) -> None:
+    settings = load(write("server: {port: 9000}\nrpc: {batch_limit: 7}"), {})
+    assert (settings.server.port, settings.rpc.batch_limit) == (9000, 7)
+    assert settings.server.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "server:\n  # port: 1\nsources:\n"])
+def test_what_is_commented_out_is_not_set(write: Write, text: str) -> None:
+    assert load(write(text), {}) == load(None, {})
+
+
+def test_the_file_is_the_one_given_then_the_one_in_the_environment_then_the_usual_one(
+    write: Write,
+) -> None:
+    assert settings_file(None, {}) is None
+    write("")
+    assert settings_file(None, {}) == Path("toolgate.yaml")
+    assert settings_file(None, {"TOOLGATE_CONFIG": "a.yaml"}) == Path("a.yaml")
+    assert settings_file("b.yaml", {"TOOLGATE_CONFIG": "a.yaml"}) == Path("b.yaml")
+
+
+def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.yaml")
+    assert problems(missing) == [f"{missing}: the settings file: no such file or directory"]
+    assert problems(None, {"TOOLGATE_CONFIG": missing}) == problems(missing)
+    assert problems(str(tmp_path)) == [f"{tmp_path}: the settings file: is a directory"]
+
+
+def test_settings_are_frozen(write: Write) -> None:
+    with pytest.raises(AttributeError):
+        load(None, {}).server.port = 1  # type: ignore[misc]
+
+
+def test_numbers_may_be_whole_where_fractions_are_allowed(write: Write) -> None:
+    assert load(write("upstream: {timeout_s: 3, retry_backoff_s: 0.5}"), {}).upstream.timeout_s == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "server:\n  prot: 1",
+            "toolgate.yaml:2: server.prot: there is no such setting; did you mean server.port?",
+        ),
+        ("servr: {}", "toolgate.yaml:1: servr: there is no such setting; did you mean server?"),
+        ("xyz: 1", "toolgate.yaml:1: xyz: there is no such setting"),
+        (
+            "server: {port: 99999}",
+            "toolgate.yaml:1: server.port: expected a TCP port from 0 to 65535, found 99999",
+        ),
+        (
+            "server:\n\n  port: '80'",
+            'toolgate.yaml:3: server.port: expected a TCP port from 0 to 65535, found "80"',
+        ),
+        (
+            "server: {port: yes}",
+            "toolgate.yaml:1: server.port: expected a TCP port from 0 to 65535, found true",
+        ),
+        (
+            "server: {port: }",
+            "toolgate.yaml:1: server.port: expected a TCP port from 0 to 65535, found nothing",
+        ),
+        (
+            "server: {port: {a: b}}",
+            "toolgate.yaml:1: server.port: expected a TCP port from 0 to 65535, found a mapping",
+        ),
+        ("server: 5", "toolgate.yaml:1: server: expected a mapping, found 5"),
+        ("server: [5]", "toolgate.yaml:1: server: expected a mapping, found a list"),
+        (
+            "server: {allowed_hosts: a}",
+            "toolgate.yaml:1: server.allowed_hosts: expected a list, found text",
+        ),
+        (
+            "server:\n  allowed_hosts:\n  - ok.example\n  - example:80",
+            (
+                "toolgate.yaml:4: server.allowed_hosts.1: expected a host name or an IP address "
+                'without port, as in gateway.example.com, found "example:80"'
+            ),
+        ),
+        (
+            "logging: {level: loud}",
+            (
+                "toolgate.yaml:1: logging.level: expected one of debug, info, warning, error, "
+                'found "loud"'
+            ),
+        ),
+        (
+            "imports: {private_networks: 1}",
+            "toolgate.yaml:1: imports.private_networks: expected true or false, found 1",
+        ),
+        (
+            "upstream: {timeout_s: .inf}",
+            (
+                "toolgate.yaml:1: upstream.timeout_s: expected a number of seconds, above 0 and "
+                "within a year, found inf"
+            ),
+        ),
+        (
+            "mcp: {instructions: 2026-01-01}",
+            "toolgate.yaml:1: mcp.instructions: expected text, found 2026-01-01",
+        ),
+        (
+            "sources: {Pets: {}}",
+            (
+                "toolgate.yaml:1: sources: expected a name of at most 63 characters out of a-z, "
+                '0-9, "_" and "-", found "Pets"'
+            ),
+        ),
+        (
+            "sources: {pets: {timeout: 3}}",
+            (
+                "toolgate.yaml:1: sources.pets.timeout: there is no such setting; "
+                "did you mean sources.pets.timeout_s?"
+            ),
+        ),
+        (
+            "server: {port: 1,\n  port: 2}",
+            "toolgate.yaml:2: server.port: the key stands twice, first at toolgate.yaml:1",
+        ),
+        (
+            "- a",
+            "toolgate.yaml:1: expected a mapping such as `server: {port: 8765}` as the whole file",
+        ),
+        (
+            "server:\n  port: [",
+            (
+                "toolgate.yaml:3: not valid YAML in line 3, column 1: while parsing a flow node, "
+                "did not find expected node content"
+            ),
+        ),
+        (
+            "server: {}\n---\nrpc: {}",
+            (
+                "toolgate.yaml:2: not valid YAML in line 2, column 1: expected a single document "
+                "in the stream, but found another document"
+            ),
+        ),
+        ("{{ name }}: 1", "toolgate.yaml:1: {…}: there is no such setting"),
+        ("a: &a [*a]", "toolgate.yaml:1: a.0.0…: nested too deeply"),
+        (
+            "server: {host: !!python/name:os.system x}",
+            (
+                "toolgate.yaml:1: not valid YAML in line 1, column 16: could not determine a "
+                "constructor for the tag 'tag:yaml.org,2002:python/name:os.system'"
+            ),
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_place_expectation_and_suggestion(
+    write: Write, text: str, problem: str
+) -> None:
+    assert problems(write(text)) == [problem]
+
+
+def test_all_mistakes_are_told_at_once(write: Write) -> None:
+    path = write("server: {port: x}\nrpc: {batch_limit: 0}\nlogging: {acess: true}\nmcp: 1")
+    with pytest.raises(SettingsError, match=r"^4 problems in the settings:\n") as caught:
+        load(path, {})
+    paths = {problem.path for problem in caught.value.problems}
+    assert paths == {"server.port", "rpc.batch_limit", "logging.acess", "mcp"}
+
+
+def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "binary.yaml"
+    file.write_bytes(b"\xff\xfe\x00\x80\xff")
+    assert problems(str(file)) == [f"{file}: expected YAML in UTF-8"]
+
+
+@pytest.mark.parametrize("path", ["mcp", "/", "/mcp/", "//mcp", "/a/../b", "/a b", "/mcp\\n", "/ä"])
+@pytest.mark.parametrize("key", ["mcp", "rpc"])
+def test_an_endpoint_has_a_plain_path(write: Write, key: str, path: str) -> None:
+    (problem,) = problems(write(f'{key}: {{path: "{path}"}}'))
+    assert f"{key}.path: expected a path such as /mcp" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("mcp: {path: /rpc}", "rpc.path: expected a path of its own, found /rpc"),
+        ("rpc: {path: /mcp}", "rpc.path: expected a path of its own, found /mcp"),
+        ("rpc: {path: /mcp/sse}", "rpc.path: expected a path of its own, found /mcp/sse"),
+        ("rpc: {path: /mcp/message}", "rpc.path: expected a path of its own, found /mcp/message"),
+        ("mcp: {path: /metrics}", "mcp.path: expected a path of its own, found /metrics"),
+        ("rpc: {path: /health}", "rpc.path: expected a path of its own, found /health"),
+        ("database: {pool_max: 50}", "database.pool_max: expected less than"),
+        ("database: {max_connections: 8}", "database.pool_max: expected less than"),
+    ],
+)
+def test_settings_must_fit_together(write: Write, text: str, problem: str) -> None:
+    (found,) = problems(write(text))
+    assert found.startswith(f"toolgate.yaml:1: {problem}")
+
+
+def test_the_pool_of_another_database_is_not_our_business(write: Write) -> None:
+    settings = load(write("database: {url: 'postgresql://db/x', pool_max: 90}"), {})
+    assert settings.database.pool_max == 90
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a.example",
+        "a.example",
+        "http://user:pw@a.example",
+        "http://a.example/?key=1",
+        "http://a.example/#top",
+        "http://",
+        "http://a.example/\\n",
+    ],
+)
+def test_a_base_url_is_bare(write: Write, url: str) -> None:
+    (problem,) = problems(write(f'sources: {{pets: {{base_url: "{url}"}}}}'))
+    assert "credentials go into `headers`" in problem
+    assert "pw" not in problem.rpartition("found")[2]
+    assert "key" not in problem.rpartition("found")[2]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '"X Y": a',
+        '"X-A\\n": a',
+        '"": a',
+        'X-A: "a\\r\\nHost: b"',
+        'X-A: "a\\n"',
+        "X-A: [a]",
+        "X-A:",
+    ],
+)
+def test_a_header_is_one_line(write: Write, header: str) -> None:
+    (problem,) = problems(write(f"sources:\n  pets:\n    headers:\n      {header}"))
+    assert problem.startswith("toolgate.yaml:4: sources.pets.headers")
+
+
+def test_what_looks_like_a_number_or_a_switch_is_text_where_only_text_makes_sense(
+    write: Write,
+) -> None:
+    path = write("database: {options: {jit: off, x: 1.50}}\nsources: {a: {headers: {X-Id: 007}}}")
+    settings = load(path, {})
+    assert settings.database.options == {"jit": "off", "x": "1.50"}
+    assert settings.sources["a"].headers == {"X-Id": "007"}
+
+
+def test_a_relative_path_is_relative_to_the_file_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "t.yaml").write_text(
+        "database: {data_dir: data}\n"
+        "sources:\n"
+        "  file: {openapi: ./pets.yaml}\n"
+        "  absolute: {openapi: /srv/pets.yaml}\n"
+        "  url: {openapi: 'https://a.example/pets.yaml'}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    settings = load("etc/t.yaml", {"TOOLGATE_SOURCES__HERE__OPENAPI": "pets.yaml"})
+    assert settings.database.data_dir == str(tmp_path / "etc" / "data")
+    assert {name: source.openapi for name, source in settings.sources.items()} == {
+        "file": str(tmp_path / "etc" / "pets.yaml"),
+        "absolute": "/srv/pets.yaml",
+        "url": "https://a.example/pets.yaml",
+        "here": str(tmp_path / "pets.yaml"),
+    }
+
+
+def test_defaults_are_what_the_types_expect(write: Write) -> None:
+    assert isinstance(load(None, {}), Settings)

@@ -1,0 +1,121 @@
+"""`make run` serves, its printed call works, the example clients work, and nothing is left."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.examples.conftest import ROOT, Run, errors, program, running
+
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with running() as run:
+        yield run
+
+
+def output(*command: str) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_first_address_is_the_gateway(run: Run) -> None:
+    first, *_ = re.findall(r"http://\S+", run.printed)
+    assert first == f"{run.url}/mcp"
+    assert run.printed.startswith("Toolgate is ready: ")
+
+
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+@needs_curl
+def test_the_printed_call_works_when_it_is_pasted(run: Run) -> None:
+    pasted = re.search(r"^  curl .*?'\n\n", run.printed, re.DOTALL | re.MULTILINE)
+    assert pasted
+    answer = json.loads(output("sh", "-c", pasted[0]))
+    assert {pet["species"] for pet in answer["result"]["pets"]} == {"cat"}
+
+
+def test_the_official_client_lists_searches_and_calls(run: Run) -> None:
+    printed = output(sys.executable, "examples/client.py", f"{run.url}/mcp", "photo")
+    assert "revision 2026-07-28" in printed
+    assert re.search(r"14 tools\n(  \w+ .*\n){14}\n", printed)
+    assert re.search(r'Tools about "photo"\n  getPetPhoto .*\n\n', printed)
+    assert '"name":"Misty"' in printed
+    assert re.search(r"createPet\(.*\)\n  \{\"id\":\d+,\"name\":\"Kit\"", printed)
+
+
+@needs_curl
+def test_curl_calls_a_tool_sends_a_batch_and_discovers(run: Run) -> None:
+    printed = output("sh", "examples/rpc.sh", f"{run.url}/rpc")
+    single, batch, discovery = (
+        answer for answer in printed.splitlines() if not answer.startswith("#")
+    )
+    assert json.loads(single)["result"]["name"] == "Rex"
+    dogs, none, tool = json.loads(batch)
+    assert [one["id"] for one in (dogs, none, tool)] == ["dogs", "none", "as a tool"]
+    assert dogs["result"]["pets"][0]["species"] == "dog"
+    assert none["error"]["data"]["body"]["detail"] == "There is no pet with the id 99."
+    assert tool["result"]["structuredContent"]["name"] == "Ada Park"
+    assert discovery.startswith('{"jsonrpc":"2.0","id":2,"result":{"openrpc"')
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything(number: signal.Signals) -> None:
+    with running() as run:
+        family = run.family()
+        assert len(family) > 2
+        run.process.send_signal(number)
+        assert run.process.wait(PATIENCE_S) == 0
+        assert errors(run.process).count("Traceback") == 0
+        assert still_there(family) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children that they are alone")
+def test_nothing_outlives_a_killed_parent() -> None:
+    with running() as run:
+        family = run.family()
+        run.process.kill()
+        assert still_there(family) == []
+
+
+def test_when_the_pet_shop_dies_the_gateway_stops() -> None:
+    with running() as run:
+        family = run.family()
+        (petshop,) = (one for one in family if "examples.petshop" in one.cmdline())
+        petshop.send_signal(signal.SIGKILL)
+        assert run.process.wait(PATIENCE_S) == 1
+        assert "The pet shop ended with exit code -9." in errors(run.process)
+        assert still_there(family) == []
+
+
+def test_a_port_in_use_says_what_to_do(tmp_path: os.PathLike[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        env = {
+            "TOOLGATE_SERVER__PORT": str(taken.getsockname()[1]),
+            "TOOLGATE_DATABASE__DATA_DIR": str(tmp_path),
+        }
+        with program("examples/run.py", env=env) as process:
+            assert process.wait(PATIENCE_S) == 1
+            said = errors(process)
+    assert "Choose another port" in said
+    assert "The gateway ended with exit code 1." in said
+
+
+def still_there(family: list[psutil.Process]) -> list[psutil.Process]:
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    return alive

@@ -1,0 +1,110 @@
+"""Fixtures: a real embedded PostgreSQL for the session, and a database of its own for each test."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+
+from config.settings import Database as Settings
+from registry.embedded import Embedded
+from registry.postgres import Database
+from registry.store import ToolStore
+
+HOST = "00000000-0000-0000-0000-000000000001"
+TEMPLATE = "template_toolgate"
+
+_numbers = itertools.count(1)
+
+
+def settings_for(data_dir: Path) -> Settings:
+    """Settings of an embedded database that need not survive a power failure."""
+    return Settings(
+        url="embedded",
+        data_dir=str(data_dir),
+        system_user="nobody",  # as root: no account has to be made for tests
+        shared_buffers="32MB",
+        maintenance_work_mem="32MB",
+        max_connections=100,
+        options={"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"},
+        pool_max=8,
+        connect_timeout_s=5,
+        retry_max_s=0.2,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The session's server."""
+
+    settings: Settings
+    embedded: Embedded
+
+    def url(self, database: str) -> str:
+        return self.embedded.url.replace("/toolgate?", f"/{database}?")
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A directory that every user may enter, as `tmp_path` is not."""
+    path = Path(tempfile.mkdtemp(prefix="toolgate-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def cluster(scratch: Path) -> Iterator[Cluster]:
+    settings = settings_for(scratch / "data")
+    embedded = Embedded.start(settings)
+    cluster = Cluster(settings, embedded)
+    cluster.execute(f"CREATE DATABASE {TEMPLATE}")
+    asyncio.run(_migrate(msgspec.structs.replace(settings, url=cluster.url(TEMPLATE))))
+    yield cluster
+    embedded.stop()
+
+
+@pytest.fixture
+def empty_settings(cluster: Cluster) -> Iterator[Settings]:
+    """Leads to an empty database of the test's own."""
+    yield from _database(cluster, "template1")
+
+
+@pytest.fixture
+def database_settings(cluster: Cluster) -> Iterator[Settings]:
+    """Leads to a migrated database of the test's own."""
+    yield from _database(cluster, TEMPLATE)
+
+
+@pytest.fixture
+async def database(database_settings: Settings) -> AsyncIterator[Database]:
+    async with Database.open(database_settings, wait=False) as database:
+        yield database
+
+
+@pytest.fixture
+def store(database: Database) -> ToolStore:
+    return ToolStore(database.pool)
+
+
+def _database(cluster: Cluster, template: str) -> Iterator[Settings]:
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    cluster.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    yield msgspec.structs.replace(cluster.settings, url=cluster.url(name))
+    cluster.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _migrate(settings: Settings) -> None:
+    async with Database.open(settings, wait=False):
+        pass

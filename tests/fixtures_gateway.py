@@ -1,0 +1,252 @@
+"""Fixtures: a gateway on a loopback port, with its own database and a service behind it."""
+
+import asyncio
+import io
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import uvicorn
+from msgspec.structs import replace
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from config.load import load
+from config.settings import Database as DatabaseSettings
+from config.settings import Settings, SourceSettings
+from gateway.app import Gateway
+
+DEADLINE_S = 10
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def pets(count: int = 0) -> dict[str, Any]:
+    """An OpenAPI description of a small service; `count` adds as many further operations."""
+    more = {
+        f"/more/{number:04}": {"get": {"operationId": f"more_{number:04}", "summary": "One more"}}
+        for number in range(count)
+    }
+    pet = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    }
+    pet_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}
+    body = {"required": True, "content": {"application/json": {"schema": pet}}}
+    limit = {"name": "limit", "in": "query", "schema": {"type": "integer", "maximum": 100}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Pets", "version": "1"},
+        "paths": {
+            "/pets": {
+                "get": {"operationId": "listPets", "summary": "List pets", "parameters": [limit]},
+                "post": {"operationId": "createPet", "summary": "Add a pet", "requestBody": body},
+            },
+            "/pets/{id}": {
+                "parameters": [pet_id],
+                "get": {"operationId": "getPet", "summary": "One pet"},
+                "delete": {"operationId": "deletePet", "summary": "Remove a pet"},
+            },
+            "/slow": {"get": {"operationId": "slow", "summary": "Answers when told to"}},
+            **more,
+        },
+    }
+
+
+@dataclass
+class Recorder:
+    """The service behind the gateway: remembers what it was asked, says what it heard.
+
+    `/pets/404` is not there, and `/slow` answers only when `release` is set.
+    """
+
+    url: str = ""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)  # a client left /slow early
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        message = {"more_body": True}
+        while message.get("more_body"):
+            message = await receive()
+            body += message.get("body", b"")
+        heard = {
+            "method": scope["method"],
+            "path": scope["raw_path"].decode(),
+            "query": scope["query_string"].decode(),
+            "headers": {name.decode(): value.decode() for name, value in scope["headers"]},
+            "body": body.decode(),
+        }
+        self.requests.append(heard)
+        if scope["path"] == "/slow" and not await self._released(receive):
+            return
+        status = 404 if scope["path"] == "/pets/404" else 200
+        await _answer(send, status, {"heard": heard})
+
+    async def _released(self, receive: Receive) -> bool:
+        self.arrived.set()
+        left = asyncio.ensure_future(receive())
+        released = asyncio.ensure_future(self.release.wait())
+        await asyncio.wait({left, released}, return_when=asyncio.FIRST_COMPLETED)
+        if left.done():
+            self.gone.set()
+        left.cancel()
+        released.cancel()
+        return not self.gone.is_set()
+
+
+async def _answer(send: Send, status: int, value: Any) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(value).encode()})
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, lifespan: str = "off") -> AsyncIterator[str]:
+    """`app` under a real server on a free port; gives its URL."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan=lifespan,  # type: ignore[arg-type]
+        log_config=None,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    # `serve` would take the signals of the whole test run
+    running = asyncio.create_task(server._serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await running
+        listener.close()
+
+
+@dataclass(frozen=True)
+class Client:
+    """An HTTP client of one gateway."""
+
+    gateway: Gateway
+    url: str
+    http: aiohttp.ClientSession
+
+    async def post(
+        self, path: str, body: Any, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any, dict[str, str]]:
+        """Status, decoded body (None when empty) and headers of a POST of JSON."""
+        data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        async with self.http.post(self.url + path, data=data, headers=sent) as response:
+            text = await response.read()
+            return (
+                response.status,
+                json.loads(text) if text else None,
+                {k.lower(): v for k, v in response.headers.items()},
+            )
+
+    async def rpc(self, body: Any) -> Any:
+        _, answer, _ = await self.post("/rpc", body)
+        return answer
+
+    async def modern(
+        self, method: str, params: dict[str, Any] | None = None, **headers: str
+    ) -> tuple[int, Any]:
+        """A 2026-07-28 request with everything that it must carry."""
+        params = {**(params or {}), "_meta": META}
+        sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+        if "name" in params:
+            sent["Mcp-Name"] = params["name"]
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        status, answer, _ = await self.post("/mcp", request, sent | headers)
+        return status, answer
+
+    async def session(self, revision: str = "2025-06-18") -> "SessionClient":
+        """Open a session of a handshake revision."""
+        params = {
+            "protocolVersion": revision,
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        status, answer, headers = await self.post("/mcp", request)
+        assert status == 200, answer
+        session = SessionClient(self, headers["mcp-session-id"], revision, answer["result"])
+        await session.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return session
+
+
+@dataclass(frozen=True)
+class SessionClient:
+    client: Client
+    id: str
+    revision: str
+    initialized: dict[str, Any]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Mcp-Session-Id": self.id, "MCP-Protocol-Version": self.revision}
+
+    async def post(self, body: Any) -> tuple[int, Any]:
+        status, answer, _ = await self.client.post("/mcp", body, self.headers)
+        return status, answer
+
+    async def call(self, method: str, params: dict[str, Any] | None = None, id_: Any = 1) -> Any:
+        request = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params or {}}
+        status, answer = await self.post(request)
+        assert status == 200, answer
+        return answer
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Recorder]:
+    recorder = Recorder()
+    async with serving(recorder) as url:
+        recorder.url = url
+        yield recorder
+        recorder.release.set()
+
+
+@pytest.fixture
+def settings(database_settings: DatabaseSettings, service: Recorder, tmp_path: Path) -> Settings:
+    """Settings with one source, `pets`, whose service is `service`."""
+    description = tmp_path / "pets.json"
+    description.write_text(json.dumps(pets()))
+    source = SourceSettings(openapi=str(description), base_url=service.url)
+    return replace(load(None, {}), database=database_settings, sources={"pets": source})
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Client]:
+    """A gateway with these settings, ready."""
+    gateway = Gateway(settings)
+    async with serving(gateway.app(), lifespan="on") as url, aiohttp.ClientSession() as http:
+        async with asyncio.timeout(DEADLINE_S):
+            await gateway.feed.settled.wait()
+        assert gateway.feed.state.failure is None
+        yield Client(gateway, url, http)
+
+
+@pytest.fixture
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    async with running(settings) as client:
+        yield client
+
+
+def with_mcp(settings: Settings, **changes: Any) -> Settings:
+    return replace(settings, mcp=msgspec.structs.replace(settings.mcp, **changes))

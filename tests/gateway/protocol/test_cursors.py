@@ -1,0 +1,37 @@
+import pytest
+
+from gateway.protocol.cursors import seal, unseal
+from schemas.errors import InvalidParams
+
+
+@pytest.mark.parametrize("name", ["a", "getPet", "x" * 64, "naïve", "a/b c", "日本"])
+def test_a_cursor_comes_back_as_the_name_that_it_stands_for(name):
+    cursor = seal(name)
+    assert unseal(cursor) == name
+    assert cursor.isascii()
+    assert "=" not in cursor  # may stand in a URL
+
+
+def test_no_cursor_is_the_beginning():
+    assert unseal(None) is None
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "!",
+        "a",
+        "é",
+        "\ud800",
+        "Z2V0UGV0=",  # padded: not what we gave
+        "Z2V0UGV1\n",
+        " Z2V0UGV0",
+        "Z2V0UG+0/",  # the other alphabet
+        "Z2V0UGV_Zm9v-w",  # no UTF-8
+        "YR",  # not canonical: YQ is
+    ],
+)
+def test_any_other_text_is_refused(cursor):
+    with pytest.raises(InvalidParams, match="Invalid cursor"):
+        unseal(cursor)

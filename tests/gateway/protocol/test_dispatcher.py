@@ -1,0 +1,104 @@
+import logging
+
+import pytest
+from msgspec import Raw
+
+from gateway.protocol.dispatcher import usable_id
+from schemas.errors import InvalidRequest
+from schemas.jsonrpc import ErrorObject, ErrorReply, Reply
+from schemas.mcp.revisions import HANDSHAKE, JSON_RPC, V2025_06_18, V2026_07_28
+from tests.gateway.protocol.conftest import context, notification, request
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_result_becomes_a_reply_with_the_id_of_its_request(verbs):
+    reply = await verbs.dispatcher().dispatch(context(), request("subtract", [42, 23], "x"))
+    assert reply == Reply("x", Raw(b"19"))
+
+
+async def test_a_result_that_is_encoded_already_is_carried(verbs):
+    reply = await verbs.dispatcher().dispatch(context(), request("get_data"))
+    assert reply == Reply(1, Raw(b'["hello",5]'))
+
+
+async def test_a_fault_becomes_an_error_that_names_the_request(verbs):
+    reply = await verbs.dispatcher().dispatch(context(), request("subtract", [1]))
+    assert reply == ErrorReply(1, ErrorObject(-32602, "two numbers", {"requestId": "r-1"}))
+
+
+@pytest.mark.parametrize("method", ["crash", "unwritable", "half_a_character"])
+async def test_what_nobody_expected_is_logged_and_kept_to_ourselves(verbs, caplog, method):
+    caplog.set_level(logging.ERROR)
+    reply = await verbs.dispatcher().dispatch(context(), request(method))
+    assert reply == ErrorReply(1, ErrorObject(-32603, "Internal error", {"requestId": "r-1"}))
+    [record] = caplog.records
+    assert (record.message, record.request_id) == ("unexpected_error", "r-1")
+    assert record.exc_info is not None
+
+
+@pytest.mark.parametrize("method", ["update", "subtract", "crash", "unwritable", "foobar"])
+async def test_a_notification_is_never_answered_whatever_became_of_it(verbs, method):
+    for revision in (JSON_RPC, V2025_06_18):
+        assert await verbs.dispatcher().dispatch(context(revision), notification(method)) is None
+
+
+@pytest.mark.parametrize("method", ["foobar", "__class__", "x" * 1000, ""])
+async def test_an_unknown_method_is_not_found(verbs, method):
+    reply = await verbs.dispatcher().dispatch(context(V2025_06_18), request(method))
+    assert reply.error.code == -32601
+    assert reply.error.message == f"Method not found: {method[:100]}"
+
+
+async def test_a_method_is_known_to_the_revisions_that_have_it(verbs):
+    dispatcher = verbs.dispatcher()
+    known = await dispatcher.dispatch(context(V2026_07_28), request("mcp_only"))
+    assert known == Reply(1, Raw(b"null"))
+    assert (await dispatcher.dispatch(context(JSON_RPC), request("mcp_only"))).error.code == -32601
+
+
+async def test_only_json_rpc_asks_for_a_tool_of_that_name(verbs):
+    reply = await verbs.dispatcher().dispatch(context(JSON_RPC), request("getPet"))
+    assert reply.error.message == "Method not found: getPet"
+
+
+async def test_middleware_wraps_from_the_outside_in(verbs):
+    seen = []
+
+    def named(name):
+        def wrap(handler):
+            async def handle(context, request):
+                seen.append(name)
+                return await handler(context, request)
+
+            return handle
+
+        return wrap
+
+    await verbs.dispatcher(named("outer"), named("inner")).dispatch(context(), request("sum", []))
+    assert seen == ["outer", "inner"]
+
+
+async def test_a_fault_of_a_middleware_is_an_error_like_any_other(verbs):
+    def refuse(_handler):
+        async def handle(_context, _request):
+            raise InvalidRequest("No")
+
+        return handle
+
+    reply = await verbs.dispatcher(refuse).dispatch(context(), request("sum", []))
+    assert (reply.error.code, reply.error.message) == (-32600, "No")
+
+
+@pytest.mark.parametrize("id_", [None, 1.0, 1.5])
+def test_mcp_narrows_ids_to_strings_and_integers(id_):
+    for revision in (*HANDSHAKE.values(), V2026_07_28):
+        with pytest.raises(InvalidRequest, match="a string or an integer"):
+            usable_id(request("m", id_=id_), revision)
+    usable_id(request("m", id_=id_), JSON_RPC)
+
+
+@pytest.mark.parametrize("id_", [0, -1, "", "x"])
+def test_ids_of_mcp(id_):
+    usable_id(request("m", id_=id_), V2025_06_18)
+    usable_id(notification("m"), V2025_06_18)

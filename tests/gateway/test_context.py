@@ -1,0 +1,98 @@
+import asyncio
+import re
+
+import anyio
+import pytest
+
+from gateway import context
+from gateway.context import OUTBOX_LIMIT, Outbox, Principal, Session, new_request_id
+from schemas.mcp.revisions import V2025_06_18
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_messages_are_taken_in_order_and_once():
+    box = Outbox()
+    for message in (b"1", b"2", b"1"):
+        box.put(message)
+    assert await box.take(5) == [b"1", b"2", b"1"]
+    assert await box.take(0) == []
+
+
+async def test_equal_news_wait_once():
+    box = Outbox()
+    for message in (b"1", b"2", b"1"):
+        box.put_once(message)
+    assert await box.take(5) == [b"1", b"2"]
+
+
+async def test_a_reader_waits_for_a_message():
+    box = Outbox()
+    with anyio.fail_after(5):
+        reading = asyncio.create_task(box.take(60))
+        await anyio.wait_all_tasks_blocked()
+        box.put(b"1")
+        assert await reading == [b"1"]
+
+
+async def test_a_reader_that_waited_in_vain_can_come_back():
+    box = Outbox()
+    assert await box.take(0.001) == []
+    box.put(b"1")
+    assert await box.take(0.001) == [b"1"]
+
+
+async def test_a_reader_that_is_cancelled_loses_nothing():
+    box = Outbox()
+    reading = asyncio.create_task(box.take(60))
+    await anyio.wait_all_tasks_blocked()
+    box.put(b"1")
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert await box.take(0) == [b"1"]
+
+
+async def test_closing_wakes_the_reader():
+    box = Outbox()
+    with anyio.fail_after(5):
+        reading = asyncio.create_task(box.take(60))
+        await anyio.wait_all_tasks_blocked()
+        box.close()
+        assert await reading == []
+        assert await box.take(60) == []  # and nobody waits on it any more
+
+
+async def test_a_client_that_does_not_read_loses_its_stream():
+    box = Outbox()
+    for number in range(OUTBOX_LIMIT):
+        box.put(b"%d" % number)
+    assert not box.closed
+    box.put(b"one too many")
+    assert box.closed
+    assert len(await box.take(0)) == OUTBOX_LIMIT
+
+
+def test_request_ids_differ_and_are_short():
+    ids = {new_request_id() for _ in range(1000)}
+    assert len(ids) == 1000
+    assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", id_) for id_ in ids)
+
+
+def test_a_touched_session_was_used_now(monkeypatch):
+    session = Session("s", V2025_06_18, Principal("p", "t"), {}, {})
+    session.last_used = 0.0
+    session.touch()
+    assert 0 < session.last_used <= context.time.monotonic()
+
+
+async def test_what_waits_goes_to_the_next_stream_and_the_one_before_ends():
+    box = Outbox()
+    with anyio.fail_after(5):
+        reading = asyncio.create_task(box.take(60))
+        await anyio.wait_all_tasks_blocked()
+        box.put(b"1")
+        successor = box.hand_over()
+        assert await reading == []
+        assert await successor.take(60) == [b"1"]
+    assert (box.closed, successor.closed) == (True, False)

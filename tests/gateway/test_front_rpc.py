@@ -1,0 +1,147 @@
+"""`POST /rpc` as a JSON-RPC client uses it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.fixtures_gateway import Client, Recorder
+
+pytestmark = pytest.mark.anyio
+
+
+def request(method: str, params: Any = None, id_: Any = 1) -> dict[str, Any]:
+    body = {"jsonrpc": "2.0", "method": method, "id": id_}
+    return body if params is None else {**body, "params": params}
+
+
+async def test_a_tool_is_called_by_its_name_and_answers_with_its_data(
+    client: Client, service: Recorder
+) -> None:
+    answer = await client.rpc(request("getPet", {"id": 7}))
+    assert answer["result"]["heard"]["path"] == "/pets/7"
+    assert answer["id"] == 1
+    assert [r["method"] for r in service.requests] == ["GET"]
+
+
+async def test_tools_call_answers_as_mcp_does(client: Client) -> None:
+    answer = await client.rpc(request("tools/call", {"name": "getPet", "arguments": {"id": 7}}))
+    assert answer["result"]["content"][0]["type"] == "text"
+    assert answer["result"]["structuredContent"]["heard"]["path"] == "/pets/7"
+
+
+async def test_tools_are_listed(client: Client) -> None:
+    answer = await client.rpc(request("tools/list"))
+    names = [tool["name"] for tool in answer["result"]["tools"]]
+    assert names == ["createPet", "deletePet", "getPet", "listPets", "slow"]
+
+
+async def test_a_batch_answers_in_order_and_each_member_fails_alone(client: Client) -> None:
+    answers = await client.rpc(
+        [
+            request("getPet", {"id": 1}, "a"),
+            {"jsonrpc": "2.0", "method": "getPet", "params": {"id": 2}},  # a notification
+            request("getPet", {"id": "no number"}, 2),
+            17,
+            request("nobody/knows", None, 3),
+            request("getPet", {"id": 3}, None),
+        ]
+    )
+    assert [a["id"] for a in answers] == ["a", 2, None, 3, None]
+    assert [a.get("error", {}).get("code") for a in answers] == [
+        None, -32602, -32600, -32601, None,
+    ]  # fmt: skip
+    assert answers[-1]["result"]["heard"]["path"] == "/pets/3"
+
+
+async def test_a_batch_of_notifications_says_nothing(client: Client, service: Recorder) -> None:
+    status, answer, _ = await client.post(
+        "/rpc", [{"jsonrpc": "2.0", "method": "getPet", "params": {"id": 2}}]
+    )
+    assert (status, answer) == (204, None)
+    assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", -32700),
+        (b"{", -32700),
+        (b'"text"', -32600),
+        (b"[]", -32600),
+        (b'{"jsonrpc": "1.0", "method": "x", "id": 1}', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1}', -32600),
+        (b'{"jsonrpc": "2.0", "method": "getPet", "params": 5, "id": 1}', -32600),
+        (b'{"jsonrpc": "2.0", "method": "getPet", "params": [7], "id": 1}', -32602),
+        (b'{"jsonrpc": "2.0", "result": 1, "id": 1}', -32600),
+        (b'{"jsonrpc": "2.0", "method": "initialize", "id": 1}', -32601),
+        (b"[" * 5000, -32700),
+    ],
+)
+async def test_a_bad_body_is_answered_with_the_code_of_the_specification(
+    client: Client, body: bytes, code: int
+) -> None:
+    status, answer, headers = await client.post("/rpc", body)
+    assert status == 200
+    assert answer["error"]["code"] == code
+    assert answer["error"]["data"]["requestId"] == headers["x-request-id"]
+
+
+async def test_a_failing_tool_is_an_error_with_what_the_service_said(client: Client) -> None:
+    answer = await client.rpc(request("getPet", {"id": 404}))
+    assert answer["error"]["code"] == 1500
+    assert answer["error"]["message"] == "HTTP 404 Not Found"
+    assert answer["error"]["data"]["status"] == 404
+    assert answer["error"]["data"]["body"]["heard"]["path"] == "/pets/404"
+
+
+async def test_wrong_arguments_never_reach_the_service(client: Client, service: Recorder) -> None:
+    answer = await client.rpc(request("createPet", {"nmae": "Rex", "age": -1}))
+    errors = {e["argument"]: e["message"] for e in answer["error"]["data"]["errors"]}
+    assert errors["name"] == "is required"
+    assert errors["nmae"] == "is not known; did you mean 'name'?"
+    assert "minimum" in errors["age"]
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900])
+async def test_deep_arguments_are_the_clients_mistake(
+    client: Client, service: Recorder, depth: int
+) -> None:
+    deep = b'{"name":' * depth + b"1" + b"}" * depth
+    body = b'{"jsonrpc":"2.0","id":1,"method":"createPet","params":' + deep + b"}"
+    _, answer, _ = await client.post("/rpc", body)
+    assert answer["error"]["code"] in {-32602, -32700}
+    assert service.requests == []
+
+
+async def test_rpc_discover_describes_every_tool_as_a_method(client: Client) -> None:
+    document = (await client.rpc(request("rpc.discover")))["result"]
+    methods = {method["name"]: method for method in document["methods"]}
+    assert document["openrpc"].startswith("1.")
+    assert {"tools/list", "tools/call", "rpc.discover", "createPet"} <= methods.keys()
+    assert [p["name"] for p in methods["createPet"]["params"]] == ["name", "age"]
+    assert methods["createPet"]["params"][0]["required"] is True
+
+
+async def test_the_http_request_itself_can_be_refused(client: Client) -> None:
+    async with client.http.get(client.url + "/rpc") as response:
+        assert response.status == 405
+        assert response.headers["Allow"]
+    headers = {"Content-Type": "text/plain"}
+    async with client.http.post(client.url + "/rpc", data=b"{}", headers=headers) as response:
+        assert response.status == 415
+    status, answer, _ = await client.post("/rpc", b" " * 5_000_000)
+    assert status == 413
+    assert "server.body_limit_bytes" in answer["error"]["message"]
+
+
+async def test_a_client_that_leaves_cancels_the_call_upstream(
+    client: Client, service: Recorder
+) -> None:
+
+    leaving = asyncio.create_task(client.rpc(request("slow")))
+    async with asyncio.timeout(5):
+        await service.arrived.wait()
+        leaving.cancel()
+        await service.gone.wait()

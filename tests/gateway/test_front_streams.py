@@ -1,0 +1,194 @@
+"""What the gateway says unasked: tools changed, to clients of every era, over every stream."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from config.settings import Settings
+from registry.sources import ImportSpec, Sources
+from registry.store import ToolStore
+from tests.fixtures_gateway import META, MODERN, Client, pets, running, with_mcp
+
+pytestmark = pytest.mark.anyio
+
+CHANGED = "notifications/tools/list_changed"
+
+
+class Events:
+    """The server-sent events of one response."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def next(self) -> tuple[str, str]:
+        """Name and data of the next event; comments are skipped."""
+        name, data = "", ""
+        async with asyncio.timeout(5):
+            while True:
+                line = (await self.response.content.readline()).decode().rstrip("\r\n")
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    data = line.removeprefix("data: ")
+                elif not line and name:
+                    return name, data
+                elif not line and self.response.content.at_eof():
+                    raise EOFError
+
+    async def message(self) -> Any:
+        name, data = await self.next()
+        assert name == "message"
+        return json.loads(data)
+
+
+@asynccontextmanager
+async def listening(
+    client: Client, path: str, headers: dict[str, str] | None = None, body: Any = None
+) -> AsyncIterator[Events]:
+    sent = {"Accept": "application/json, text/event-stream", **(headers or {})}
+    method = "GET" if body is None else "POST"
+    async with client.http.request(method, client.url + path, json=body, headers=sent) as response:
+        assert response.status == 200, await response.text()
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        yield Events(response)
+
+
+async def change_tools(store: ToolStore, settings: Settings, path: Path, count: int) -> None:
+    """Import the description again, with `count` more operations."""
+    await anyio.Path(path).write_text(json.dumps(pets(count)))
+    sources = Sources(store, settings.tenant.host_id, settings.imports)
+    await sources.import_openapi(ImportSpec("pets", str(path), settings.sources["pets"].base_url))
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_session_hears_of_changes_on_its_stream(
+    client: Client, store: ToolStore, settings: Settings, tmp_path: Path, revision: str
+) -> None:
+    session = await client.session(revision)
+    async with listening(client, "/mcp", session.headers) as events:
+        await change_tools(store, settings, tmp_path / "pets.json", 2)
+        assert await events.message() == {"jsonrpc": "2.0", "method": CHANGED}
+    listed = await session.call("tools/list")
+    assert len(listed["result"]["tools"]) == 7
+
+
+async def test_what_happened_before_the_stream_was_opened_is_not_lost(
+    client: Client, store: ToolStore, settings: Settings, tmp_path: Path
+) -> None:
+    session = await client.session()
+    await change_tools(store, settings, tmp_path / "pets.json", 1)
+    async with listening(client, "/mcp", session.headers) as events:
+        assert (await events.message())["method"] == CHANGED
+
+
+async def test_a_new_stream_takes_over_from_one_that_may_be_dead(client: Client) -> None:
+    session = await client.session()
+    async with (
+        listening(client, "/mcp", session.headers) as old,
+        listening(client, "/mcp", session.headers) as new,
+    ):
+        with pytest.raises(EOFError):
+            await old.next()
+        client.gateway.hub.tools_changed(client.gateway.principal.tenant)
+        assert (await new.message())["method"] == CHANGED
+
+
+async def test_a_stateless_client_listens_and_hears_what_it_asked_for(
+    client: Client, store: ToolStore, settings: Settings, tmp_path: Path
+) -> None:
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
+    params = {
+        "_meta": META,
+        "notifications": {"toolsListChanged": True, "promptsListChanged": True},
+    }
+    body = {"jsonrpc": "2.0", "id": "sub-1", "method": "subscriptions/listen", "params": params}
+    tag = {"io.modelcontextprotocol/subscriptionId": "sub-1"}
+    async with listening(client, "/mcp", headers, body) as events:
+        acknowledged = await events.message()
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+        assert acknowledged["params"]["notifications"] == {"toolsListChanged": True}
+        assert acknowledged["params"]["_meta"] == tag
+        await change_tools(store, settings, tmp_path / "pets.json", 1)
+        changed = await events.message()
+        assert (changed["method"], changed["params"]["_meta"]) == (CHANGED, tag)
+        client.gateway.drain()
+        final = await events.message()
+        assert final["id"] == "sub-1"
+        assert final["result"] == {"resultType": "complete", "_meta": tag}
+
+
+async def test_a_stateless_client_that_did_not_ask_hears_nothing(client: Client) -> None:
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
+    params = {"_meta": META, "notifications": {}}
+    body = {"jsonrpc": "2.0", "id": 7, "method": "subscriptions/listen", "params": params}
+    async with listening(client, "/mcp", headers, body) as events:
+        assert (await events.message())["params"]["notifications"] == {}
+        client.gateway.hub.tools_changed(client.gateway.principal.tenant)
+        client.gateway.drain()
+        assert (await events.message())["id"] == 7
+    assert client.gateway.hub.streams == 0
+
+
+async def test_a_2024_11_05_stream_is_the_session(
+    client: Client, store: ToolStore, settings: Settings, tmp_path: Path
+) -> None:
+    async with listening(client, "/mcp/sse") as events:
+        name, endpoint = await events.next()
+        assert name == "endpoint"
+        assert endpoint.startswith("/mcp/message?session_id=")
+        ping = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
+        status, answer, _ = await client.post(endpoint, ping)
+        assert (status, answer) == (202, None)
+        assert await events.message() == {"jsonrpc": "2.0", "id": "p", "result": {}}
+        await change_tools(store, settings, tmp_path / "pets.json", 1)
+        assert (await events.message())["method"] == CHANGED
+        assert len(client.gateway.sessions) == 1
+        status, answer, _ = await client.post(endpoint, [ping])
+        assert (status, answer["error"]["code"]) == (400, -32600)
+    status, answer, _ = await client.post("/mcp/message?session_id=unknown", ping)
+    assert (status, answer["error"]["code"]) == (404, -32001)
+    status, answer, _ = await client.post("/mcp/message", ping)
+    assert (status, answer["error"]["code"]) == (400, -32600)
+
+
+async def test_silent_streams_are_kept_alive(settings: Settings) -> None:
+    async with running(with_mcp(settings, keep_alive_s=0.02)) as client:
+        session = await client.session()
+        async with listening(client, "/mcp", session.headers) as events, asyncio.timeout(5):
+            for _ in range(3):
+                assert await events.response.content.readline() == b": keep-alive\n"
+                assert await events.response.content.readline() == b"\n"
+
+
+async def test_streams_and_sessions_have_limits(settings: Settings) -> None:
+    limited = with_mcp(settings, stream_limit=1, session_limit=2)
+    async with running(limited) as client:
+        first, second = await client.session(), await client.session()
+        async with listening(client, "/mcp", first.headers):
+            headers = {**second.headers, "Accept": "text/event-stream"}
+            async with client.http.get(client.url + "/mcp", headers=headers) as refused:
+                assert refused.status == 503
+                assert refused.headers["Retry-After"]
+        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        status, answer, _ = await client.post("/mcp", body)
+        assert status == 503
+        assert "sessions" in answer["error"]["message"]
+
+
+async def test_draining_ends_streams_and_refuses_new_work(client: Client) -> None:
+    session = await client.session()
+    async with listening(client, "/mcp", session.headers) as events:
+        client.gateway.drain()
+        with pytest.raises(EOFError):
+            await events.next()
+    status, answer = await session.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert status == 503
+    assert answer["error"]["code"] == 1503

@@ -1,0 +1,56 @@
+"""A client with short patience, and sources for it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from config.settings import SourceSettings
+from config.settings import Upstream as Limits
+from gateway.upstreams.client import Client, HttpRequest, UpstreamFailed
+from schemas.source import Source
+
+GET = HttpRequest("GET", "/x")
+
+
+def limits(**changes: Any) -> Limits:
+    values = {
+        "timeout_s": 5,
+        "connect_timeout_s": 5,
+        "connections": 10,
+        "response_limit_bytes": 1000,
+        "retries": 2,
+        "retry_backoff_s": 0.001,
+    }
+    return Limits(**(values | changes))
+
+
+def source(base_url: str | None, trusted: bool = True, name: str = "pets") -> Source:
+    return Source("id", name, "openapi", "file", base_url, trusted)
+
+
+@asynccontextmanager
+async def opened(settings: SourceSettings | None = None, **changes: Any) -> AsyncIterator[Client]:
+    client = Client(limits(**changes), {} if settings is None else {"pets": settings})
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def failure(client: Client, of: Source, request: HttpRequest = GET) -> str:
+    """Why there was no answer; checks that no address is told."""
+    with pytest.raises(UpstreamFailed) as caught:
+        await client.send(of, request)
+    text = str(caught.value)
+    assert text.startswith("pets ")
+    assert "127.0.0.1" not in text
+    assert "localhost" not in text
+    return text
+
+
+@pytest.fixture
+async def client(anyio_backend: str) -> AsyncIterator[Client]:
+    async with opened() as client:
+        yield client

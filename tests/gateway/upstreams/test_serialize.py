@@ -1,0 +1,249 @@
+"""The style table of OpenAPI 3.1.1, section 4.8.12.6, and RFC 6570 where the table is silent."""
+
+import pytest
+
+from gateway.upstreams.serialize import in_cookie, in_header, in_path, in_query, plain
+from schemas.binding import Parameter
+from schemas.errors import InvalidParams
+
+EMPTY, STRING = "", "blue"
+ARRAY, OBJECT = ["blue", "black", "brown"], {"R": 100, "G": 200, "B": 150}
+ODD = "a/b?c&d=e;f,g h%i#é~"
+ODD_ENCODED = "a%2Fb%3Fc%26d%3De%3Bf%2Cg%20h%25i%23%C3%A9~"
+
+
+def parameter(location, style, explode=False, **others):
+    return Parameter("argument", "color", location, style, explode, **others)
+
+
+@pytest.mark.parametrize(
+    ("style", "explode", "value", "text"),
+    [
+        ("matrix", False, EMPTY, ";color"),
+        ("matrix", False, STRING, ";color=blue"),
+        ("matrix", False, ARRAY, ";color=blue,black,brown"),
+        ("matrix", False, OBJECT, ";color=R,100,G,200,B,150"),
+        ("matrix", True, EMPTY, ";color"),
+        ("matrix", True, STRING, ";color=blue"),
+        ("matrix", True, ARRAY, ";color=blue;color=black;color=brown"),
+        ("matrix", True, OBJECT, ";R=100;G=200;B=150"),
+        ("label", False, EMPTY, "."),
+        ("label", False, STRING, ".blue"),
+        ("label", False, ARRAY, ".blue,black,brown"),
+        ("label", False, OBJECT, ".R,100,G,200,B,150"),
+        ("label", True, EMPTY, "."),
+        ("label", True, STRING, ".blue"),
+        ("label", True, ARRAY, ".blue.black.brown"),
+        ("label", True, OBJECT, ".R=100.G=200.B=150"),
+        ("simple", False, STRING, "blue"),
+        ("simple", False, ARRAY, "blue,black,brown"),
+        ("simple", False, OBJECT, "R,100,G,200,B,150"),
+        ("simple", True, STRING, "blue"),
+        ("simple", True, ARRAY, "blue,black,brown"),
+        ("simple", True, OBJECT, "R=100,G=200,B=150"),
+        # members that are empty: RFC 6570, sections 3.2.5 and 3.2.7
+        ("matrix", True, ["a", ""], ";color=a;color"),
+        ("matrix", True, {"x": "", "y": 1}, ";x;y=1"),
+        ("label", True, ["a", ""], ".a."),
+        ("simple", False, ["", "a"], ",a"),
+        ("simple", True, {"x": ""}, "x="),
+        # null is undefined: RFC 6570, section 2.3
+        ("simple", False, ["a", None, "b"], "a,b"),
+        ("label", True, {"x": None, "y": 1}, ".y=1"),
+    ],
+)
+def test_styles_of_the_path(style, explode, value, text):
+    assert in_path(parameter("path", style, explode), value) == text
+
+
+@pytest.mark.parametrize("style", ["simple", "label", "matrix"])
+@pytest.mark.parametrize("explode", [True, False])
+@pytest.mark.parametrize("value", [None, [], {}, [None], {"x": None}])
+def test_nothing_cannot_stand_in_a_path(style, explode, value):
+    with pytest.raises(InvalidParams, match=r"^argument: "):
+        in_path(parameter("path", style, explode), value)
+
+
+@pytest.mark.parametrize("explode", [True, False])
+def test_an_empty_text_is_no_path(explode):
+    with pytest.raises(InvalidParams, match=r"^argument: an empty value cannot stand in a path"):
+        in_path(parameter("path", "simple", explode), "")
+
+
+@pytest.mark.parametrize(
+    ("style", "explode", "value", "text"),
+    [
+        ("form", False, EMPTY, "color="),
+        ("form", False, STRING, "color=blue"),
+        ("form", False, ARRAY, "color=blue,black,brown"),
+        ("form", False, OBJECT, "color=R,100,G,200,B,150"),
+        ("form", True, EMPTY, "color="),
+        ("form", True, STRING, "color=blue"),
+        ("form", True, ARRAY, "color=blue&color=black&color=brown"),
+        ("form", True, OBJECT, "R=100&G=200&B=150"),
+        ("spaceDelimited", False, ARRAY, "color=blue%20black%20brown"),
+        ("spaceDelimited", False, OBJECT, "color=R%20100%20G%20200%20B%20150"),
+        ("pipeDelimited", False, ARRAY, "color=blue%7Cblack%7Cbrown"),
+        ("pipeDelimited", False, OBJECT, "color=R%7C100%7CG%7C200%7CB%7C150"),
+        ("deepObject", True, OBJECT, "color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150"),
+        # what the table leaves out
+        ("spaceDelimited", True, ARRAY, "color=blue&color=black&color=brown"),
+        ("pipeDelimited", True, ARRAY, "color=blue&color=black&color=brown"),
+        ("spaceDelimited", False, STRING, "color=blue"),
+        ("deepObject", True, STRING, "color=blue"),
+        ("deepObject", True, {"a": {"b": [1]}}, "color%5Ba%5D%5Bb%5D%5B0%5D=1"),
+        (
+            "deepObject",
+            True,
+            {"a": [{"b": 1}, 2]},
+            "color%5Ba%5D%5B0%5D%5Bb%5D=1&color%5Ba%5D%5B1%5D=2",
+        ),
+        ("deepObject", True, {"a]": "x&y"}, "color%5Ba%5D%5D=x%26y"),
+        ("form", False, [ODD, ODD], f"color={ODD_ENCODED},{ODD_ENCODED}"),
+        ("form", True, {"a&b": "c=d"}, "a%26b=c%3Dd"),
+        ("form", False, [{"a": 1}, [2]], "color=%7B%22a%22%3A1%7D,%5B2%5D"),
+        ("form", True, ["a", "", "b"], "color=a&color=&color=b"),
+        # null is undefined: RFC 6570, section 2.3
+        ("form", True, ["a", None], "color=a"),
+        ("form", False, {"x": None, "y": 1}, "color=y,1"),
+        ("deepObject", True, {"x": None, "y": {"z": None}}, ""),
+        ("deepObject", True, {"x": [None, 1]}, "color%5Bx%5D%5B1%5D=1"),
+    ],
+)
+def test_styles_of_the_query(style, explode, value, text):
+    assert in_query(parameter("query", style, explode), value) == text
+
+
+@pytest.mark.parametrize("style", ["form", "spaceDelimited", "pipeDelimited", "deepObject"])
+@pytest.mark.parametrize("explode", [True, False])
+@pytest.mark.parametrize("value", [None, [], {}, [None], {"x": None}])
+def test_what_is_undefined_is_not_sent(style, explode, value):
+    assert in_query(parameter("query", style, explode), value) == ""
+    assert in_cookie(parameter("cookie", "form", explode), value) == ""
+    assert in_header(parameter("header", "simple", explode), value) == ""
+
+
+@pytest.mark.parametrize(
+    ("explode", "value", "text"),
+    [
+        (False, EMPTY, ""),
+        (False, STRING, "blue"),
+        (False, ARRAY, "blue,black,brown"),
+        (False, OBJECT, "R,100,G,200,B,150"),
+        (True, ARRAY, "blue,black,brown"),
+        (True, OBJECT, "R=100,G=200,B=150"),
+        (False, ODD, ODD),  # headers are not percent-encoded: OpenAPI 3.1.1, 4.8.12.2.1
+        (False, "a\tb", "a\tb"),
+        (False, True, "true"),
+    ],
+)
+def test_the_style_of_headers(explode, value, text):
+    assert in_header(parameter("header", "simple", explode), value) == text
+
+
+@pytest.mark.parametrize("character", ["\r", "\n", "\0", "\x1f", "\x7f"])
+@pytest.mark.parametrize("where", ["{}", "a{}X-Forged: 1", "a{}"])
+def test_a_header_cannot_be_forged(character, where):
+    text = where.format(character)
+    for value in (text, [text], {text: 1}, {"k": text}):
+        with pytest.raises(InvalidParams, match="control characters cannot stand in a header"):
+            in_header(parameter("header", "simple"), value)
+
+
+@pytest.mark.parametrize(
+    ("explode", "value", "text"),
+    [
+        (True, STRING, "color=blue"),
+        (False, ARRAY, "color=blue,black,brown"),
+        (True, ARRAY, "color=blue; color=black; color=brown"),
+        (True, OBJECT, "R=100; G=200; B=150"),
+        (True, "a;b=c\r\nd", "color=a%3Bb%3Dc%0D%0Ad"),
+        (True, "a&b", "color=a%26b"),
+    ],
+)
+def test_the_style_of_cookies(explode, value, text):
+    assert in_cookie(parameter("cookie", "form", explode), value) == text
+
+
+@pytest.mark.parametrize("value", [".", "..", "/", "../../etc", "%2e%2e", ODD, "é/日本", "{id}"])
+def test_a_value_stays_in_its_path_segment(value):
+    for style in ("simple", "label", "matrix"):
+        text = in_path(parameter("path", style), value)
+        assert not set("/?#{}") & set(text)
+        assert "%2e" not in text  # a percent sign of the value is encoded itself
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a/b:c@d,e;f!g$h'i(j)k*l", "a/b:c@d,e;f!g$h'i(j)k*l"),
+        ("a?b=c", "a?b=c"),
+        ("é ü", "%C3%A9%20%C3%BC"),
+        ("50%", "50%25"),
+        ("a%2Fb%zz", "a%2Fb%25zz"),  # triples pass: RFC 6570, section 3.2.3
+        ("x&admin=true", "x%26admin=true"),  # would end the parameter
+        ("x#y", "x%23y"),  # would end the query
+        ("a+b", "a%2Bb"),  # would be read as a space
+    ],
+)
+def test_reserved_characters_pass_where_the_description_lets_them(value, text):
+    allowing = parameter("query", "form", allow_reserved=True)
+    assert in_query(allowing, value) == f"color={text}"
+
+
+def test_reserved_characters_never_pass_into_a_path_or_a_cookie():
+    # OpenAPI 3.1.1, 4.8.12.2.1: `allowReserved` is for the query only
+    assert in_path(parameter("path", "simple", allow_reserved=True), "a/b?c") == "a%2Fb%3Fc"
+    assert in_cookie(parameter("cookie", "form", allow_reserved=True), "a;b") == "color=a%3Bb"
+
+
+@pytest.mark.parametrize(
+    ("media_type", "value", "text"),
+    [
+        ("application/json", {"a": [1, None]}, '{"a":[1,null]}'),
+        ("application/json", "x", '"x"'),
+        ("application/json", None, "null"),
+        ("application/json", [], "[]"),
+        ("application/vnd.api+json", {"a": 1}, '{"a":1}'),
+        ("text/plain", "x y", "x y"),
+        ("text/plain", 5, "5"),
+    ],
+)
+def test_a_content_parameter_is_written_as_its_media_type(media_type, value, text):
+    encoded = {'"': "%22", " ": "%20", "{": "%7B", "}": "%7D", ":": "%3A"}
+    encoded |= {"[": "%5B", "]": "%5D", ",": "%2C"}
+    quoted = "".join(encoded.get(char, char) for char in text)
+    of = {"media_type": media_type}
+    assert in_query(parameter("query", "form", **of), value) == f"color={quoted}"
+    assert in_cookie(parameter("cookie", "form", **of), value) == f"color={quoted}"
+    assert in_header(parameter("header", "simple", **of), value) == text
+    assert in_path(parameter("path", "simple", **of), value) == quoted
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("x", "x"),
+        ("", ""),
+        (True, "true"),
+        (False, "false"),
+        (None, "null"),
+        (0, "0"),
+        (-7, "-7"),
+        (2**70, "1180591620717411303424"),
+        (3.0, "3"),  # JSON has one kind of number
+        (-0.0, "0"),
+        (0.1, "0.1"),
+        (1e-7, "1e-7"),
+        (1e22, "1e22"),
+        ({"a": [1.5, "é"]}, '{"a":[1.5,"é"]}'),
+    ],
+)
+def test_values_are_written_as_json_writes_them_but_strings_are_bare(value, text):
+    assert plain(value) == text
+
+
+def test_a_name_is_encoded_as_well():
+    odd = Parameter("argument", "filter[a&b]", "query", "form", True)
+    assert in_query(odd, "x") == "filter%5Ba%26b%5D=x"
+    assert in_query(odd, ["x", "y"]) == "filter%5Ba%26b%5D=x&filter%5Ba%26b%5D=y"

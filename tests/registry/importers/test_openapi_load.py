@@ -1,0 +1,137 @@
+import json
+
+import pytest
+
+from registry.importers.openapi import parse
+from registry.importers.openapi.load_yaml import DEPTH_LIMIT
+from schemas.errors import ImportRejected
+
+
+def refusal(data: bytes, location: str = "api") -> str:
+    with pytest.raises(ImportRejected) as caught:
+        parse(data, location)
+    return str(caught.value)
+
+
+def test_json_and_yaml_give_the_same():
+    text = {"openapi": "3.1.0", "paths": {"/a": {"get": {"tags": ["x", "y"], "deprecated": True}}}}
+    yaml = b"""
+openapi: 3.1.0
+paths:
+  /a:
+    get: {tags: [x, 'y'], deprecated: true}
+"""
+    assert parse(json.dumps(text).encode(), "a.json") == parse(yaml, "a.yaml") == text
+
+
+@pytest.mark.parametrize(
+    ("scalar", "expected"),
+    [
+        ("2024-01-01", "2024-01-01"),  # a date to YAML 1.1
+        ("no", "no"),  # Norway, or False to YAML 1.1
+        ("12:30:00", "12:30:00"),  # 45,000 to YAML 1.1
+        ("01234", "01234"),  # a post code
+        ("'5'", "5"),
+        ("!!str 5", "5"),
+        ("5", 5),
+        ("-5.5e1", -55.0),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("true", True),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        (".inf", ".inf"),  # JSON has no such number
+        ("1e400", "1e400"),
+        ("!include other.yaml", "other.yaml"),
+    ],
+)
+def test_yaml_scalars_are_those_of_json(scalar, expected):
+    value = parse(f"a: {scalar}".encode(), "a.yaml")["a"]
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+def test_keys_are_text_even_when_they_look_like_status_codes():
+    assert parse(b"{200: a, null: b, 1.0: c, on: d}", "a.yaml") == {
+        "200": "a",
+        "null": "b",
+        "1.0": "c",
+        "on": "d",
+    }
+
+
+def test_anchors_aliases_and_merge_keys():
+    yaml = b"""
+base: &base {a: 1, b: &b [x]}
+more: &more {b: 2, c: 3}
+one: {<<: *base, a: 9}
+two: {<<: [*base, *more]}
+list: *b
+&key named: 1
+again: {*key : 2}
+"""
+    document = parse(yaml, "a.yaml")
+    assert document["one"] == {"a": 9, "b": ["x"]}
+    assert document["two"] == {"a": 1, "b": ["x"], "c": 3}
+    assert document["list"] == ["x"]
+    assert document["again"] == {"named": 2}
+
+
+def test_byte_order_marks_are_understood():
+    assert parse('{"a": "é"}'.encode("utf-8-sig"), "a") == {"a": "é"}
+    assert parse("a: é".encode("utf-16"), "a") == {"a": "é"}
+
+
+def test_yaml_that_starts_like_json_is_read_as_yaml_by_its_name():
+    assert parse(b"{a: b}", "http://example.com/a.yaml") == {"a": "b"}
+    assert "not valid JSON" in refusal(b"{a: b}")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"a": 1,\n "b": }', "api, line 2, column 7: not valid JSON: Expecting value"),
+        (b'{"a": 1', "api, line 1, column 8: not valid JSON: Expecting ',' delimiter"),
+        (b"a:\n  - b\n c: d", "api, line 3, column 2: not valid YAML: did not find expected"),
+        (b"a: [1", "not valid YAML"),
+        (b"a: \x01", "not valid YAML"),
+        (b"a: *b", "api, line 1, column 4: alias *b stands before or inside its anchor"),
+        (b"a: &a [*a]", "alias *a stands before or inside its anchor"),
+        (b"a: {<<: 1}", "`<<` must name an object"),
+        (b"? [1]\n: 2", "a key must be text"),
+        (b"a: 1\n---\nb: 2", "line 2, column 1: a second YAML document begins"),
+        (b"a: 1\nb: \xe9", "api, line 2: not valid utf-8"),
+        (b'{"a": NaN}', "not valid JSON (RFC 8259)"),
+        (b"", "api is empty; expected an OpenAPI description"),
+        (b"  \n", "is empty"),
+        (b"<!doctype html>", "is HTML or XML"),
+        (b"[1]", "holds a list; expected an OpenAPI description, a JSON or YAML object"),
+        (b"- 1", "holds a list"),
+        (b"just words", "holds a text"),
+        (b"true", "holds a boolean"),
+        (b"~", "holds a null"),
+        (b"42", "holds a number"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(data, message):
+    assert message in refusal(data)
+
+
+@pytest.mark.parametrize("data", [b'{"a":' * 5000, b"[" * 5000 + b"]" * 5000])
+def test_json_nested_5000_deep_is_refused(data):
+    assert "nested too deeply" in refusal(data)
+
+
+@pytest.mark.parametrize("depth", [DEPTH_LIMIT, 5000, 200_000])
+def test_yaml_nested_too_deep_is_refused(depth):
+    assert f"nested deeper than {DEPTH_LIMIT} levels" in refusal(b"a: " + b"[" * depth)
+
+
+def test_aliases_that_expand_to_a_billion_values_are_refused():
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    assert "aliases expand it" in refusal("\n".join(["a0: &a0 x", *levels]).encode())
+
+
+def test_a_key_given_twice_keeps_its_last_value_in_both_formats():
+    assert parse(b'{"a": 1, "a": 2}', "a") == parse(b"a: 1\na: 2", "a") == {"a": 2}

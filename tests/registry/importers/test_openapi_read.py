@@ -1,0 +1,174 @@
+import pytest
+
+from registry.importers.openapi import Options, parse, read
+from registry.importers.openapi.operations import OPERATIONS_LIMIT
+from schemas.errors import ImportRejected
+from tests.registry.importers.describe import describe, document, imported, only, query
+
+SHOP = b"""
+openapi: 3.1.0
+info: {title: Shop, version: 1.0}
+servers:
+  - url: https://{region}.example.com/{base}
+    variables: {region: {default: eu, enum: [eu, us]}, base: {default: v1}}
+  - url: /v2
+paths:
+  /pets:
+    get: {operationId: listPets, tags: [pets], responses: {200: {description: OK}}}
+    post: {operationId: pets/create, tags: [pets]}
+  /pets/{id}:
+    parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
+    get: {}
+    delete: {operationId: deletePet, tags: [pets, admin]}
+"""
+
+
+def shop(**options):
+    return read(parse(SHOP, "shop.yaml"), Options(**options))
+
+
+def test_a_document_becomes_drafts_and_one_outcome_for_each_operation():
+    result = shop()
+    assert (result.title, result.version) == ("Shop", "1.0")
+    assert result.servers == ("https://eu.example.com/v1", "/v2")
+    assert [(o.key, o.operation, o.name, o.status) for o in result.outcomes] == [
+        ("/pets@get", "listPets", "listPets", "imported"),
+        ("/pets@post", "pets/create", "pets_create", "imported"),
+        ("/pets/{id}@get", "GET /pets/{id}", "get_pets_by_id", "imported"),
+        ("/pets/{id}@delete", "deletePet", "deletePet", "imported"),
+    ]
+    assert [draft.key for draft in result.drafts] == [o.key for o in result.outcomes]
+    assert result.drafts[0].tags == ("pets",)
+    assert result.drafts[0].output_schema is None
+    assert result.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"include": ("list*",)}, ["listPets"]),
+        ({"include": ("pets/*",)}, ["pets_create"]),  # operationId
+        ({"include": ("GET /pets*",)}, ["listPets", "get_pets_by_id"]),
+        ({"include": ("* /pets/{id}",)}, ["get_pets_by_id", "deletePet"]),
+        ({"include": ("tag:pets",), "exclude": ("tag:admin",)}, ["listPets", "pets_create"]),
+        ({"include": ("*",), "exclude": ("deletePet", "POST *")}, ["listPets", "get_pets_by_id"]),
+        ({"include": ("LISTPETS",)}, []),
+    ],
+)
+def test_patterns_select_by_name_id_endpoint_or_tag(options, names):
+    assert [draft.name for draft in shop(**options).drafts] == names
+
+
+def test_what_is_left_out_says_why():
+    result = shop(include=("tag:pets",), exclude=("delete*", "nothing"))
+    reasons = {o.operation: (o.status, o.name, o.reason) for o in result.outcomes}
+    assert reasons["deletePet"] == ("excluded", None, "excluded by 'delete*'")
+    assert reasons["GET /pets/{id}"] == ("excluded", None, "not included")
+    assert result.notes == ("the pattern 'nothing' matches no operation",)
+
+
+def test_a_selection_renames_nothing():
+    paths = {"/a": {"get": {"operationId": "x"}}, "/b": {"get": {"operationId": "X"}}}
+    every = {draft.key: draft.name for draft in read(document(paths)).drafts}
+    [draft] = read(document(paths), Options(include=("GET /a",))).drafts
+    assert draft.name == every["/a@get"]
+
+
+def test_the_order_of_the_document_changes_no_name():
+    paths = {f"/{n}": {"get": {"operationId": "same"}} for n in range(5)}
+    names = {draft.key: draft.name for draft in read(document(paths)).drafts}
+    turned = document(dict(reversed(paths.items())))
+    assert {draft.key: draft.name for draft in read(turned).drafts} == names
+
+
+def test_duplicate_operation_ids_are_imported_and_reported():
+    paths = {"/a": {"get": {"operationId": "x"}}, "/b": {"get": {"operationId": "x"}}}
+    result = imported(document(paths))
+    assert len({draft.name for draft in result.drafts}) == 2
+    assert {o.status for o in result.outcomes} == {"degraded"}
+    assert result.outcomes[0].reason == "operationId x is used more than once"
+
+
+@pytest.mark.parametrize("version", ["3.0.0", "3.0.4", "3.1.0", "3.1.1", 3.1, "3.0", "3.1.0-rc1"])
+def test_versions_that_are_read(version):
+    assert read(document({"/": {"get": {}}}, version)).notes == ()
+
+
+def test_version_3_2_is_read_as_3_1():
+    paths = {"/": {"get": {}, "query": {}, "additionalOperations": {"COPY": {}}}}
+    result = read(document(paths, "3.2.0"))
+    assert result.notes == ("OpenAPI 3.2 is read as 3.1",)
+    assert [o.status for o in result.outcomes] == ["skipped", "skipped", "imported"]
+    assert len({o.key for o in result.outcomes}) == 3
+
+
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [
+        ({"swagger": "2.0"}, "This is Swagger 2.0. Supported: OpenAPI 3.0, 3.1 and 3.2"),
+        ({"openapi": "4.0.0"}, "This is OpenAPI '4.0.0'. Supported"),
+        ({"openapi": "3.10.0"}, "This is OpenAPI '3.10.0'. Supported"),
+        ({"openapi": None}, "`openapi` is missing"),
+        ({"title": "a JSON Schema"}, "`openapi` is missing"),
+        ({"openapi": "3.1.0"}, "has no `paths`"),
+        ({"openapi": "3.1.0", "paths": []}, "has no `paths`"),
+    ],
+)
+def test_other_documents_are_refused(root, message):
+    with pytest.raises(ImportRejected, match=message.replace(".", r"\.")):
+        read(root)
+
+
+def test_a_document_with_too_many_operations_is_refused():
+    paths = {f"/{n}": {"get": {}} for n in range(OPERATIONS_LIMIT + 1)}
+    with pytest.raises(ImportRejected, match="more than 10,000 operations"):
+        read(document(paths))
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (None, "the path item is not an object"),
+        ([], "the path item is not an object"),
+        ({"get": None}, "the operation is not an object"),
+        ({"get": ["x"]}, "the operation is not an object"),
+        ({"$ref": "#/components/pathItems/Nope"}, "points at nothing"),
+        ({"$ref": "paths.yaml#/x"}, "another document"),
+        ({"$ref": "#/paths/~1bad"}, "never ends"),
+        ({"get": {"requestBody": {"$ref": "#/nope"}}}, "points at nothing"),
+        ({"get": {"parameters": [{"$ref": "other.json#/p"}]}}, "another document"),
+    ],
+)
+def test_one_bad_operation_never_sinks_the_import(item, reason):
+    result = imported(document({"/bad": item, "/good": {"get": {}}}))
+    [bad, good] = sorted(result.outcomes, key=lambda o: o.key)
+    assert (bad.status, bad.name) == ("skipped", None)
+    assert reason in bad.reason
+    assert good.status == "imported"
+
+
+def test_extensions_webhooks_and_unknown_members_are_no_operations():
+    paths = {"x-common": {"get": {}}, "/a": {"get": {}, "x-get": {}, "summary": "s", "servers": []}}
+    result = read(document(paths, webhooks={"hook": {"post": {}}}))
+    assert [o.key for o in result.outcomes] == ["/a@get"]
+
+
+def test_a_path_item_behind_a_reference():
+    shared = {"pathItems": {"Pet": {"get": {"operationId": "getPet"}, "parameters": [query("a")]}}}
+    item = {"$ref": "#/components/pathItems/Pet", "put": {"operationId": "putPet"}}
+    result = imported(document({"/a~b": item}, "3.1.0", components=shared))
+    assert {draft.name for draft in result.drafts} == {"getPet", "putPet"}
+    again = imported(document({"/a~b": item, "/c": {"$ref": "#/paths/~1a~0b"}}, components=shared))
+    assert len(again.drafts) == 4
+
+
+def test_reasons_are_named_up_to_five():
+    schemas = {name: {"type": "strng"} for name in "abcdefg"}
+    one = only(describe({"parameters": [query(name, s) for name, s in schemas.items()]}))
+    assert one.reason.startswith("parameter a: `type` 'strng' is unknown; parameter b")
+    assert one.reason.endswith("parameter e: `type` 'strng' is unknown; and 2 more")
+
+
+def test_info_of_the_wrong_type_is_no_obstacle():
+    result = read({"openapi": "3.1.0", "info": [], "servers": {}, "paths": {"/": {"get": {}}}})
+    assert (result.title, result.version, result.servers) == (None, None, ())

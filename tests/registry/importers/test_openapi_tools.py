@@ -1,0 +1,107 @@
+import pytest
+
+from registry.importers.openapi.tools import DESCRIPTION_LIMIT
+from schemas.binding import OpenAPIBinding
+from tests.registry.importers.describe import describe, document, only
+
+
+@pytest.mark.parametrize(
+    ("operation", "title", "description"),
+    [
+        ({}, None, "POST /things"),
+        ({"summary": "Make"}, None, "Make"),
+        ({"description": " Makes.\n"}, None, "Makes."),
+        ({"summary": "Make", "description": "Details."}, "Make", "Make\n\nDetails."),
+        ({"summary": "Make", "description": "Make it."}, "Make", "Make it."),
+        ({"summary": "Make", "description": "Make"}, None, "Make"),
+        ({"summary": " ", "description": None}, None, "POST /things"),
+        ({"summary": 5, "description": ["x"]}, None, "POST /things"),
+        ({"description": "<b>HTML</b> stays"}, None, "<b>HTML</b> stays"),
+    ],
+)
+def test_title_and_description(operation, title, description):
+    draft = only(describe(operation)).draft
+    assert (draft.title, draft.description) == (title, description)
+
+
+def test_a_long_description_is_cut_between_words():
+    description = only(describe({"description": "word " * 2000})).draft.description
+    assert len(description) <= DESCRIPTION_LIMIT
+    assert description.endswith("word…")
+    unbroken = only(describe({"description": "x" * 5000})).draft.description
+    assert len(unbroken) == DESCRIPTION_LIMIT
+
+
+READ = (True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "hints"),
+    [
+        ("GET", READ),
+        ("HEAD", READ),
+        ("OPTIONS", READ),
+        ("TRACE", READ),
+        ("PUT", (False, True, True)),
+        ("DELETE", (False, True, True)),
+        ("PATCH", (False, True, False)),
+    ],
+)
+def test_hints_follow_the_verb(method, hints):
+    found = only(describe({}, f"{method} /")).draft.annotations
+    assert (found.read_only_hint, found.destructive_hint, found.idempotent_hint) == hints
+    assert found.open_world_hint is True
+
+
+def test_of_a_post_nothing_is_claimed_but_that_it_writes():
+    found = only(describe({}, "POST /")).draft.annotations
+    assert (found.read_only_hint, found.idempotent_hint) == (False, False)
+    assert not found.destructive_hint  # not set, which MCP reads as true
+    assert found.destructive_hint is not False
+
+
+def test_key_method_and_path():
+    draft = only(describe({}, "GET /a/{b}")).draft
+    assert draft.key == "/a/{b}@get"
+    assert (draft.binding.method, draft.binding.path) == ("GET", "/a/{b}")
+
+
+def test_a_path_without_its_slash_gets_one():
+    one = only(describe({}, "GET pets"))
+    assert (one.draft.key, one.draft.binding.path) == ("pets@get", "/pets")
+    assert "does not begin with a slash" in one.reason
+
+
+def test_tags_that_are_no_text_are_dropped():
+    assert only(describe({"tags": ["a", 1, "", None]})).draft.tags == ("a",)
+    assert only(describe({"tags": "a"})).draft.tags == ()
+
+
+def server(url: str, **variables: str) -> dict:
+    return {"url": url, "variables": {name: {"default": v} for name, v in variables.items()}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ({"servers": [server("https://{r}.example.com", r="eu")]}, "https://eu.example.com"),
+        ({"servers": []}, "http://path.example.com"),
+        ({}, "http://path.example.com"),
+    ],
+)
+def test_the_operation_s_server_goes_before_the_path_s(operation, expected):
+    item = {"servers": [server("http://path.example.com")], "get": operation}
+    root = [server("https://root.example.com")]
+    assert only(document({"/": item}, servers=root)).draft.binding.server == expected
+
+
+@pytest.mark.parametrize("url", ["/v2", "v2", "ftp://example.com", "https://{host}/", "https://"])
+def test_a_server_that_is_no_full_url_is_ignored_and_reported(url):
+    one = only(describe({"servers": [server(url)]}))
+    assert one.draft.binding.server is None
+    assert "is not a full http(s) URL" in one.reason
+
+
+@pytest.mark.parametrize("servers", [None, {}, [1], [{"url": 5}], [{"url": ""}], [{}]])
+def test_broken_servers_are_no_servers(servers):
+    assert only(describe({"servers": servers})).draft.binding == OpenAPIBinding("POST", "/things")

@@ -1,0 +1,129 @@
+"""What an import changes, without a database."""
+
+import pytest
+
+from registry.changes import Known, assign, changes, storable
+from schemas.binding import OpenAPIBinding
+from schemas.tool import ToolDraft
+
+
+def draft(key: str, name: str, description: str = "Does it.") -> ToolDraft:
+    return ToolDraft(key, name, description, {"type": "object"}, OpenAPIBinding("GET", "/x"))
+
+
+def known(name: str, *, of: ToolDraft, present: bool = True, active: bool = True) -> Known:
+    return Known(f"e-{of.key}", f"t-{of.key}", name, storable(of)[1], present, active)
+
+
+PETS = draft("/pets@get", "list_pets")
+PET = draft("/pets/{id}@get", "get_pet")
+
+
+def test_what_is_new_is_added() -> None:
+    todo = changes("shop", [PETS, PET], {}, set())
+    assert todo.saved.added == ("list_pets", "get_pet")
+    assert todo.saved.names == {"/pets@get": "list_pets", "/pets/{id}@get": "get_pet"}
+    assert len({row.tool_id for row in todo.rows}) == 2
+
+
+def test_what_is_the_same_is_not_written() -> None:
+    todo = changes("shop", [PETS], {PETS.key: known("list_pets", of=PETS)}, set())
+    assert todo.rows == []
+    assert todo.saved.unchanged == ("list_pets",)
+
+
+def test_what_is_different_keeps_its_identity() -> None:
+    todo = changes(
+        "shop",
+        [draft(PETS.key, "list_pets", "Lists.")],
+        {PETS.key: known("list_pets", of=PETS)},
+        set(),
+    )
+    assert [(row.tool_id, row.description) for row in todo.rows] == [("t-/pets@get", "Lists.")]
+    assert todo.saved.updated == ("list_pets",)
+    assert todo.renamed == []
+
+
+def test_what_is_gone_is_told_by_the_name_it_had() -> None:
+    todo = changes("shop", [], {PETS.key: known("shop_list_pets", of=PETS)}, set())
+    assert todo.gone == ["e-/pets@get"]
+    assert todo.saved.removed == ("shop_list_pets",)
+
+
+def test_what_was_gone_already_is_not_removed_again() -> None:
+    todo = changes("shop", [], {PETS.key: known("list_pets", of=PETS, present=False)}, set())
+    assert (todo.gone, todo.saved.removed) == ([], ())
+
+
+def test_what_comes_back_is_the_same_tool_and_active() -> None:
+    before = known("list_pets", of=PETS, present=False, active=False)
+    todo = changes("shop", [PETS], {PETS.key: before}, set())
+    assert todo.saved.added == ("list_pets",)
+    assert [(row.tool_id, row.active) for row in todo.rows] == [("t-/pets@get", True)]
+
+
+def test_what_was_taken_out_of_service_by_hand_stays_so() -> None:
+    before = known("list_pets", of=PETS, active=False)
+    todo = changes("shop", [draft(PETS.key, "list_pets", "Lists.")], {PETS.key: before}, set())
+    assert [row.active for row in todo.rows] == [False]
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [
+        (set(), "list_pets"),
+        ({"list_pets"}, "shop_list_pets"),
+        ({"list_pets", "shop_list_pets"}, "shop_list_pets_5cb3f9f1"),
+    ],
+)
+def test_names_of_other_sources_are_left_to_them(taken: set[str], expected: str) -> None:
+    name = assign("shop", [PETS], {}, taken)[PETS.key]
+    assert name.rpartition("_")[0] == expected.rpartition("_")[0]
+
+
+def test_names_that_differ_in_case_only_collide() -> None:
+    assert assign("shop", [draft("/a@get", "List_Pets")], {}, {"list_pets"}) == {
+        "/a@get": "shop_List_Pets"
+    }
+
+
+def test_a_qualified_name_stays_when_the_plain_one_is_free_again() -> None:
+    before = {PETS.key: known("shop_list_pets", of=PETS)}
+    assert changes("shop", [PETS], before, set()).saved.unchanged == ("shop_list_pets",)
+
+
+def test_a_name_that_the_description_changed_is_changed() -> None:
+    todo = changes(
+        "shop", [draft(PETS.key, "pets_list")], {PETS.key: known("list_pets", of=PETS)}, set()
+    )
+    assert todo.saved.names == {PETS.key: "pets_list"}
+    assert todo.renamed == ["t-/pets@get"]
+
+
+def test_a_newcomer_does_not_take_a_name_that_is_in_use() -> None:
+    before = {PETS.key: known("shop_list_pets", of=PETS)}
+    newcomer = draft("/a@get", "shop_list_pets")
+    names = assign("shop", [newcomer, PETS], before, {"list_pets"})
+    assert names == {PETS.key: "shop_list_pets", "/a@get": "shop_shop_list_pets"}
+
+
+def test_characters_that_postgresql_cannot_hold_are_replaced() -> None:
+    hostile = ToolDraft(
+        "/x@get",
+        "x",
+        "a\0b\ud800c",
+        {"type": "object", "properties": {"n\0": {"const": "\0", "enum": [1, None, "\udfff"]}}},
+        OpenAPIBinding("GET", "/x"),
+    )
+    clean, _ = storable(hostile)
+    assert clean.description == "a\ufffdb?c"
+    assert clean.input_schema["properties"] == {
+        "n\ufffd": {"const": "\ufffd", "enum": [1, None, "?"]}
+    }
+    assert clean.binding == hostile.binding
+
+
+def test_the_order_of_properties_is_a_difference() -> None:
+    one = ToolDraft("k", "n", "d", {"a": 1, "b": 2}, OpenAPIBinding("GET", "/x"))
+    other = ToolDraft("k", "n", "d", {"b": 2, "a": 1}, OpenAPIBinding("GET", "/x"))
+    assert storable(one)[1] != storable(other)[1]

@@ -1,0 +1,102 @@
+"""Migrations, on databases that are empty, migrated, tampered with, or ahead of us."""
+
+import dataclasses
+import logging
+from datetime import UTC, datetime
+
+import anyio
+import pytest
+
+from config.settings import Database as Settings
+from registry.installation import DatabaseError
+from registry.migrate import Migration, migrate, migrations, pending, status
+from registry.postgres import Database
+
+pytestmark = pytest.mark.anyio
+
+NAMES = [migration.name for migration in migrations()]
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def applied(*known: Migration) -> dict[int, tuple[str, str, datetime]]:
+    return {one.version: (one.name, one.checksum, MOMENT) for one in known}
+
+
+async def test_an_empty_database_gets_all_migrations_once(empty_settings: Settings) -> None:
+    async with (
+        Database.open(empty_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        assert [one.applied for one in await status(connection)] == [None] * len(NAMES)
+        assert await migrate(connection) == NAMES
+        assert await migrate(connection) == []
+        assert [one.name for one in await status(connection) if one.applied] == NAMES
+
+
+async def test_nodes_that_start_together_migrate_once(empty_settings: Settings) -> None:
+    done: list[str] = []
+
+    async def node() -> None:
+        async with database.connect() as connection:
+            done.extend(await migrate(connection))
+
+    async with Database.open(empty_settings, migrate=False) as database:
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(node)
+    assert done == NAMES
+
+
+async def test_opening_migrates(empty_settings: Settings) -> None:
+    async with Database.open(empty_settings) as database, database.pool.connection() as connection:
+        found = await connection.execute("SELECT count(*) FROM tool_t")
+        assert await found.fetchone() == (0,)
+
+
+async def test_a_user_without_rights_can_use_a_migrated_database(
+    database_settings: Settings,
+) -> None:
+    async with (
+        Database.open(database_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        await connection.execute("CREATE ROLE reader_of_schema")
+        await connection.execute("GRANT SELECT ON schema_version_t TO reader_of_schema")
+        await connection.execute("SET ROLE reader_of_schema")
+        assert await migrate(connection) == []
+        await connection.execute("RESET ROLE")
+        await connection.execute("DROP OWNED BY reader_of_schema; DROP ROLE reader_of_schema")
+
+
+async def test_a_user_who_may_not_create_is_told_what_to_ask_for(empty_settings: Settings) -> None:
+    async with (
+        Database.open(empty_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        await connection.execute("CREATE ROLE nobody_much")
+        await connection.execute("SET ROLE nobody_much")
+        with pytest.raises(DatabaseError, match="CREATE EXTENSION vector"):
+            await migrate(connection)
+        await connection.execute("RESET ROLE")
+        await connection.execute("DROP ROLE nobody_much")
+
+
+def test_a_migration_that_was_changed_afterwards_is_refused() -> None:
+    first, *_ = migrations()
+    with pytest.raises(DatabaseError, match=f"{first.name} was changed"):
+        pending(migrations(), applied(dataclasses.replace(first, checksum="0" * 64)))
+
+
+def test_a_database_that_is_ahead_is_accepted_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    newer = Migration(9999, "9999_later", b"", "0" * 64)
+    with caplog.at_level(logging.WARNING, "toolgate.database"):
+        assert pending(migrations(), applied(*migrations(), newer)) == []
+    assert [record.message for record in caplog.records] == ["database_newer"]
+
+
+def test_versions_are_unique_and_ordered() -> None:
+    versions = [migration.version for migration in migrations()]
+    assert versions == list(range(1, len(versions) + 1))

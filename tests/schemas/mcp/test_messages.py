@@ -1,0 +1,56 @@
+import pytest
+from msgspec import UNSET
+
+from schemas.errors import InvalidParams
+from schemas.mcp.messages import (
+    CallToolParams,
+    CancelledParams,
+    InitializeParams,
+    ListenParams,
+    ListParams,
+    read,
+)
+
+
+def test_absent_params_are_empty_ones():
+    assert read(UNSET, ListParams) == ListParams(cursor=None)
+
+
+def test_members_that_nobody_asks_for_are_carried_by_no_one_and_disturb_no_one():
+    params = {"name": "t", "arguments": {"a": 1}, "_meta": {"progressToken": 1}, "task": {}}
+    assert read(params, CallToolParams) == CallToolParams("t", {"a": 1})
+
+
+@pytest.mark.parametrize("arguments", [{}, {"arguments": None}])
+def test_a_call_may_come_without_arguments(arguments):
+    assert read({"name": "t", **arguments}, CallToolParams).arguments is None
+
+
+@pytest.mark.parametrize(
+    ("params", "as_type", "text"),
+    [
+        ([], CallToolParams, "params must be an object, not an array"),
+        ({}, CallToolParams, "missing required field `name`"),
+        ({"name": 1}, CallToolParams, r"Expected `str`, got `int` - at `\$.name`"),
+        ({"name": "t", "arguments": [1]}, CallToolParams, r"`\$.arguments`"),
+        ({"cursor": 1}, ListParams, r"`\$.cursor`"),
+        ({"protocolVersion": "x", "capabilities": {}}, InitializeParams, "`clientInfo`"),
+        ({"requestId": None}, CancelledParams, r"`\$.requestId`"),
+        ({"requestId": True}, CancelledParams, r"`\$.requestId`"),
+        ({}, ListenParams, "`notifications`"),
+        ({"notifications": {"toolsListChanged": 1}}, ListenParams, "toolsListChanged"),
+    ],
+)
+def test_bad_params_name_the_member_and_what_it_must_be(params, as_type, text):
+    with pytest.raises(InvalidParams, match=text):
+        read(params, as_type)
+
+
+@pytest.mark.parametrize("id_", [1, "1"])
+def test_a_cancelled_id_keeps_its_type(id_):
+    assert read({"requestId": id_}, CancelledParams).request_id == id_
+
+
+def test_a_listener_hears_only_what_it_asked_for():
+    wanted = read({"notifications": {"promptsListChanged": True}}, ListenParams)
+    assert wanted.notifications.tools_list_changed is False

@@ -1,0 +1,195 @@
+import pytest
+from msgspec.json import encode
+
+from schemas.jsonschema import PROBLEMS_SHOWN, Checker, Problem
+
+PET = {
+    "type": "object",
+    "required": ["name", "kind"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "kind": {"enum": ["cat", "dog", None]},
+        "age": {"type": ["integer", "null"], "minimum": 0},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 3},
+        "owner": {"$ref": "#/$defs/Owner"},
+    },
+    "additionalProperties": False,
+    "$defs": {
+        "Owner": {
+            "type": "object",
+            "required": ["id"],
+            "properties": {"id": {"type": "integer"}, "pets": {"items": {"$ref": "#"}}},
+        }
+    },
+}
+RIGHT = {"name": "Rex", "kind": "dog"}
+
+
+def checker(schema):
+    return Checker(encode(schema))
+
+
+def explained(schema, value):
+    """argument -> message, after checking that the two validators agree that it is wrong."""
+    compiled = checker(schema)
+    assert not compiled.accepts(value)
+    problems = compiled.explain(value)
+    assert problems
+    return {problem.argument: problem.message for problem in problems}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        RIGHT,
+        {**RIGHT, "age": None},
+        {**RIGHT, "age": 3.0},  # JSON has one kind of number
+        {**RIGHT, "age": 2**70},
+        {**RIGHT, "kind": None, "tags": []},
+        {**RIGHT, "owner": {"id": 1, "pets": [RIGHT], "more": 1}},
+    ],
+)
+def test_right_arguments_pass_and_have_no_problems(arguments):
+    assert checker(PET).accepts(arguments)
+    assert checker(PET).explain(arguments) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, {"name": "is required", "kind": "is required"}),
+        ({"name": 5, "kind": "cat"}, {"name": "expected string, got 5"}),
+        ({"name": True, "kind": "cat"}, {"name": "expected string, got true"}),
+        ({"name": None, "kind": "cat"}, {"name": "expected string, got null"}),
+        ({"name": {"a": 1}, "kind": "cat"}, {"name": "expected string, got an object"}),
+        ({**RIGHT, "age": "3"}, {"age": 'expected integer or null, got "3"'}),
+        ({**RIGHT, "kind": "fox"}, {"kind": 'expected one of "cat", "dog", null, got "fox"'}),
+        ({**RIGHT, "tags": ["a", 2]}, {"tags[1]": "expected string, got 2"}),
+        ({**RIGHT, "owner": {}}, {"owner.id": "is required"}),
+        (
+            {**RIGHT, "owner": {"id": 1, "pets": [{**RIGHT, "age": 1.5}]}},
+            {"owner.pets[0].age": "expected integer or null, got 1.5"},
+        ),
+        ({**RIGHT, "nmae": 1}, {"nmae": "is not known; did you mean 'name'?"}),
+        (
+            {**RIGHT, "zzz": 1},
+            {"zzz": "is not known; expected: name, kind, age, tags, owner"},
+        ),
+    ],
+)
+def test_a_problem_names_the_argument_and_what_was_expected(arguments, expected):
+    assert explained(PET, arguments) == expected
+
+
+def test_what_has_no_words_of_its_own_is_said_as_the_validator_says_it():
+    problems = explained(PET, {**RIGHT, "age": -1, "tags": ["a", "b", "c", "d"]})
+    assert problems["age"] == "-1 is less than the minimum of 0"
+    assert "too long" in problems["tags"]
+
+
+def test_arguments_that_are_no_object_are_a_problem_of_the_whole():
+    assert checker(PET).explain([1]) == [Problem("", "expected object, got an array")]
+
+
+def test_of_alternatives_the_closest_one_is_explained():
+    schema = {
+        "properties": {
+            "where": {
+                "anyOf": [
+                    {"type": "object", "required": ["city"], "properties": {"city": {}}},
+                    {"type": "string"},
+                ]
+            }
+        }
+    }
+    assert explained(schema, {"where": {"town": "x"}}) == {"where.city": "is required"}
+
+
+def test_values_are_cut_and_problems_counted():
+    schema = {"additionalProperties": {"type": "integer"}}
+    problems = explained(schema, {f"a{n}": "x" * 1000 for n in range(50)})
+    assert len(problems) == PROBLEMS_SHOWN
+    assert all(len(text) < 100 and text.endswith("…") for text in problems.values())
+
+
+def test_a_name_that_a_pattern_allows_is_not_called_unknown():
+    schema = {"patternProperties": {"^x-": {}}, "additionalProperties": False}
+    text = explained(schema, {"x-trace": 1, "y": 2})[""]
+    assert "'y'" in text
+    assert "x-trace" not in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wrong"),
+    [
+        (r"^\p{Lu}", "é"),  # Python's `re` has no \p
+        (r"^\d$", "٣"),  # ECMA-262: ASCII digits only
+        (r"^a$", "a\n"),  # ECMA-262: $ is the very end
+    ],
+)
+def test_patterns_are_those_of_ecma_262_when_explained_too(pattern, wrong):
+    schema = {"properties": {"a": {"type": "string", "pattern": pattern}}}
+    assert "does not match" in explained(schema, {"a": wrong})["a"]
+
+
+def test_a_pattern_that_backtracks_is_explained_at_once():
+    schema = {"properties": {"a": {"pattern": "^(a+)+$"}}}
+    assert "does not match" in explained(schema, {"a": "a" * 50 + "b"})["a"]
+
+
+def test_a_pattern_of_names_that_python_cannot_read_still_gives_a_reason():
+    schema = {"patternProperties": {r"^\p{Lu}": {"type": "string"}}}
+    assert "string" in explained(schema, {"Äpfel": 1})["Äpfel"]
+
+
+def test_decimal_fractions_are_multiples_as_in_decimal_arithmetic():
+    schema = {"properties": {"price": {"multipleOf": 0.01}}}
+    assert checker(schema).accepts({"price": 0.07})  # 0.07 % 0.01 is not 0 in binary
+    assert explained(schema, {"price": 0.075})
+
+
+def test_deep_values_are_checked_and_explained():
+    schema = {"type": "object", "properties": {"a": {"$ref": "#"}}}
+    right, wrong = {}, {"a": 1}
+    for _ in range(500):
+        right, wrong = {"a": right}, {"a": wrong}
+    assert checker(schema).accepts(right)
+    assert explained(schema, wrong)
+
+
+@pytest.mark.parametrize(("member", "argument"), [("x", "a[0]"), (1, "a[100000]")])
+def test_of_large_arguments_the_first_problem_is_told(member, argument):
+    schema = {"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
+    assert list(explained(schema, {"a": [member] * 100_000 + ["x"]})) == [argument]
+
+
+def test_a_schema_that_only_refers_to_itself_ends():
+    schema = {"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}}
+    assert checker(schema).explain({"a": 1}) == []
+
+
+def test_format_is_an_annotation():
+    schema = {"properties": {"when": {"type": "string", "format": "date-time"}}}
+    assert checker(schema).accepts({"when": "tomorrow"})
+    assert checker(schema).explain({"when": "tomorrow"}) == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nope"},
+        {"properties": {"a": {"pattern": "("}}},
+        {"minimum": "1"},
+        {"$ref": "#/$defs/missing"},
+        {"$ref": "https://example.com/schema.json"},  # never fetched
+        {"$ref": "file:///etc/passwd"},
+    ],
+)
+def test_a_bad_schema_is_refused_when_it_is_compiled(schema):
+    with pytest.raises(ValueError, match=r"\S"):
+        checker(schema)
+
+
+def test_a_schema_that_is_no_json_is_refused_alike():
+    with pytest.raises(ValueError, match="Not JSON"):
+        Checker(b"{")
