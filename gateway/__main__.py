@@ -7,6 +7,7 @@ them.
 
 import importlib.machinery
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 
@@ -28,9 +29,11 @@ def pin_packages() -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback out of an import
     pin_packages()
     from gateway.cli.main import main as run  # only now may our packages be imported
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     run()
 
 

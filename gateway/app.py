@@ -88,7 +88,12 @@ class Gateway:
 
     async def reconfigure(self, settings: Settings) -> None:
         """Take what can change without a restart: how sources are called, and the sources."""
-        self.settings = replace(self.settings, upstream=settings.upstream, sources=settings.sources)
+        self.settings = replace(
+            self.settings,
+            upstream=settings.upstream,
+            sources=settings.sources,
+            logging=settings.logging,
+        )
         await self.client.configure(settings.upstream, settings.sources)
         await self.feed.reconfigure(settings.sources)
 

@@ -5,7 +5,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -75,6 +75,14 @@ class Outbox:
         taken = list(self._messages)
         self._messages.clear()
         return taken
+
+    async def batches(self, keep_alive_s: float) -> AsyncIterator[list[bytes]]:
+        """What has gathered, again and again until closed; empty to keep a silent stream alive."""
+        while True:
+            messages = await self.take(keep_alive_s)
+            if self.closed and not messages:
+                return  # closed with messages left: the next round takes them
+            yield messages
 
     def _notify(self) -> None:
         if self._wake is not None:

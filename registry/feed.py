@@ -147,8 +147,9 @@ class Feed:
             log.exception("source_crashed", extra={"source": spec.name})
         else:
             self.state.sources[spec.name] = "ok"
-            tools = len(report.saved.names) if report and report.saved else None
-            log.info("source_imported", extra={"source": spec.name, "tools": tools})
+            event = "source_imported" if report else "source_unchanged"
+            tools = {"tools": len(report.saved.names)} if report and report.saved else {}
+            log.info(event, extra={"source": spec.name, **tools})
             return report is not None
         self.state.sources[spec.name] = "failed"
         return False

@@ -4,6 +4,7 @@ The operator chose the location, so it may be private. Nobody chose what it redi
 public host a redirect leads to public addresses only, unless settings allow more.
 """
 
+import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -204,7 +205,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its TLS certificate is not accepted: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return str(error.os_error.strerror or error.os_error)
+        # asyncio's own text names the address, which the message has already
+        return os.strerror(error.errno).lower() if error.errno else str(error.os_error)
     return str(error) or type(error).__name__
 
 

@@ -36,6 +36,9 @@ VECTOR_NEEDED = (0, 8)
 FIRST_RETRY_S = 0.2
 CHECK_S = 30.0  # after so long a silence a listening connection has to show that it lives
 
+# What we advise is more to the point.
+_LIBPQ_ADVICE = re.compile(r"^connection failed: | Is the server running [^?]*\?")
+
 # A peer that vanished without a word is noticed after about a minute, not after two hours.
 _KEEPALIVE = {
     "keepalives_idle": 30,
@@ -173,7 +176,7 @@ class Database:
         """In one line, for a person; without the password, whatever libpq quotes."""
         if isinstance(error, TimeoutError):
             return f"no answer within {self._settings.connect_timeout_s:g} s"
-        text = re.sub(r"\s+", " ", str(error)).strip()
+        text = _LIBPQ_ADVICE.sub("", re.sub(r"\s+", " ", str(error))).strip()
         password = conninfo_to_dict(self._conninfo).get("password")
         return text.replace(str(password), "***") if password else text
 

@@ -14,12 +14,14 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
+from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
 
 PROBLEMS_SHOWN = 8  # enough to mend a call in one go; a thousand would drown the model
 NAMES_SHOWN = 20
 VALUE_SHOWN = 60  # characters of a rejected value
 MESSAGE_SHOWN = 240
+PARTS_EXPLAINED = 5000  # values inside the arguments; more have their first problem explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,10 @@ class Checker:
 
     def __init__(self, schema: bytes) -> None:
         """Raises ValueError when `schema` is not a valid JSON Schema."""
-        self._schema: dict[str, Any] = decode_json(schema)
+        try:
+            self._schema: dict[str, Any] = decode_json(schema)
+        except ParseError as error:
+            raise ValueError(error.message) from error
         self._compiled = Draft202012Validator(
             self._schema, validate_formats=False, retriever=_refuse
         )
@@ -48,9 +53,18 @@ class Checker:
 
     def explain(self, arguments: Mapping[str, Any]) -> list[Problem]:
         """What is wrong with `arguments`; empty when nothing is."""
-        errors = self._compiled.iter_errors(arguments)
+        errors = self._errors(arguments)
         found = (problem for error in errors for problem in self._problems(error))
         return list(islice(found, PROBLEMS_SHOWN))
+
+    def _errors(self, arguments: Mapping[str, Any]) -> Iterable[ValidationError]:
+        if _is_small(arguments):
+            return self._compiled.iter_errors(arguments)  # all at once: 10 us for each
+        try:
+            self._compiled.validate(arguments)
+        except ValidationError as error:
+            return [error]
+        return []
 
     def _problems(self, error: ValidationError) -> Iterator[Problem]:
         where = _path(error.instance_path)
@@ -70,7 +84,7 @@ class Checker:
                 allowed = ", ".join(_shown(option) for option in options[:NAMES_SHOWN])
                 yield Problem(where, f"expected one of {allowed}, got {_shown(error.instance)}")
             case _:
-                yield Problem(where, _cut(error.message, MESSAGE_SHOWN))
+                yield Problem(where, _shortened(error.message))
 
     def _known(self, error: ValidationError) -> list[str]:
         """The properties beside the `additionalProperties` that was violated."""
@@ -85,6 +99,17 @@ class Checker:
 
 def _refuse(uri: str) -> Any:
     raise LookupError(f"{uri} is outside the schema, and schemas are self-contained")
+
+
+def _is_small(arguments: Mapping[str, Any]) -> bool:
+    left: list[Any] = [arguments]
+    for _ in range(PARTS_EXPLAINED):
+        if not left:
+            return True
+        value = left.pop()
+        if isinstance(value, dict | list):
+            left.extend(value.values() if isinstance(value, dict) else value)
+    return not left
 
 
 def _nearest(branches: Iterable[list[ValidationError]]) -> list[ValidationError]:
@@ -121,6 +146,13 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return json_type(value)
     return _cut(f'"{value}"' if isinstance(value, str) else str(value), VALUE_SHOWN)
+
+
+def _shortened(text: str) -> str:
+    """A message with its middle left out: it begins with the value and ends with the reason."""
+    if len(text) <= MESSAGE_SHOWN:
+        return text
+    return f"{text[:VALUE_SHOWN]}…{text[VALUE_SHOWN - MESSAGE_SHOWN :]}"
 
 
 def _cut(text: str, length: int) -> str:

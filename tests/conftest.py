@@ -2,7 +2,11 @@
 
 import pytest
 
-pytest_plugins = ["tests.fixtures_database", "tests.fixtures_gateway", "tests.fixtures_servers"]
+pytest_plugins = [
+    "tests.fixtures_servers",
+    "tests.fixtures_database",
+    "tests.fixtures_gateway",
+]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,14 +12,14 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-import uvicorn
 from msgspec.structs import replace
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from config.load import load
 from config.settings import Database as DatabaseSettings
 from config.settings import Settings, SourceSettings
 from gateway.app import Gateway
+from tests.fixtures_servers import serving
 
 DEADLINE_S = 10
 MODERN = "2026-07-28"
@@ -113,29 +112,6 @@ async def _answer(send: Send, status: int, value: Any) -> None:
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(value).encode()})
-
-
-@asynccontextmanager
-async def serving(app: ASGIApp, lifespan: str = "off") -> AsyncIterator[str]:
-    """`app` under a real server on a free port; gives its URL."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        lifespan=lifespan,  # type: ignore[arg-type]
-        log_config=None,
-        timeout_graceful_shutdown=1,
-    )
-    server = uvicorn.Server(config)
-    # `serve` would take the signals of the whole test run
-    running = asyncio.create_task(server._serve(sockets=[listener]))
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await running
-        listener.close()
 
 
 @dataclass(frozen=True)
@@ -235,7 +211,8 @@ def settings(database_settings: DatabaseSettings, service: Recorder, tmp_path: P
 async def running(settings: Settings) -> AsyncIterator[Client]:
     """A gateway with these settings, ready."""
     gateway = Gateway(settings)
-    async with serving(gateway.app(), lifespan="on") as url, aiohttp.ClientSession() as http:
+    app = gateway.app()
+    async with serving(app) as url, gateway.lifespan(app), aiohttp.ClientSession() as http:
         async with asyncio.timeout(DEADLINE_S):
             await gateway.feed.settled.wait()
         assert gateway.feed.state.failure is None

@@ -1,7 +1,7 @@
 """From the settings to the registry, and what becomes of a command whose database does not work."""
 
 import asyncio
-import re
+import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -37,12 +37,13 @@ async def open_registry(settings: Settings, *, migrate: bool = True) -> AsyncIte
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work; what fails on purpose becomes a message and an exit code."""
+    logging.getLogger("psycopg.pool").setLevel("ERROR")  # it warns of what is reported below
     try:
         return asyncio.run(_stoppable(work))
     except DatabaseError as error:
         fail(str(error), NO_DATABASE)
     except psycopg.Error as error:
-        reason = re.sub(r"\s+", " ", str(error)).strip()
+        reason = error.diag.message_primary or str(error)  # without the statement
         fail(f"the database failed: {reason}", NO_DATABASE)
     except ToolgateError as error:
         fail(str(error))

@@ -100,5 +100,4 @@ def _print(checks: list[Check]) -> None:
         table.add_row(Text(MARKS[check.status], style), check.name, harmless(check.detail))
     out.print(table, soft_wrap=False, markup=False)
     counts = Counter(check.status for check in checks)
-    wrong = [f"{counts[one]} {one}" for one in ("failed", "warning") if counts[one]]
-    out.print(", ".join(wrong) or "All is well.", style="bold")
+    out.print(f"{counts['ok']} ok, {counts['warning']} to look at, {counts['failed']} failed")

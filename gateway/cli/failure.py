@@ -13,6 +13,7 @@ import click
 
 FAILED, USAGE, NO_DATABASE, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 NEAR = 3  # suggestions; a longer list is for `list` and `search`
+LIKENESS = 0.7  # of 1; at the usual 0.6 getPet is like GetPrices
 
 
 class Failure(click.ClickException):
@@ -35,9 +36,10 @@ def fail(message: str, exit_code: int = FAILED) -> NoReturn:
 def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
     """Fail because no `kind` ("tool", "source") has this name; suggests those that come close."""
     by_letters = {_letters(one): one for one in known}
-    near = get_close_matches(_letters(name), by_letters, n=NEAR)
     hint = f"`toolgate {kind}s list` shows what there is."
-    if near:
+    if _letters(name) in by_letters:
+        hint = f"Did you mean {by_letters[_letters(name)]}?"
+    elif near := get_close_matches(_letters(name), by_letters, n=NEAR, cutoff=LIKENESS):
         hint = f"Did you mean {' or '.join(by_letters[one] for one in near)}?"
     fail(f"There is no {kind} {name!r}. {hint}")
 

@@ -31,10 +31,10 @@ def cli(ctx: click.Context, config_file: str | None) -> None:
 
     \b
     A first run:
-      toolgate import openapi petshop.yaml --name pets    make tools of an API
-      toolgate tools list                                 see them
-      toolgate tools call listPets limit=3                call one
-      toolgate serve                                      serve them to MCP clients
+      toolgate import openapi petshop.yaml --name pets   make tools of an API
+      toolgate tools list                                see them
+      toolgate tools call listPets limit=3               call one
+      toolgate serve                                     serve them to clients
 
     \b
     Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no database,

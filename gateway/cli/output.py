@@ -2,12 +2,13 @@
 
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 out = Console(highlight=False, soft_wrap=True)
@@ -16,6 +17,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 # Descriptions and answers are other people's texts, and escape sequences can rewrite a terminal.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 GAP = 2
+ROOM = 20  # at least, for the last column
 
 
 def print_json(value: Any) -> None:
@@ -34,25 +36,36 @@ def remark(text: str) -> None:
         out.print(Text(harmless(text), style="dim"))
 
 
-def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns: at a terminal with titles and cut to fit, in a pipe whole and bare."""
-    if out.is_terminal:
-        out.print(_table(titles, rows), soft_wrap=False)
+def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> None:
+    """Aligned columns. In a pipe rows alone, and whole; at a terminal the last column is made to
+    fit, wrapped if `wrap`, else cut: what stands before it may have to be typed again.
+    """
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    lines = [titles, *cells] if out.is_terminal else cells
+    widths = [max(map(cell_len, column)) + GAP for column in list(zip(*lines, strict=True))[:-1]]
+    if not out.is_terminal:
+        for row in cells:
+            sys.stdout.write(_padded(row, widths).rstrip() + "\n")
         return
-    widths = [max(map(len, column)) + GAP for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (one_line(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write("".join(cells).rstrip() + "\n")
+    room = max(out.width - sum(widths), ROOM)
+    out.print(Text(_padded(titles, widths), "bold"))
+    for row in cells:
+        first, *more = _fitted(row[-1], room, wrap)
+        out.print(Text(_padded([*row[:-1], first], widths).rstrip()))
+        for line in more:
+            out.print(Text(" " * sum(widths) + line))
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    for number, title in enumerate(titles):
-        last = number == len(titles) - 1  # gives way to the others, which have to be typed again
-        table.add_column(title, no_wrap=True, overflow="ellipsis" if last else "fold")
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    return table
+def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
+    """`row` as a line; all but its last cell have a width."""
+    padded = (set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False))
+    return "".join(padded) + row[-1]
+
+
+def _fitted(text: str, room: int, wrap: bool) -> list[str]:
+    if cell_len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, room) if wrap else [set_cell_size(text, room - 1) + "…"]
 
 
 def harmless(text: str) -> str:

@@ -41,12 +41,14 @@ class Serving:
     async def run(self) -> str | None:
         """Serve until a signal comes; why the gateway never could, if that was it."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+        logging.getLogger("uvicorn.error").addFilter(told_already)
         beside = [asyncio.create_task(self._announce()), asyncio.create_task(self._reloads())]
         try:
             await self._server.serve(sockets=[self._listener])
         finally:
             for task in beside:
                 task.cancel()
+        log.info("stopped")
         return self._gateway.feed.state.failure
 
     def _uvicorn_config(self, settings: Settings) -> uvicorn.Config:
@@ -108,7 +110,10 @@ class Serving:
         configure(settings.logging)
         await self._gateway.reconfigure(settings)
         log.info("settings_reloaded", extra={"changed": changed})
-        if waiting := [name for name in changed if name not in RELOADABLE]:
+        waiting = [name for name in changed if name not in RELOADABLE]
+        if before.logging.access != settings.logging.access:
+            waiting.append("logging.access")
+        if waiting:
             log.warning("restart_needed", extra={"changed": waiting})
 
 
@@ -122,6 +127,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            log.info("listening", extra={"url": address(listener)})
         self.listening.set()
 
     @contextmanager
@@ -137,9 +144,20 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain; told a second time, cut off what still runs."""
+        if self.should_exit:
+            log.warning("calls_cut_off", extra={"count": len(self.server_state.tasks)})
+            for task in self.server_state.tasks:
+                task.cancel()
+            return
         log.info("stopping", extra={"signal": signal.Signals(sig).name})
         self._gateway.drain()
         super().handle_exit(sig, frame)
+
+
+def told_already(record: logging.LogRecord) -> bool:
+    """A filter for uvicorn's log, which has a traceback for every call that a stop cut off."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def differs(before: Settings, after: Settings, name: str) -> bool:

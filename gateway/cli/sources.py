@@ -64,7 +64,10 @@ def _print_source(source: Source) -> None:
     version = f", version {source.version}" if source.version else ""
     head = Text(source.name, "bold")
     out.print(
-        head.append(harmless(f"  {tools}{version}, imported {source.updated[:16]}"), "not bold")
+        head.append(
+            harmless(f"  {tools}{version}, imported {source.updated[:16].replace('T', ' ')}"),
+            "not bold",
+        )
     )
     say(f"  from  {source.location}")
     say(f"  calls {source.base_url or 'nothing: it has no address; set its base_url'}")

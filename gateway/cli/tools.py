@@ -118,6 +118,7 @@ def _print_arguments(arguments: Sequence[Argument]) -> None:
             (one.name, one.kind, "required" if one.required else "", one.description)
             for one in arguments
         ],
+        wrap=True,
     )
 
 

@@ -50,12 +50,9 @@ class Subscriptions:
             context.session.cancel(read(request.params, CancelledParams).request_id)
 
     async def _forward(self, peer: Peer, outbox: Outbox) -> None:
-        while True:
-            messages = await outbox.take(self._keep_alive_s)
+        async for messages in outbox.batches(self._keep_alive_s):
             for message in messages:
                 await peer.notify(message)
-            if outbox.closed:
-                return
             if not messages:
                 await peer.keep_alive()
 

@@ -79,11 +79,10 @@ class Tools:
     ) -> ToolResult:
         checker = catalog.checker(tool)
         try:
-            problems = [] if checker.accepts(arguments) else checker.explain(arguments)
+            if not checker.accepts(arguments):
+                return _rejected(tool, checker.explain(arguments), context)
         except ValueError as error:
             raise InvalidParams("The arguments are nested too deeply") from error
-        if problems:
-            return _rejected(tool, problems, context)
         upstream = self._upstreams[type(tool.binding)]
         return await upstream.call(tool, catalog.sources.get(tool.source), arguments, context)
 

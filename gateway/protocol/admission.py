@@ -64,12 +64,12 @@ def admit(headers: Headers, message: Message | list[Message], find: FindSession)
     if isinstance(message, Response):
         if headers.version in STATELESS:
             raise InvalidRequest(f"{headers.version} has no requests of ours to respond to")
-        _check_version(headers)
+        check_version(headers)
         return Admitted(*_session(headers, find))
     version = meta_version(message)
     if version is not UNSET or headers.version in STATELESS:
         return _admit_stateless(headers, message, version)
-    _check_version(headers)
+    check_version(headers)
     usable_id(message, next(iter(HANDSHAKE.values())))
     if message.method == "initialize":
         return _admit_initialize(message)
@@ -83,7 +83,8 @@ def meta_version(request: Request) -> Any:
     return meta.get(META_VERSION, UNSET) if isinstance(meta, dict) else UNSET
 
 
-def _check_version(headers: Headers) -> None:
+def check_version(headers: Headers) -> None:
+    """Raises UnsupportedProtocolVersion unless the header, if sent, names a handshake revision."""
     if headers.version is not None and headers.version not in HANDSHAKE:
         raise _unsupported(headers.version)
 

@@ -20,6 +20,8 @@ from schemas.mcp.revisions import Revision
 
 log = logging.getLogger("toolgate.dispatcher")
 
+NOTIFICATIONS = "notifications/"
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -66,6 +68,8 @@ class Dispatcher:
 
     async def _route(self, context: Context, request: Request) -> object:
         revision = context.revision
+        if request.id is UNSET and revision.mcp and not request.method.startswith(NOTIFICATIONS):
+            return None  # no request of MCP lacks an id, and admission lets these in unchecked
         method = self._methods.get(request.method)
         if method is not None and method.known_to(revision):
             return await method.handler(context, request)

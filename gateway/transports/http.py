@@ -10,7 +10,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.context import new_request_id
 from gateway.protocol.admission import Headers
-from schemas.errors import Fault, MethodNotAllowed, PayloadTooLarge, UnsupportedMediaType
+from schemas.errors import (
+    Fault,
+    InvalidRequest,
+    MethodNotAllowed,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+)
 from schemas.jsonrpc import RequestId, encode, error_reply
 
 JSON = (b"content-type", b"application/json")
@@ -53,24 +59,23 @@ def require_json(scope: Scope) -> None:
 
 
 async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
-    """The whole request body. Raises PayloadTooLarge as soon as it is known to be."""
+    """The whole request body. Raises PayloadTooLarge as soon as it is known to be, and
+    InvalidRequest when the client goes before it has sent all."""
     declared = header(scope, b"content-length")
-    if declared.isdigit() and int(declared) > limit_bytes:
+    if declared.isdecimal() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body
-    chunks, size = [body], len(body)
-    while message.get("more_body"):
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            break
+            raise InvalidRequest("The client went away before its body was complete")
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > limit_bytes:
             raise _too_large(limit_bytes)
-    return b"".join(chunks)
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:

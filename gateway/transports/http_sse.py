@@ -87,9 +87,13 @@ class HttpSse:
     async def _events(self, session: Session) -> AsyncIterator[ServerSentEvent]:
         endpoint = f"{self._message_path}?session_id={session.id}"
         yield ServerSentEvent(endpoint, event="endpoint")
-        while not session.outbox.closed:
-            for message in await session.outbox.take(self._keep_alive_s):
+        async for messages in session.outbox.batches(self._keep_alive_s):
+            for message in messages:
                 yield ServerSentEvent(message.decode(), event="message")
+        if session.running:  # the gateway stops: what runs may finish, and its answer go out
+            await asyncio.wait(session.running.values())
+        for message in await session.outbox.take(0):
+            yield ServerSentEvent(message.decode(), event="message")
 
     def _session(self, scope: Scope) -> Session:
         session_id = query_value(scope, "session_id")

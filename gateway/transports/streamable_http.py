@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.context import Context, Outbox, Principal, Session
 from gateway.protocol import sse
-from gateway.protocol.admission import Admitted, Headers, admit
+from gateway.protocol.admission import Admitted, Headers, admit, check_version
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import BatchLimits, run_batch, run_cancellable
 from gateway.state.hub import Hub
@@ -136,9 +136,7 @@ class StreamableHTTP:
 
     async def _get(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         """The stream for what the server says unasked (handshake revisions)."""
-        headers = routing_headers(scope)
-        if headers.version in STATELESS:
-            raise MethodNotAllowed("2026-07-28 has POST only; use subscriptions/listen", "POST")
+        headers = _handshake_headers(scope)
         _require_acceptable(header(scope, b"accept"), "text/event-stream")
         session = self._session(headers)
         outbox = self._sessions.take_stream(session)
@@ -153,15 +151,12 @@ class StreamableHTTP:
 
     async def _forward(self, outbox: Outbox, responder: Responder) -> None:
         await responder.chunk(sse.KEEP_ALIVE)  # the headers reach the client with the first bytes
-        while not outbox.closed:
-            messages = await outbox.take(self._keep_alive_s)
+        async for messages in outbox.batches(self._keep_alive_s):
             await responder.chunk(b"".join(map(sse.event, messages)) or sse.KEEP_ALIVE)
         await responder.chunk(b"", more=False)
 
     async def _delete(self, scope: Scope, _receive: Receive, responder: Responder) -> None:
-        headers = routing_headers(scope)
-        if headers.version in STATELESS:
-            raise MethodNotAllowed("2026-07-28 has POST only, and no sessions to end", "POST")
+        headers = _handshake_headers(scope)
         self._sessions.close(self._session(headers))
         await responder.empty(204)
 
@@ -212,6 +207,15 @@ class _Peer:
             await self._responder.chunk(sse.KEEP_ALIVE)
 
 
+def _handshake_headers(scope: Scope) -> Headers:
+    """The headers of what only sessions have. Raises MethodNotAllowed, or for no known version."""
+    headers = routing_headers(scope)
+    if headers.version in STATELESS:
+        raise MethodNotAllowed("2026-07-28 has POST only; use subscriptions/listen", "POST")
+    check_version(headers)
+    return headers
+
+
 async def _finish(
     responder: Responder,
     reply: Reply | ErrorReply | None,
@@ -238,5 +242,5 @@ def _id_of(message: Message | list[Message]) -> RequestId:
 def _require_acceptable(accept: str, wanted: str) -> None:
     """Raises NotAcceptable. The specification wants both types listed; we ask for what we send."""
     ranges = (wanted, wanted.split("/")[0] + "/*", "*/*")
-    if accept and not any(media_range in accept for media_range in ranges):
+    if accept and not any(media_range in accept.lower() for media_range in ranges):
         raise NotAcceptable(f"Accept must include {wanted}, not only {accept[:100]}")

@@ -9,7 +9,7 @@ import io
 import logging
 import socket
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 
 import aiohttp
 from msgspec import Struct
@@ -101,20 +101,17 @@ class Client:
     async def send(self, source: Source, request: HttpRequest) -> HttpResponse:
         """Send, again where that is safe, and read the whole answer. Raises UpstreamFailed."""
         pool = self._pool(source)
-        headers = {**pool.headers, **request.headers} if request.server is None else request.headers
+        server = None if pool.trusted else request.server
+        headers = _with_configured(request.headers, pool, source)
         try:
-            url = _url(pool, source, request)
+            url = _url(pool, source, server, request.target)
             with Deadline(pool.timeout_s):
                 return await self._attempts(pool, request, url, headers)
-        except TimeoutError as error:
-            raise UpstreamFailed(
-                f"{source.name} did not answer within {pool.timeout_s:g} s"
-            ) from error
         except (aiohttp.ClientError, OSError, _TooLarge) as error:
             log.warning(
                 "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
             )
-            raise UpstreamFailed(f"{source.name} {_why(error)}") from error
+            raise UpstreamFailed(f"{source.name} {_why(error, pool.timeout_s)}") from error
 
     def _pool(self, source: Source) -> _Pool:
         known = self._pools.get(source.name)
@@ -161,8 +158,14 @@ class Client:
     async def _once(
         self, pool: _Pool, request: HttpRequest, url: URL, headers: Mapping[str, str]
     ) -> HttpResponse:
+        payload = _payload(request)
         async with pool.http.request(
-            request.method, url, headers=headers, data=_payload(request), allow_redirects=False
+            request.method,
+            url,
+            headers=headers,
+            data=payload,
+            allow_redirects=False,
+            skip_auto_headers=_TYPE if payload is None else None,
         ) as response:
             body = await self._read(response)
             return HttpResponse(response.status, response.reason or "", response.headers, body)
@@ -187,6 +190,7 @@ class Client:
 
 
 _NOTHING = SourceSettings(headers=MappingProxyType({}))
+_TYPE = ("Content-Type",)  # aiohttp would call a body that is not there an octet stream
 
 
 def _payload(request: HttpRequest) -> bytes | io.BytesIO | aiohttp.FormData | None:
@@ -205,31 +209,69 @@ def _same_target(a: Source, b: Source) -> bool:
     return (a.base_url, a.base_url_trusted) == (b.base_url, b.base_url_trusted)
 
 
-def _url(pool: _Pool, source: Source, request: HttpRequest) -> URL:
-    base = pool.base_url if pool.trusted or request.server is None else request.server
+def _with_configured(asked: Mapping[str, str], pool: _Pool, source: Source) -> Mapping[str, str]:
+    """The headers of a call; configured ones win, and go only where the operator sends them."""
+    if not pool.headers:
+        return asked
+    if not pool.trusted:
+        raise UpstreamFailed(
+            f"{source.name} has configured headers, but only its description says where it is: "
+            f"set sources.{source.name}.base_url"
+        )
+    configured = {name.lower() for name in pool.headers}
+    kept = {name: value for name, value in asked.items() if name.lower() not in configured}
+    return {**kept, **pool.headers}
+
+
+def _url(pool: _Pool, source: Source, server: str | None, target: str) -> URL:
+    base = pool.base_url if server is None else server.rstrip("/")
     if base is None:
         raise UpstreamFailed(
             f"{source.name} has no address: its description names no server. "
             f"Set sources.{source.name}.base_url, or import it with --base-url"
         )
-    url = URL(base + request.target, encoded=True)
+    try:
+        url = URL(base + target, encoded=True)
+        if url.host is None:
+            raise ValueError("no host")
+    except ValueError as error:
+        raise aiohttp.InvalidURL(base) from error
     if not pool.trusted:
         check_url_host(str(url))
     return url
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, timeout_s: float) -> str:
     """The cause in words, without addresses."""
+    if type(error) is TimeoutError:
+        return f"did not answer within {timeout_s:g} s"
     if isinstance(error, PrivateAddress) or isinstance(error.__cause__, PrivateAddress):
         return "lies in a private network and only its description says so; set its base_url"
     if isinstance(error, _TooLarge):
         return str(error)
-    if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
-        return "could not be reached: its host name does not resolve"
-    if isinstance(error, aiohttp.ClientSSLError):
-        return "could not be reached: TLS failed"
-    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
-        return "could not be reached: the connection was refused or timed out"
-    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
-        return "closed the connection before its answer was complete"
+    for kind, words in _CAUSES:
+        if isinstance(error, kind):
+            return words
     return "could not be reached"
+
+
+_CAUSES: tuple[tuple[type[Exception] | UnionType, str], ...] = (
+    (
+        aiohttp.ClientConnectorDNSError | socket.gaierror,
+        "could not be reached: its host name does not resolve",
+    ),
+    (aiohttp.ClientSSLError, "could not be reached: TLS failed"),
+    (
+        aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError,
+        "has no usable address; set its base_url",
+    ),
+    (
+        aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError,
+        "could not be reached: the connection was refused or timed out",
+    ),
+    (
+        aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError,
+        "closed the connection before its answer was complete",
+    ),
+    (aiohttp.ClientResponseError, "sent an answer that cannot be read"),
+)

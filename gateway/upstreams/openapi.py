@@ -156,8 +156,8 @@ def _error(response: HttpResponse, media_type: str) -> ToolResult:
     body: Any = _text(response) if _is_text(media_type, response.body) else f"[{media_type}]"
     content = TextContent(f"{status}\n{body}" if response.body else status)
     if 300 <= response.status < 400:
-        location = _printable(response.headers.get("Location", ""))
-        content = TextContent(f"{status}: redirects are not followed\n{location}".strip())
+        # not where to: that may be an address of the inside
+        content = TextContent(f"{status}: redirects are not followed")
     if is_json(media_type) and isinstance(raw := _structure(response.body), Raw):
         body = raw
     structure = Raw(encode({"status": response.status, "body": body}))
@@ -188,7 +188,16 @@ def _content(response: HttpResponse, media_type: str, request_id: str) -> Conten
 
 
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
-_TEXTUAL = frozenset({"application/xml", "application/yaml", "application/javascript"})
+_TEXTUAL = frozenset(
+    {
+        "application/xml",
+        "application/yaml",
+        "application/x-yaml",
+        "application/x-ndjson",
+        "application/jsonl",
+        "application/javascript",
+    }
+)
 
 
 def _is_text(media_type: str, body: bytes) -> bool:

@@ -220,6 +220,15 @@ async def test_modern_clients_have_post_only(client: Client) -> None:
             assert (await response.json())["error"]["code"] == -32600
 
 
+async def test_an_unsupported_version_header_is_refused_for_every_verb(client: Client) -> None:
+    session = await client.session()
+    headers = {**session.headers, "MCP-Protocol-Version": "1999-01-01"}
+    for method in ("GET", "DELETE"):
+        async with client.http.request(method, client.url + "/mcp", headers=headers) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["code"] == -32022
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -14,7 +14,7 @@ import pytest
 from config.settings import Settings
 from registry.sources import ImportSpec, Sources
 from registry.store import ToolStore
-from tests.fixtures_gateway import META, MODERN, Client, pets, running, with_mcp
+from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running, with_mcp
 
 pytestmark = pytest.mark.anyio
 
@@ -192,3 +192,17 @@ async def test_draining_ends_streams_and_refuses_new_work(client: Client) -> Non
     status, answer = await session.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
     assert status == 503
     assert answer["error"]["code"] == 1503
+
+
+async def test_draining_lets_a_2024_11_05_call_finish_and_answer(
+    client: Client, service: Recorder
+) -> None:
+    async with listening(client, "/mcp/sse") as events:
+        _, endpoint = await events.next()
+        call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "slow"}}
+        assert (await client.post(endpoint, call))[0] == 202
+        async with asyncio.timeout(5):
+            await service.arrived.wait()
+        client.gateway.drain()
+        service.release.set()
+        assert (await events.message())["id"] == 5

@@ -4,6 +4,7 @@ from msgspec import UNSET, Raw
 
 from schemas.errors import InvalidRequest, ParseError, UnsupportedProtocolVersion
 from schemas.jsonrpc import (
+    LARGE_RESULT_BYTES,
     ErrorObject,
     ErrorReply,
     Invalid,
@@ -15,6 +16,7 @@ from schemas.jsonrpc import (
     encode,
     error_reply,
     json_type,
+    pieces,
 )
 
 
@@ -164,3 +166,17 @@ def test_the_types_of_json_have_names():
     values = [None, False, 0, 1.5, "", [], (), {}]
     names = ["null", "a boolean", "a number", "a number", "a string", "an array", "an array"]
     assert [json_type(value) for value in values] == [*names, "an object"]
+
+
+@pytest.mark.parametrize("size", [10, LARGE_RESULT_BYTES - 1, LARGE_RESULT_BYTES, 200_000])
+@pytest.mark.parametrize("id_", [1, "a", None, 2**70])
+def test_a_large_result_is_a_piece_of_its_own(size, id_):
+    reply = Reply(id_, Raw(b'"' + b"x" * (size - 2) + b'"'))
+    parts = pieces(reply)
+    assert b"".join(parts) == encode(reply)
+    assert (len(parts) > 1) is (size >= LARGE_RESULT_BYTES)
+
+
+def test_an_error_is_one_piece():
+    reply = ErrorReply(1, ErrorObject(-32603, "x" * 2 * LARGE_RESULT_BYTES))
+    assert pieces(reply) == [encode(reply)]

@@ -1,4 +1,4 @@
-"""The validator that decides and the one that explains mean the same by a schema."""
+"""The validator in use means by a schema what the reference implementation means by it."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ SEVERAL = 3
 @st.composite
 def schemas(draw: st.DrawFn, depth: int = 2) -> Any:
     """A schema of up to four keywords. (Decimal fractions of `multipleOf` stand in a test of their
-    own: there `jsonschema` calculates in binary.)"""
+    own: there the reference calculates in binary.)"""
     if depth == 0:
         return draw(LEAVES)
     inner = schemas(depth - 1)
@@ -77,7 +77,7 @@ LEAVES = st.booleans() | TYPES.map(lambda name: {"type": name}) | st.just({"$ref
 
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(schemas(), VALUES)
-def test_both_validators_give_one_verdict(schema, value):
+def test_verdicts_agree_and_what_is_refused_is_explained(schema, value):
     schema = {**schema, "$defs": {"n": {"type": ["integer", "array"], "items": {"$ref": "#"}}}}
     checker = Checker(encode(schema))
     accepted = checker.accepts(value)

@@ -1,7 +1,6 @@
 """Small services, each with one habit: what a gateway meets behind it."""
 
 import asyncio
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -99,13 +98,14 @@ class Held:
 
     asked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     release: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
-    served: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    served: int = 0
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         await body_of(receive)
         self.asked.release()
         await self.release.acquire()
-        await respond(send, 200, encode(next(self.served)), [("content-type", JSON)])
+        self.served += 1
+        await respond(send, 200, encode(self.served), [("content-type", JSON)])
 
 
 @dataclass
@@ -114,6 +114,7 @@ class Endless:
 
     chunk: bytes = b"x" * 1024
     sent: int = 0
+    asked: asyncio.Event = field(default_factory=asyncio.Event)  # and answered in part
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,5 +124,6 @@ class Endless:
         while not gone.done():
             await send({"type": "http.response.body", "body": self.chunk, "more_body": True})
             self.sent += 1
+            self.asked.set()
             await asyncio.sleep(0)  # lets the disconnect arrive
         self.left.set()

@@ -13,6 +13,7 @@ from schemas.errors import InvalidParams, MethodNotFound
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import JSON_RPC, Revision
 
+NOTES = ("update", "notify_hello", "notifications/hello")
 PRINCIPAL = Principal("p", "tenant")
 
 
@@ -72,7 +73,7 @@ class Verbs:
         handlers = [self.subtract, self.sum, self.get_data, self.crash, self.hold]
         handlers += [self.unwritable, self.half_a_character]
         methods = {handler.__name__: Method(handler, _always) for handler in handlers}
-        methods |= {name: Method(self.note, _always) for name in ("update", "notify_hello")}
+        methods |= {name: Method(self.note, _always) for name in NOTES}
         methods["mcp_only"] = Method(self.note, lambda revision: revision.mcp)
         return Dispatcher(methods, self.missing, middleware)
 

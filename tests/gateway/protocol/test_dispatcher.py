@@ -43,6 +43,19 @@ async def test_a_notification_is_never_answered_whatever_became_of_it(verbs, met
         assert await verbs.dispatcher().dispatch(context(revision), notification(method)) is None
 
 
+@pytest.mark.parametrize("revision", [*HANDSHAKE.values(), V2026_07_28], ids=lambda r: r.name)
+async def test_a_request_of_mcp_without_id_does_nothing(verbs, revision):
+    dispatcher = verbs.dispatcher()
+    for method in ("update", "notifications/hello"):
+        assert await dispatcher.dispatch(context(revision), notification(method)) is None
+    assert [call.method for call in verbs.calls] == ["notifications/hello"]
+
+
+async def test_any_method_of_json_rpc_may_be_notified(verbs):
+    await verbs.dispatcher().dispatch(context(JSON_RPC), notification("update"))
+    assert [call.method for call in verbs.calls] == ["update"]
+
+
 @pytest.mark.parametrize("method", ["foobar", "__class__", "x" * 1000, ""])
 async def test_an_unknown_method_is_not_found(verbs, method):
     reply = await verbs.dispatcher().dispatch(context(V2025_06_18), request(method))

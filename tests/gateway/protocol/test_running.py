@@ -95,7 +95,7 @@ async def test_an_id_cannot_run_twice_at_a_time(verbs, of_session):
 
 
 async def test_a_notification_runs_without_an_id(verbs, of_session):
-    assert await start(verbs, of_session, notification("update")) is None
+    assert await start(verbs, of_session, notification("notifications/hello")) is None
     assert len(verbs.calls) == 1
 
 

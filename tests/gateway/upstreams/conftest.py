@@ -11,7 +11,7 @@ from config.settings import Upstream as Limits
 from gateway.upstreams.client import Client, HttpRequest, UpstreamFailed
 from schemas.source import Source
 
-GET = HttpRequest("GET", "/x")
+GET = HttpRequest("GET", "/x", {})
 
 
 def limits(**changes: Any) -> Limits:

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import socket
+from typing import Any
 
-import anyio
+import anyio.lowlevel
 import pytest
 
 from config.settings import SourceSettings
-from gateway.upstreams.client import HttpRequest
+from gateway.upstreams.client import HttpRequest, UpstreamFailed
 from tests.gateway.upstreams.conftest import GET, failure, limits, opened, source
 from tests.servers.rest import Endless, Held, Recorder, Silent
 
@@ -60,6 +61,12 @@ async def test_a_name_that_does_not_resolve(client, monkeypatch):
     assert text == "pets could not be reached: its host name does not resolve"
 
 
+async def test_a_service_without_tls_where_it_was_expected(client, serve):
+    url = await serve(Recorder())
+    text = await failure(client, source(url.replace("http:", "https:")))
+    assert text == "pets could not be reached: TLS failed"
+
+
 @pytest.mark.parametrize(
     "url", ["http://[bad", "http://h:99999", "http://", "ftp://h", "file:///etc/passwd"]
 )
@@ -83,19 +90,27 @@ async def test_a_description_cannot_lead_into_the_private_network(client, serve,
 
 async def test_a_server_of_the_operation_cannot_either(client, serve):
     pets = Recorder()
-    request = HttpRequest("GET", "/x", server=await serve(pets))
+    request = HttpRequest("GET", "/x", {}, server=await serve(pets))
     assert await failure(client, source("http://example.com", trusted=False), request) == PRIVATE
     assert pets.seen == []
 
 
-async def test_a_server_of_the_operation_gets_no_credentials(serve, monkeypatch):
+async def test_a_server_of_the_operation_is_called_where_the_description_decides(
+    serve, monkeypatch
+):
     monkeypatch.setattr("gateway.upstreams.client.check_url_host", lambda url: None)
     pets = Recorder()
-    request = HttpRequest("GET", "/x", server=await serve(pets) + "/v2/")
-    async with opened(SourceSettings(headers={"Authorization": "Bearer s"})) as client:
+    request = HttpRequest("GET", "/x", {}, server=await serve(pets) + "/v2/")
+    async with opened() as client:
         await client.send(source("http://example.com", trusted=False), request)
-    assert pets.seen[0].all("authorization") == []
     assert pets.seen[0].target == "/v2/x"
+
+
+async def test_credentials_never_go_where_only_a_description_says(serve):
+    adjusted = SourceSettings(headers={"Authorization": "Bearer s"})
+    async with opened(adjusted) as client:
+        with pytest.raises(UpstreamFailed, match=r"set sources\.pets\.base_url"):
+            await client.send(source("http://example.com", trusted=False), GET)
 
 
 async def test_a_private_address_that_the_operator_set_is_called(serve):
@@ -109,16 +124,14 @@ async def test_a_private_address_that_the_operator_set_is_called(serve):
 async def test_a_call_that_is_taken_back_ends_at_once_and_the_service_is_told(
     deaf, serve, waiting_for
 ):
-    service = {"headers": Silent(), "body": Endless()}.get(waiting_for)
+    service: Any = {"headers": Silent(), "body": Endless()}.get(waiting_for)
     url = deaf if service is None else await serve(service)
     async with opened(response_limit_bytes=10**9) as client:
         calling = asyncio.create_task(client.send(source(url), GET))
         with anyio.fail_after(5):
-            if isinstance(service, Silent):
+            if service is not None:
                 await service.asked.wait()
-            while isinstance(service, Endless) and service.sent < 10:
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             calling.cancel("by the client")
             with pytest.raises(asyncio.CancelledError) as caught:
                 await calling

@@ -167,13 +167,12 @@ def test_an_error_that_is_no_json_is_shown_as_far_as_it_can_be(body, media_type,
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308])
-def test_a_redirect_is_told_and_not_followed(status):
+def test_a_redirect_is_told_and_neither_followed_nor_shown(status):
     found = result(b"", None, status, "Moved", Location="/elsewhere")
     assert found.is_error
     [content] = found.content
-    assert content.text == f"HTTP {status} Moved: redirects are not followed\n/elsewhere"
+    assert content.text == f"HTTP {status} Moved: redirects are not followed"  # it may lead inside
 
 
 def test_a_status_line_of_odd_bytes_can_be_sent_on():
     assert text(b"", None, 404, "N\udcfft").startswith("HTTP 404 N?t")
-    assert "x?y" in text(b"", None, 302, "Found", Location="/x\udcffy")

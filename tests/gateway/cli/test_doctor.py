@@ -1,0 +1,146 @@
+"""`toolgate doctor` and `toolgate migrate`."""
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from config.settings import Database as DatabaseSettings
+from gateway.cli import checkup
+from tests.gateway.cli.conftest import Toolgate
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[int]:
+    """The port of a server that always answers this."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return str(probe.getsockname()[1])
+
+
+def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> None:
+    with answering(b"") as port:
+        with_pets(
+            *("import", "openapi", "pets.json", "--name", "pets"),
+            *("--base-url", f"http://127.0.0.1:{port}"),
+        )
+        ran = with_pets("doctor", "--json", TOOLGATE_SERVER__PORT=free_port)
+    assert ran.code == 0
+    assert {check["name"]: check["status"] for check in ran.json} == dict.fromkeys(
+        ["python", "shadowing", "files", "settings", "port", "database", "migrations", "source"],
+        "ok",
+    )
+    details = {check["name"]: check["detail"] for check in ran.json}
+    assert details["port"] == f"127.0.0.1:{free_port} is free"
+    assert re.fullmatch(r"PostgreSQL 1\d\S* \(database\.url\)", details["database"])
+    assert details["source"] == f"pets: 5 tools; http://127.0.0.1:{port} can be reached"
+
+
+def test_in_a_pipe_every_check_is_a_line(with_pets: Toolgate, free_port: str) -> None:
+    ran = with_pets("doctor", TOOLGATE_SERVER__PORT=free_port)
+    assert ran.code == 0
+    assert all(re.match(r"(ok|warning) +[a-z]+ +\S", line) for line in ran.out.splitlines())
+    assert "http://127.0.0.1:9 cannot be reached: connection refused" in ran.out
+
+
+def test_a_port_says_who_has_it(bare: Toolgate, folder: Path) -> None:
+    def said(port: int) -> dict[str, str]:
+        settings = {
+            "TOOLGATE_SERVER__PORT": str(port),
+            "TOOLGATE_DATABASE__URL": "postgresql://x:9",
+        }
+        [check] = [c for c in bare("doctor", "--json", **settings).json if c["name"] == "port"]
+        return dict(check)
+
+    with answering(json.dumps({"name": "toolgate"}).encode()) as port:
+        assert said(port)["detail"] == f"a gateway serves at 127.0.0.1:{port}"
+    for body in (b"hello", b"[]"):
+        with answering(body) as port:
+            check = said(port)
+        assert check["status"] == "warning"
+        assert "address already in use; choose another one with server.port" in check["detail"]
+
+
+def test_modules_of_others_with_our_names_are_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "schemas").mkdir()
+    (folder / "schemas" / "__init__.py").touch()
+    (folder / "registry").mkdir()  # not importable before ours: it has no __init__.py
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.py").touch()
+    monkeypatch.syspath_prepend(elsewhere)
+    checks = list(checkup.shadows())
+    assert {check.status for check in checks} == {"warning"}
+    assert [check.detail.split()[0] for check in checks] == [
+        str(elsewhere / "config.py"),
+        str(folder / "schemas" / "__init__.py"),
+    ]
+
+
+def test_wrong_settings_are_one_failed_check_each(bare: Toolgate, folder: Path) -> None:
+    (folder / "toolgate.yaml").write_text("server: {prot: 1}\nmcp: {page_size: 0}\n")
+    ran = bare("doctor", "--json")
+    assert ran.code == 1
+    failed = [check for check in ran.json if check["status"] == "failed"]
+    assert [check["name"] for check in failed] == ["settings", "settings"]
+    assert "toolgate.yaml:1: server.prot: there is no such setting" in failed[0]["detail"]
+    assert {check["name"] for check in ran.json} >= {"python", "shadowing", "files"}
+
+
+def test_an_unreachable_database_is_a_failed_check(bare: Toolgate, folder: Path) -> None:
+    ran = bare("doctor", TOOLGATE_DATABASE__URL="postgresql://me:hidden@127.0.0.1:9/x")
+    assert ran.code == 1
+    assert re.search(r"^failed +database +cannot reach the database: ", ran.out, re.MULTILINE)
+    assert "hidden" not in ran.out
+
+
+def test_at_a_terminal_it_sums_up(bare: Toolgate, folder: Path) -> None:
+    ran = bare("doctor", TOOLGATE_DATABASE__URL="postgresql://127.0.0.1:9/x", FORCE_COLOR="1")
+    assert "✗" in ran.out
+    assert ran.out.rstrip().endswith("1 failed")
+
+
+def test_migrations_are_pending_until_migrate_applies_them(
+    bare: Toolgate, folder: Path, empty_settings: DatabaseSettings
+) -> None:
+    settings = {"TOOLGATE_DATABASE__URL": empty_settings.url}
+    [pending] = [c for c in bare("doctor", "--json", **settings).json if c["name"] == "migrations"]
+    assert pending["status"] == "warning"
+    assert "`toolgate migrate` now" in pending["detail"]
+
+    status = bare("migrate", "--status", "--json", **settings).json
+    assert status["applied"] == []
+    assert [one["applied"] for one in status["migrations"]] == [None] * len(status["migrations"])
+    assert "0001_registry  pending" in bare("migrate", "--status", **settings).out
+
+    ran = bare("migrate", **settings)
+    assert ran.code == 0
+    assert "Applied now: 0001_registry, " in ran.out
+    assert "Applied now: nothing, all was there." in bare("migrate", **settings).out

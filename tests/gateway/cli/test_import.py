@@ -1,0 +1,250 @@
+"""`toolgate import openapi` and `toolgate sources`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures_gateway import pets
+from tests.gateway.cli.conftest import Toolgate
+
+IMPORT = ("import", "openapi", "pets.json", "--name", "pets")
+
+
+def identities(toolgate: Toolgate) -> dict[str, str]:
+    """Digests by name: what an import that changes nothing leaves as it is."""
+    names = [tool["name"] for tool in toolgate("tools", "list", "--json").json]
+    return {name: toolgate("tools", "show", name, "--json").json["digest"] for name in names}
+
+
+def test_an_import_says_what_it_did_and_where_calls_go(
+    toolgate: Toolgate, description: Path
+) -> None:
+    ran = toolgate(*IMPORT, "--base-url", "https://pets.example.com")
+    assert ran.code == 0
+    assert ran.err == ""
+    assert ran.out.splitlines() == [
+        "Pets 1: 5 imported",
+        "Tools of pets: 5 added, 0 updated, 0 unchanged, 0 removed.",
+        "Calls go to https://pets.example.com",
+    ]
+
+
+def test_the_json_of_an_import_has_one_object_for_each_operation(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    document = pets()
+    document["paths"]["/pets"]["get"]["parameters"] = [{"name": "limit", "in": "nowhere"}]
+    document["paths"]["/odd"] = {"get": {"operationId": "odd", "parameters": "none"}}
+    (folder / "pets.json").write_text(json.dumps(document))
+    report = toolgate(*IMPORT, "--exclude", "DELETE *", "--json").json
+    assert report["source"] == "pets"
+    assert report["dry_run"] is False
+    assert report["saved"]["added"] == len([o for o in report["operations"] if o["name"]])
+    by_operation = {one["operation"]: one for one in report["operations"]}
+    assert by_operation.keys() == {"listPets", "createPet", "getPet", "deletePet", "slow", "odd"}
+    assert by_operation["getPet"] == {
+        "key": "/pets/{id}@get",
+        "operation": "getPet",
+        "name": "getPet",
+        "status": "imported",
+        "reason": None,
+    }
+    assert by_operation["deletePet"]["status"] == "excluded"
+    assert "DELETE *" in by_operation["deletePet"]["reason"]
+    for operation in ("listPets", "odd"):
+        assert by_operation[operation]["status"] in {"degraded", "skipped"}
+        assert by_operation[operation]["reason"]
+
+
+def test_a_dry_run_writes_nothing(toolgate: Toolgate, description: Path) -> None:
+    ran = toolgate(*IMPORT, "--dry-run")
+    assert ran.code == 0
+    assert "Dry run: nothing was written." in ran.out
+    assert toolgate(*IMPORT, "--dry-run", "--json").json["saved"] is None
+    assert toolgate("sources", "list", "--json").json == []
+    assert toolgate("tools", "list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (["--include", "*Pet"], ["createPet", "deletePet", "getPet"]),
+        (["--include", "*Pet", "--exclude", "DELETE *"], ["createPet", "getPet"]),
+        (["--include", "getPet", "--include", "GET /slow"], ["getPet", "slow"]),
+    ],
+)
+def test_patterns_select_operations(
+    toolgate: Toolgate, description: Path, patterns: list[str], names: list[str]
+) -> None:
+    assert toolgate(*IMPORT, *patterns).code == 0
+    assert [tool["name"] for tool in toolgate("tools", "list", "--json").json] == names
+
+
+def test_a_pattern_that_matches_nothing_is_pointed_out(
+    toolgate: Toolgate, description: Path
+) -> None:
+    ran = toolgate(*IMPORT, "--exclude", "tag:cats")
+    assert ran.code == 0
+    assert "'tag:cats' matches no operation" in ran.out
+
+
+def test_importing_again_updates_removes_and_keeps_the_rest(
+    with_pets: Toolgate, description: Path
+) -> None:
+    before = identities(with_pets)
+    document = pets(count=1)
+    document["paths"]["/pets"]["get"]["description"] = "All of them."
+    del document["paths"]["/slow"]
+    description.write_text(json.dumps(document))
+    ran = with_pets("sources", "refresh", "pets")
+    assert "1 added, 1 updated, 3 unchanged, 1 removed." in ran.out
+    after = identities(with_pets)
+    assert {name for name in before if before[name] == after.get(name)} == {
+        "createPet",
+        "deletePet",
+        "getPet",
+    }
+    assert with_pets("sources", "refresh", "pets", "--json").json["saved"] == {
+        "added": 0,
+        "updated": 0,
+        "unchanged": 5,
+        "removed": 0,
+    }
+
+
+def test_a_description_without_an_address_asks_for_one(
+    toolgate: Toolgate, description: Path
+) -> None:
+    ran = toolgate(*IMPORT)
+    assert ran.code == 0
+    assert "No address to call: the description names none. Give --base-url URL." in ran.out
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8766/v1", "http://localhost:8766"])
+def test_a_private_address_that_only_the_description_names_is_pointed_out_at_once(
+    toolgate: Toolgate, folder: Path, url: str
+) -> None:
+    (folder / "pets.json").write_text(json.dumps(pets() | {"servers": [{"url": url}]}))
+    ran = toolgate(*IMPORT)
+    assert f"Calls are refused: {url} is private" in ran.out
+    assert f"confirm it with --base-url {url}" in ran.out
+    assert f"Calls go to {url}\n" in toolgate(*IMPORT, "--base-url", url).out
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("name: pets", "pets.json: This is no OpenAPI description: `openapi` is missing."),
+        ('{"openapi": "3.0.0", ', "pets.json, line 1, column 22: not valid JSON"),
+        ("", "pets.json is empty; expected an OpenAPI description"),
+        ("<html>", "pets.json is HTML or XML"),
+        ('{"swagger": "2.0"}', "pets.json: This is Swagger 2.0. Supported: OpenAPI 3.0"),
+        ('{"openapi": "3.0.0", "paths": {}}', "Nothing to import"),
+    ],
+)
+def test_a_broken_description_is_refused_with_the_reason(
+    toolgate: Toolgate, folder: Path, content: str, expected: str
+) -> None:
+    (folder / "pets.json").write_text(content)
+    ran = toolgate(*IMPORT)
+    assert ran.code == 1
+    assert ran.out == ""
+    assert ran.err.startswith("toolgate: ")
+    assert expected in ran.err
+    assert toolgate("sources", "list", "--json").json == []
+
+
+def test_a_description_that_cannot_be_had_is_refused_with_the_reason(toolgate: Toolgate) -> None:
+    ran = toolgate(*IMPORT)
+    assert (ran.code, ran.err.endswith("/pets.json does not exist.\n")) == (1, True)
+    ran = toolgate("import", "openapi", "http://127.0.0.1:9/pets.json", "--name", "pets")
+    assert ran.code == 1
+    assert ran.err == ("toolgate: Cannot fetch http://127.0.0.1:9/pets.json: connection refused.\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--name", "My Pets", "expected a name of at most 63 characters out of a-z"),
+        ("--base-url", "localhost:80", "expected an http:// or https:// URL"),
+        ("--base-url", "http://me:hidden@x", "found 'http://***@x'"),
+    ],
+)
+def test_an_option_that_the_settings_would_refuse_is_refused(
+    bare: Toolgate, description: Path, option: str, value: str, expected: str
+) -> None:
+    ran = bare(*IMPORT, option, value)
+    assert ran.code == 2
+    assert expected in ran.err
+    assert "hidden" not in ran.err
+
+
+def test_a_failed_import_leaves_the_tools_as_they_were(
+    with_pets: Toolgate, description: Path
+) -> None:
+    before = identities(with_pets)
+    description.write_text("{}")
+    assert with_pets("sources", "refresh", "pets").code == 1
+    assert identities(with_pets) == before
+
+
+def test_sources_are_listed_one_a_line(with_pets: Toolgate, folder: Path) -> None:
+    line = f"pets  5  http://127.0.0.1:9  {folder / 'pets.json'}\n"
+    assert with_pets("sources", "list").out == line
+    [source] = with_pets("sources", "list", "--json").json
+    assert (source["name"], source["tool_count"]) == ("pets", 5)
+
+
+def test_sources_are_listed_with_the_address_that_the_settings_give(
+    with_pets: Toolgate, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text("sources: {pets: {base_url: https://pets.example.com}}")
+    assert "https://pets.example.com" in with_pets("sources", "list").out
+    assert "GET https://pets.example.com/slow" in with_pets("tools", "show", "slow").out
+
+
+def test_a_person_learns_which_sources_are_still_to_be_imported(
+    toolgate: Toolgate, description: Path, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        "sources: {pets: {openapi: pets.json, include: [getPet], base_url: 'http://x'}}"
+    )
+    said = toolgate("sources", "list", FORCE_COLOR="1").out
+    assert "pets is not imported yet. Now: toolgate sources refresh pets" in said
+    assert toolgate("sources", "list").out == ""
+    assert "1 added" in toolgate("sources", "refresh", "pets").out
+    assert [tool["name"] for tool in toolgate("tools", "list", "--json").json] == ["getPet"]
+
+
+def test_removing_takes_the_tools_too_and_asks_first(with_pets: Toolgate, folder: Path) -> None:
+    ran = with_pets("sources", "remove", "pets")
+    assert ran.code == 2
+    assert ran.err == ("toolgate: To remove pets and its 5 tools without being asked, add --yes.\n")
+    (folder / "toolgate.yaml").write_text("sources: {pets: {openapi: pets.json}}")
+    ran = with_pets("sources", "remove", "pets", "--yes")
+    assert ran.code == 0
+    assert ran.out.splitlines() == [
+        "Removed pets and its 5 tools.",
+        "The settings still name it, so `toolgate serve` will import it again.",
+    ]
+    assert with_pets("tools", "list", "--json").json == []
+
+
+@pytest.mark.parametrize("command", [["refresh"], ["remove"], ["remove", "--yes"]])
+def test_a_source_that_does_not_exist_is_refused_with_one_that_does(
+    with_pets: Toolgate, command: list[str]
+) -> None:
+    ran = with_pets("sources", *command, "pest")
+    assert ran.code == 1
+    assert ran.err == "toolgate: There is no source 'pest'. Did you mean pets?\n"
+
+
+def test_a_report_cannot_rewrite_the_terminal(toolgate: Toolgate, folder: Path) -> None:
+    document: dict[str, Any] = pets()
+    document["info"]["title"] = "Pets \x1b[2J[bold]!"
+    (folder / "pets.json").write_text(json.dumps(document))
+    ran = toolgate(*IMPORT, FORCE_COLOR="1")
+    assert "\x1b[2J" not in ran.out
+    assert "[2J[bold]! 1: 5 imported" in ran.out

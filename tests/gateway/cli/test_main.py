@@ -1,0 +1,138 @@
+"""The command line as a whole: help, mistakes, output that nobody takes, interruption."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from gateway.cli import import_, main, sources, tools
+from gateway.cli.lazy import Commands, LazyGroup
+from gateway.cli.main import cli
+from tests.gateway.cli.conftest import Toolgate
+
+TABLES = [main.COMMANDS, sources.COMMANDS, tools.COMMANDS]
+ENTRIES = [(table, name) for table in TABLES for name in table]
+HEAVY = ("psycopg", "aiohttp", "rich", "starlette", "jsonschema_rs", "yaml", "msgspec")
+
+
+def every_command(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = [path]
+    for name, command in group.commands.items():
+        real = group.load(name) if isinstance(group, LazyGroup) else command
+        if isinstance(real, click.Group):
+            found += every_command(real, (*path, name))
+        else:
+            found.append((*path, name))
+    return found
+
+
+@pytest.mark.parametrize(("table", "name"), ENTRIES)
+def test_every_command_in_a_table_exists_under_its_name(table: Commands, name: str) -> None:
+    assert LazyGroup(lazy=table).load(name).name == name
+
+
+@pytest.mark.parametrize("path", every_command(cli), ids=" ".join)
+def test_help_explains_and_fits_a_terminal_of_80_columns(
+    bare: Toolgate, path: tuple[str, ...]
+) -> None:
+    ran = bare(*path, "--help")
+    assert ran.code == 0
+    assert not [line for line in ran.out.splitlines() if len(line) > 80]
+    _usage, _, rest = ran.out.partition("\n")
+    assert "..." not in rest.replace("]...", ""), "a summary was cut off"
+    assert re.search(r"\n\n  [A-Z].*\.", ran.out)
+
+
+def test_the_help_states_the_exit_codes(bare: Toolgate) -> None:
+    said = bare("--help").out
+    assert "0 done, 1 failed, 2 wrong usage or settings, 3 no database" in said
+    assert said == bare("-h").out
+
+
+def test_help_loads_nothing_that_only_commands_need() -> None:
+    """`toolgate --help` would take a second otherwise."""
+    code = f"""
+import sys
+from gateway.cli.main import cli
+cli(["--help"], standalone_mode=False)
+sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, f"loaded: {done.stderr}"
+
+
+def test_completion_of_commands_loads_nothing_either() -> None:
+    code = f"""
+import sys
+from click.shell_completion import BashComplete
+from gateway.cli.main import cli
+found = BashComplete(cli, {{}}, "toolgate", "_TOOLGATE_COMPLETE").get_completions([], "")
+print(*(item.value for item in found))
+sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, f"loaded: {done.stderr}"
+    assert done.stdout.split() == list(main.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["impot"], "There is no command 'impot'. Did you mean 'import'?"),
+        (["TOOLS"], "Did you mean 'tools'?"),
+        (["tools", "lst"], "There is no command 'lst'. Did you mean 'list'?"),
+        (["sources", "zzz"], "There is no command 'zzz'.\n"),
+        (["--nope"], "No such option '--nope'."),
+        (["serve", "--prot", "1"], "'--port'"),
+        (["tools", "show"], "Missing argument 'NAME'."),
+        (["serve", "--port", "99999"], "99999 is not in the range"),
+    ],
+)
+def test_a_wrong_word_is_named_with_the_right_one(
+    bare: Toolgate, args: list[str], expected: str
+) -> None:
+    ran = bare(*args)
+    assert ran.code == 2
+    assert expected in ran.err
+    assert "--help' for help" in ran.err
+
+
+def test_a_settings_file_can_be_named_before_the_command_too(bare: Toolgate, folder: Path) -> None:
+    (folder / "other.yaml").write_text("server: {port: 1234}")
+    assert bare("-c", "other.yaml", "config", "show", "--json").json["server"]["port"] == 1234
+    assert bare("config", "show", "--json", "-c", "other.yaml").json["server"]["port"] == 1234
+
+
+def run_toolgate(*args: str, stdout: int | None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gateway", *args]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("args", [["--help"], ["config", "show"], ["config", "schema"]])
+def test_a_reader_that_has_enough_is_no_error(args: list[str]) -> None:
+    command = f"{sys.executable} -m gateway {' '.join(args)} | true"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk for tests")
+@pytest.mark.parametrize("args", [["--help"], ["config", "show"], ["config", "check"]])
+def test_output_that_cannot_be_written_is_an_error_in_one_line(args: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = run_toolgate(*args, stdout=full.fileno())
+    assert done.returncode == 1
+    assert done.stderr == "toolgate: no space left on device\n"
+
+
+def test_the_version_is_that_of_the_distribution(bare: Toolgate) -> None:
+    assert re.fullmatch(r"toolgate, version \d+\.\d+\.\d+\S*\n", bare("--version").out)
+
+
+def test_names_that_the_settings_would_refuse_are_refused_alike() -> None:
+    kind = import_.SettingType("name", import_.SourceName)
+    assert kind.convert("pets-2", None, None) == "pets-2"
+    with pytest.raises(click.BadParameter, match=r"expected a name of at most 63.*found 'X Y'"):
+        kind.convert("X Y", None, None)

@@ -1,0 +1,212 @@
+"""`toolgate serve`: what it announces, refuses and does until its last moment."""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from config.settings import Database as DatabaseSettings
+from tests.fixtures_gateway import Recorder, pets
+from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
+
+pytestmark = pytest.mark.anyio
+
+SLOW = {"jsonrpc": "2.0", "id": 1, "method": "slow"}
+
+
+@pytest.fixture
+def settings_file(folder: Path, service: Recorder) -> Path:
+    """Names the source `pets`, whose service is `service`."""
+    (folder / "pets.json").write_text(json.dumps(pets()))
+    file = folder / "toolgate.yaml"
+    file.write_text(f"sources: {{pets: {{openapi: pets.json, base_url: '{service.url}'}}}}")
+    return file
+
+
+@pytest.fixture
+async def gateway(
+    settings_file: Path, database_settings: DatabaseSettings
+) -> AsyncIterator[Served]:
+    async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+        await gateway.ready()
+        yield gateway
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(DEADLINE_S)) as http:
+        yield http
+
+
+async def rpc(http: aiohttp.ClientSession, gateway: Served, body: Any) -> Any:
+    async with http.post(gateway.url + "/rpc", json=body) as response:
+        return await response.json()
+
+
+async def test_it_announces_the_mcp_address_first_and_counts(
+    gateway: Served, http: aiohttp.ClientSession
+) -> None:
+    assert await gateway.line() == (
+        f"5 tools · JSON-RPC at {gateway.url}/rpc · 2024-11-05 clients at {gateway.url}/mcp/sse"
+    )
+    async with http.get(gateway.url + "/ready") as response:
+        assert await response.json() == {
+            "status": "ok",
+            "database": "ok",
+            "catalog": "ok",
+            "sources": {"pets": "ok"},
+        }
+    answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
+    assert answer["result"]["heard"]["path"] == "/pets"
+    async with http.get(gateway.url + "/metrics") as response:
+        families = {f.name: f for f in text_string_to_metric_families(await response.text())}
+    [count] = [s.value for s in families["toolgate_requests"].samples if s.name.endswith("_total")]
+    assert count == 1
+    [tools] = families["toolgate_tools"].samples
+    assert tools.value == 5
+
+
+async def test_header_error_and_log_name_the_same_request(
+    gateway: Served, http: aiohttp.ClientSession
+) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "getPet", "params": {}}
+    async with http.post(gateway.url + "/rpc", json=body) as response:
+        id_ = response.headers["X-Request-Id"]
+        assert (await response.json())["error"]["data"]["requestId"] == id_
+    assert (await gateway.event("request_failed"))["request_id"] == id_
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+async def test_a_signal_lets_calls_finish_and_ends_streams(
+    gateway: Served, http: aiohttp.ClientSession, service: Recorder, number: signal.Signals
+) -> None:
+    stream = await http.get(gateway.url + "/mcp/sse")
+    assert await stream.content.readline() == b"event: endpoint\r\n"
+    call = asyncio.create_task(rpc(http, gateway, SLOW))
+    await service.arrived.wait()
+    gateway.process.send_signal(number)
+    await gateway.event("stopping", signal=number.name)
+    await stream.read()  # to its end, while the call still runs
+    assert not call.done()
+    service.release.set()
+    assert (await call)["result"]["heard"]["path"] == "/slow"
+    code, log = await gateway.stop(0)
+    assert code == 0
+    assert '"event": "stopped"' in log
+    assert "Traceback" not in log
+
+
+async def test_a_second_signal_cuts_calls_off(
+    gateway: Served, http: aiohttp.ClientSession, service: Recorder
+) -> None:
+    call = asyncio.create_task(rpc(http, gateway, SLOW))
+    await service.arrived.wait()
+    gateway.process.send_signal(signal.SIGINT)
+    await gateway.event("stopping")
+    code, log = await gateway.stop(signal.SIGINT)
+    assert code == 0
+    assert "calls_cut_off" in log
+    assert "Traceback" not in log
+    assert service.gone.is_set()
+    with pytest.raises(aiohttp.ClientError):
+        await call
+
+
+async def test_a_port_in_use_is_an_error_with_advice(
+    folder: Path, database_settings: DatabaseSettings
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, out, err = await ran("serve", "--port", port)
+    assert (code, out) == (1, "")
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use." in err
+    assert "Choose another port with --port or server.port" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["--workers", "2"], "Sessions live in the memory of one process"),
+        (["--workers", "0"], "only 1 is served"),
+        (["--host", "0.0.0.0"], "there is no authentication yet, so only loopback is served"),
+        (["--host", "::"], "there is no authentication yet"),
+    ],
+)
+def test_what_is_not_safe_yet_is_refused_with_the_reason(
+    bare: Toolgate, folder: Path, args: list[str], reason: str
+) -> None:
+    ran = bare("serve", *args)
+    assert ran.code == 2
+    assert reason in ran.err
+
+
+async def test_ipv6_loopback_is_served(folder: Path, database_settings: DatabaseSettings) -> None:
+    settings = {"TOOLGATE_DATABASE__URL": database_settings.url}
+    async with serving("--host", "::1", **settings) as gateway:
+        await gateway.ready()
+        assert gateway.url.startswith("http://[::1]:")
+        assert (await gateway.stop())[0] == 0
+
+
+async def test_a_database_that_waiting_cannot_mend_ends_it(folder: Path) -> None:
+    code, out, err = await ran(
+        *("serve", "--port", "0"),
+        TOOLGATE_DATABASE__URL="embedded",
+        TOOLGATE_DATABASE__DATA_DIR=str(folder.parent),
+    )
+    assert (code, out) == (3, "")
+    assert err.splitlines()[-1].startswith("toolgate: the data directory")
+    assert "set database.data_dir to a directory" in err
+
+
+async def reloaded(gateway: Served) -> dict[str, Any]:
+    gateway.process.send_signal(signal.SIGHUP)
+    return await gateway.event("settings_reloaded")
+
+
+async def test_a_hangup_takes_changed_sources(
+    gateway: Served, http: aiohttp.ClientSession, settings_file: Path, service: Recorder
+) -> None:
+    settings_file.write_text(
+        f"server: {{port: 1}}\n"
+        f"logging: {{level: debug}}\n"
+        f"sources:\n"
+        f"  pets: {{openapi: pets.json, base_url: '{service.url}/v2'}}\n"
+        f"  more: {{openapi: pets.json, base_url: '{service.url}', include: [slow]}}\n"
+    )
+    assert (await reloaded(gateway))["changed"] == ["server", "logging", "sources"]
+    assert (await gateway.event("restart_needed"))["changed"] == ["server"]
+    answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
+    assert answer["result"]["heard"]["path"] == "/v2/pets"
+    names = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    assert "more_slow" in [tool["name"] for tool in names["result"]["tools"]]
+    assert (await reloaded(gateway))["changed"] == ["server"]
+
+
+async def test_a_hangup_reads_the_descriptions_again(
+    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+) -> None:
+    settings_file.with_name("pets.json").write_text(json.dumps(pets(count=1)))
+    assert (await reloaded(gateway))["changed"] == []
+    answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "more_0000"})
+    assert answer["result"]["heard"]["path"] == "/more/0000"
+
+
+async def test_a_bad_file_leaves_the_old_settings_in_force(
+    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+) -> None:
+    settings_file.write_text("sources: {pets: {base_uri: http://x}}")
+    gateway.process.send_signal(signal.SIGHUP)
+    event = await gateway.event("settings_rejected")
+    assert event["level"] == "error"
+    assert "sources.pets.base_uri: there is no such setting" in event["reason"]
+    answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
+    assert answer["result"]["heard"]["path"] == "/pets"

@@ -1,0 +1,134 @@
+"""`toolgate tools`."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures_gateway import pets
+from tests.gateway.cli.conftest import Toolgate
+
+
+def test_tools_are_listed_by_name_one_a_line(with_pets: Toolgate) -> None:
+    assert with_pets("tools", "list").out.splitlines() == [
+        "createPet  pets  Add a pet",
+        "deletePet  pets  Remove a pet",
+        "getPet     pets  One pet",
+        "listPets   pets  List pets",
+        "slow       pets  Answers when told to",
+    ]
+
+
+def test_the_tools_of_one_source_can_be_listed(with_pets: Toolgate) -> None:
+    with_pets("import", "openapi", "pets.json", "--name", "other", "--include", "getPet")
+    listed = with_pets("tools", "list", "--source", "other", "--json").json
+    assert [(tool["source"], tool["name"]) for tool in listed] == [("other", "other_getPet")]
+    ran = with_pets("tools", "list", "--source", "pest")
+    assert (ran.code, ran.err) == (
+        1,
+        "toolgate: There is no source 'pest'. Did you mean pets?\n",
+    )
+    assert with_pets("tools", "search", "--source", "pest", "x").code == 1
+
+
+def test_at_a_terminal_a_list_has_titles_a_count_and_no_line_too_long(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    document = pets()
+    document["paths"]["/pets"]["get"]["summary"] = "Long " * 100 + "\x1b[2J"
+    (folder / "pets.json").write_text(json.dumps(document))
+    toolgate("import", "openapi", "pets.json", "--name", "pets")
+    lines = toolgate("tools", "list", FORCE_COLOR="1").out.splitlines()
+    assert "what it does" in lines[0]
+    assert any(re.fullmatch(r"listPets +pets +(Long )+.*…", line) for line in lines)
+    assert "5 tools." in lines[-1]
+    assert all(len(line) <= 80 for line in lines[1:-1])
+
+
+def test_a_person_without_tools_learns_how_to_get_some(toolgate: Toolgate, folder: Path) -> None:
+    assert "Try: toolgate import openapi" in toolgate("tools", "list", FORCE_COLOR="1").out
+    (folder / "toolgate.yaml").write_text("sources: {pets: {openapi: pets.json}}")
+    assert "`toolgate serve` imports" in toolgate("tools", "list", FORCE_COLOR="1").out
+    assert toolgate("tools", "list").out == ""
+
+
+def test_search_finds_by_words_best_first(with_pets: Toolgate) -> None:
+    assert with_pets("tools", "search", "remove", "pet").out.startswith("deletePet  pets")
+    hits = with_pets("tools", "search", "pets", "--limit", "2", "--json").json
+    assert len(hits) == 2
+    assert hits[0]["score"] >= hits[1]["score"]
+    assert with_pets("tools", "search", "zebra", "--json").json == []
+    assert with_pets("tools", "search", "zebra").code == 0
+
+
+def test_show_explains_the_arguments_and_gives_a_call_to_try(with_pets: Toolgate) -> None:
+    assert with_pets("tools", "show", "createPet").out.splitlines() == [
+        "createPet  of pets",
+        "Add a pet",
+        "",
+        "POST http://127.0.0.1:9/pets",
+        "",
+        "name  string   required",
+        "age   integer",
+        "",
+        "Try: toolgate tools call createPet name=TEXT",
+    ]
+    shown = with_pets("tools", "show", "createPet", "--json").json
+    assert shown["inputSchema"]["required"] == ["name"]
+    assert shown["binding"]["method"] == "POST"
+
+
+def test_a_tool_without_arguments_says_so(with_pets: Toolgate) -> None:
+    assert "It takes no arguments." in with_pets("tools", "show", "slow").out
+
+
+@pytest.mark.parametrize("command", [["show"], ["call"]])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("list_pets", "Did you mean listPets?"),
+        ("getPett", "Did you mean getPet?"),
+        ("zebra", "`toolgate tools list` shows what there is."),
+    ],
+)
+def test_a_tool_that_does_not_exist_is_refused_with_those_that_come_close(
+    with_pets: Toolgate, command: list[str], name: str, hint: str
+) -> None:
+    ran = with_pets("tools", *command, name)
+    assert ran.code == 1
+    assert ran.err == f"toolgate: There is no tool {name!r}. {hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["id"], "'id': expected NAME=VALUE"),
+        (["=3"], "'=3': expected NAME=VALUE"),
+        (["id=1", "id=2"], "id is given twice"),
+        (["--args", "[1]"], "--args: expected a JSON object"),
+        (["--args", '{"id":'], "--args: Not JSON"),
+    ],
+)
+def test_arguments_that_cannot_be_read_are_a_usage_error(
+    bare: Toolgate, folder: Path, args: list[str], expected: str
+) -> None:
+    ran = bare("tools", "call", "getPet", *args)
+    assert ran.code == 2
+    assert expected in ran.err
+
+
+def test_arguments_that_the_tool_refuses_are_named(with_pets: Toolgate) -> None:
+    ran = with_pets("tools", "call", "getPet", "ident=1")
+    assert ran.code == 1
+    assert "id: is required" in ran.out
+    assert ran.err == (
+        "toolgate: getPet reported an error. Its arguments: toolgate tools show getPet\n"
+    )
+
+
+def test_a_service_that_is_not_there_is_an_error_of_the_tool(with_pets: Toolgate) -> None:
+    ran = with_pets("tools", "call", "getPet", "id=1", "--json")
+    assert ran.code == 1
+    assert ran.json["isError"] is True
+    assert "could not be reached" in ran.json["content"][0]["text"]

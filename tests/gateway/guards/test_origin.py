@@ -1,0 +1,130 @@
+import pytest
+
+from gateway.guards.origin import OriginGuard
+from tests.gateway.asgi import Wire, http
+
+pytestmark = pytest.mark.anyio
+
+ORIGINS = ["https://app.example.com", "https://Other.example.com:8443/"]
+
+
+async def passed(scope):
+    """Whether a request reaches the application; checks the refusal if it does not."""
+    reached = []
+
+    async def app(scope, receive, send):
+        reached.append(scope)
+
+    guard = OriginGuard(app, ["gateway.example.com", "10.1.2.3"], ORIGINS)
+    wire = Wire()
+    await guard(scope, wire.receive, wire.send)
+    if not reached:
+        assert wire.status == 403
+        assert wire.headers["content-type"] == "application/json"
+        assert (wire.json["id"], wire.json["error"]["code"]) == (None, -32600)
+        assert wire.json["error"]["data"]["requestId"] == wire.headers["x-request-id"]
+    return bool(reached)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8765",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        "[::1]",
+        "[::1]:8765",
+        "gateway.example.com",
+        "Gateway.Example.com:443",
+        "10.1.2.3:80",
+    ],
+)
+async def test_hosts_that_are_served(host):
+    assert await passed(http(headers=[("Host", host)]))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example.com",
+        "localhost.evil.com",
+        "evil-localhost",
+        "127.0.0.1.evil.com",
+        "127.0.0.2",
+        "0.0.0.0",
+        "[::2]",
+        "::1",
+        "localhost:8765:1",
+        "localhost:x",
+        "localhost@evil.com",
+        "gateway.example.com.",
+        "sub.gateway.example.com",
+        "localhost\xe9",
+    ],
+)
+async def test_hosts_that_are_not(host):
+    assert not await passed(http(headers=[("Host", host)]))
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://localhost",
+        "http://localhost:3000",
+        "https://127.0.0.1:8443",
+        "http://[::1]:5173",
+        "HTTP://LOCALHOST:1",
+        "https://app.example.com",
+        "https://other.example.com:8443",
+    ],
+)
+async def test_origins_that_may_call(origin):
+    assert await passed(http(headers=[("Host", "localhost"), ("Origin", origin)]))
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "",
+        "null",
+        "https://evil.example.com",
+        "http://app.example.com",  # another scheme is another origin
+        "https://app.example.com:444",
+        "https://app.example.com.evil.com",
+        "http://localhost.evil.com",
+        "http://localhost:3000.evil.com",
+        "http://localhost:3000\n",
+        "http://evil.com?http://localhost",
+        "http://localhost@evil.com",
+        "file://",
+        "chrome-extension://localhost",
+        "http://127x0x0x1",
+    ],
+)
+async def test_origins_that_may_not(origin):
+    assert not await passed(http(headers=[("Host", "localhost"), ("Origin", origin)]))
+
+
+async def test_every_one_of_several_headers_counts():
+    local = [("Host", "localhost"), ("Origin", "http://localhost")]
+    assert await passed(http(headers=local))
+    assert not await passed(http(headers=[*local, ("Origin", "https://evil.com")]))
+    assert not await passed(http(headers=[*local, ("Host", "evil.com")]))
+
+
+async def test_who_is_no_browser_sends_neither():
+    assert await passed(http())
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_probes_come_by_address(path):
+    foreign = [("Host", "10.9.9.9"), ("Origin", "https://evil.com")]
+    assert await passed(http("GET", path, foreign))
+    assert not await passed(http("GET", path + "/", foreign))
+    assert not await passed(http("GET", "/metrics", foreign))
+
+
+async def test_the_life_of_the_server_is_no_request():
+    assert await passed({"type": "lifespan"})

@@ -1,0 +1,155 @@
+"""Who is still there: a client that leaves cancels what runs for it."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from gateway.transports import http
+from gateway.transports.http import Watch
+from tests.gateway.asgi import DISCONNECT, Wire, part
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(http, "WATCH_AFTER_S", 0)
+
+
+async def serve(wire, work):
+    """A request whose answer is what `work` gives; None when its client left."""
+    with Watch(wire.receive):
+        return await work
+    return None
+
+
+async def watched(wire, work):
+    running = asyncio.create_task(serve(wire, work))
+    with anyio.fail_after(5):
+        while wire.reading == 0:
+            await anyio.lowlevel.checkpoint()
+    return running
+
+
+async def test_a_client_that_leaves_cancels_what_runs_for_it():
+    wire, stopped = Wire(), asyncio.Event()
+
+    async def work():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    running = await watched(wire, work())
+    wire.arrive(DISCONNECT)
+    with anyio.fail_after(5):
+        assert await running is None
+    assert stopped.is_set()
+    assert not running.cancelled()  # it just ended
+    assert running.cancelling() == 0
+
+
+async def test_a_client_that_stays_gets_its_answer():
+    wire, go = Wire(), asyncio.Event()
+
+    async def work():
+        await go.wait()
+        return "answer"
+
+    running = await watched(wire, work())
+    go.set()
+    assert await running == "answer"
+    await anyio.wait_all_tasks_blocked()
+    assert wire.reading == 0  # nobody watches any more
+
+
+async def test_what_is_over_soon_is_not_watched(monkeypatch):
+    monkeypatch.setattr(http, "WATCH_AFTER_S", 60)
+    wire = Wire()
+
+    async def work():
+        await anyio.lowlevel.checkpoint()
+        return "answer"
+
+    assert await serve(wire, work()) == "answer"
+    assert wire.reading == 0
+
+
+async def test_more_of_the_request_is_not_the_end():
+    wire, go = Wire(), asyncio.Event()
+
+    async def work():
+        await go.wait()
+        return "answer"
+
+    running = await watched(wire, work())
+    wire.arrive(part(b""), part(b""))
+    await anyio.wait_all_tasks_blocked()
+    go.set()
+    assert await running == "answer"
+
+
+async def test_an_error_passes_through():
+    wire, go = Wire(), asyncio.Event()
+
+    async def work():
+        await go.wait()
+        raise KeyError
+
+    running = await watched(wire, work())
+    go.set()
+    with pytest.raises(KeyError):
+        await running
+    await anyio.wait_all_tasks_blocked()
+    assert wire.reading == 0
+
+
+async def test_a_server_that_stops_cancels_for_good():
+    wire = Wire()
+    running = await watched(wire, asyncio.Event().wait())
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await anyio.wait_all_tasks_blocked()
+    assert wire.reading == 0
+
+
+async def test_a_server_that_stops_wins_over_a_client_that_leaves():
+    wire = Wire()
+    running = await watched(wire, asyncio.Event().wait())
+    wire.arrive(DISCONNECT)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize("left_first", [True, False])
+async def test_a_client_that_leaves_just_as_its_answer_is_there(left_first):
+    wire, go = Wire(), asyncio.Event()
+
+    async def work():
+        await go.wait()
+        return "answer"
+
+    running = await watched(wire, work())
+    happens = [lambda: wire.arrive(DISCONNECT), go.set]
+    for happen in happens if left_first else reversed(happens):
+        happen()
+    await running
+    assert running.result() == (None if left_first else "answer")
+    await anyio.wait_all_tasks_blocked()
+    assert running.cancelling() == 0
+    assert wire.reading == 0
+
+
+async def test_many_requests_leave_nothing_behind():
+    before = asyncio.all_tasks()
+    wires = [Wire() for _ in range(100)]
+    running = [await watched(wire, asyncio.Event().wait()) for wire in wires]
+    for wire in wires:
+        wire.arrive(DISCONNECT)
+    with anyio.fail_after(5):
+        assert await asyncio.gather(*running) == [None] * 100
+    await anyio.wait_all_tasks_blocked()
+    assert asyncio.all_tasks() <= before

@@ -1,0 +1,160 @@
+"""The feed: the catalog as the database has it, the sources as the settings want them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from config.load import load
+from config.settings import Database as DatabaseSettings
+from config.settings import SourceSettings
+from registry import feed as feed_module
+from registry.catalog import Catalogs
+from registry.feed import Feed
+from registry.sources import ImportSpec, Sources
+from registry.store import ToolStore
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import pets
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = load(None, {}).imports
+DEADLINE_S = 10
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> Path:
+    path = tmp_path / "pets.json"
+    path.write_text(json.dumps(pets()))
+    return path
+
+
+@asynccontextmanager
+async def feeding(
+    database: DatabaseSettings, sources: dict[str, SourceSettings]
+) -> AsyncIterator[Feed]:
+    """A feed that has settled."""
+    feed = Feed(database, LIMITS, sources, HOST, Catalogs())
+    running = asyncio.create_task(feed.run())
+    with anyio.fail_after(DEADLINE_S):
+        await feed.settled.wait()
+    yield feed
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def names(feed: Feed) -> list[str]:
+    return [tool.name for tool in feed._catalogs.of(HOST).tools]
+
+
+async def state(feed: Feed, source: str, wanted: str) -> None:
+    with anyio.fail_after(DEADLINE_S):
+        while feed.state.sources.get(source) != wanted:
+            await asyncio.sleep(0)
+
+
+async def test_settled_means_that_the_tools_are_there(
+    database_settings: DatabaseSettings, description: Path
+) -> None:
+    wanted = SourceSettings(openapi=str(description), include=("*Pet",))
+    async with feeding(database_settings, {"pets": wanted}) as feed:
+        assert feed.state.loaded
+        assert not feed.state.degraded
+        assert names(feed) == ["createPet", "deletePet", "getPet"]
+
+
+async def test_a_source_that_fails_keeps_no_other_back(
+    database_settings: DatabaseSettings, description: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def crash(self: Sources, spec: ImportSpec) -> None:
+        if spec.name == "crashing":
+            raise RuntimeError("no description of ours should get so far")
+        return await real(self, spec)
+
+    real = Sources.import_changed
+    monkeypatch.setattr(Sources, "import_changed", crash)
+    sources = {
+        "missing": SourceSettings(openapi=str(description.with_name("nowhere.json"))),
+        "crashing": SourceSettings(openapi=str(description)),
+        "pets": SourceSettings(openapi=str(description)),
+    }
+    async with feeding(database_settings, sources) as feed:
+        expected = {"missing": "failed", "crashing": "failed", "pets": "ok"}
+        assert feed.state.sources == expected
+        assert feed.state.loaded
+        assert feed.state.degraded
+        assert len(names(feed)) == 5
+
+
+async def test_what_failed_is_tried_again(
+    database_settings: DatabaseSettings, description: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "RETRY_FIRST_S", 0.01)
+    late = description.with_name("late.json")
+    async with feeding(database_settings, {"pets": SourceSettings(openapi=str(late))}) as feed:
+        assert feed.state.sources == {"pets": "failed"}
+        assert names(feed) == []
+        description.rename(late)
+        await state(feed, "pets", "ok")
+        assert not feed.state.degraded
+
+
+async def test_other_settings_are_taken_and_descriptions_read_again(
+    database_settings: DatabaseSettings, description: Path
+) -> None:
+    wanted = SourceSettings(openapi=str(description), include=("getPet",))
+    async with feeding(database_settings, {"pets": wanted, "gone": wanted}) as feed:
+        description.write_text(json.dumps(pets(count=1)))
+        await feed.reconfigure({"pets": SourceSettings(openapi=str(description))})
+        assert "more_0000" in names(feed)
+        assert feed.state.sources == {"pets": "ok"}
+
+
+async def test_a_connection_lost_before_the_first_load_is_only_a_delay(
+    database_settings: DatabaseSettings, description: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose_the_first(self: Catalogs, store: ToolStore, tenant: str) -> None:
+        monkeypatch.setattr(Catalogs, "reload_all", real)
+        async with store._pool.connection() as connection:
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    real = Catalogs.reload_all
+    monkeypatch.setattr(Catalogs, "reload_all", lose_the_first)
+    wanted = {"pets": SourceSettings(openapi=str(description))}
+    async with feeding(database_settings, wanted) as feed:
+        assert feed.state.loaded
+        assert feed.state.database == "ok"
+        assert len(names(feed)) == 5
+
+
+async def test_rows_that_cannot_be_read_are_a_failure_and_no_crash(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def newer(self: ToolStore, host_id: str) -> None:
+        raise ValueError("a binding of a later release")
+
+    monkeypatch.setattr(ToolStore, "tools", newer)
+    async with feeding(database_settings, {}) as feed:
+        assert feed.state.failure == "the registry cannot be read; the log says why"
+        assert not feed.state.loaded
+
+
+async def test_a_database_that_waiting_cannot_mend_is_a_failure(
+    database_settings: DatabaseSettings, scratch: Path
+) -> None:
+    (scratch / "file").touch()
+    refused = DatabaseSettings(
+        **{
+            field: getattr(database_settings, field)
+            for field in database_settings.__struct_fields__
+        }
+        | {"url": "embedded", "data_dir": str(scratch)}
+    )
+    async with feeding(refused, {}) as feed:
+        assert feed.state.failure is not None
+        assert "has something else in it" in feed.state.failure
+        assert feed.state.database == "unreachable"
