@@ -49,7 +49,7 @@ def _gateway_entries(child: Child) -> list[Entry]:
         for name, (make, method, params) in fronts.items()
     ]
     batch = partial(_batch, child, call)
-    return [*entries, Entry("/rpc, batch of 50", batch, calls.BATCH, targets=BATCH_TARGETS)]
+    return [*entries, Entry("/rpc, batch of 50", batch, calls.BATCH, 5, targets=BATCH_TARGETS)]
 
 
 def _checked(child: Child, make: Make, method: str, params: Mapping[str, Any]) -> Subject:
@@ -86,7 +86,7 @@ def _measure_page(rig: Rig, size: int) -> list[Row]:
         page = request.send().body
         _check_page(page, size)
         HttpRequest(bare.port, "/bytes", "PUT", bodies=(page,)).send()
-        name = f"{size:,} tools, {len(page) / 1000:,.1f} kB"
+        name = f"{size:,} tool{'s' * (size > 1)}, {len(page) / 1000:,.1f} kB"
         plain = HttpRequest(bare.port, "/bytes", "GET")
         base = Entry(
             f"floor: bare Starlette, the same bytes ({name})",

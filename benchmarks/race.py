@@ -23,6 +23,7 @@ class Entry:
     name: str
     arrive: Callable[[], Subject]
     calls: int = 1  # tool calls in one request
+    stretch: int = 1  # longer slices for long requests: those cut off at the end do not count
     unit: str = "calls/s"
     targets: tuple[Target, ...] = ()
 
@@ -44,6 +45,15 @@ class Track:
     @property
     def floor_rates(self) -> tuple[float, ...]:
         return tuple(report.per_s for report in self.floors)
+
+    @property
+    def cpu_rates(self) -> tuple[float, ...]:
+        """Per CPU second of the tested process: what is left when others want its core too."""
+        return tuple(report.per_cpu_s * self.entry.calls for report in self.reports)
+
+    @property
+    def floor_cpu_rates(self) -> tuple[float, ...]:
+        return tuple(report.per_cpu_s for report in self.floors)
 
 
 def race(rig: Rig, floor: Entry, entries: Sequence[Entry], peer: Entry | None = None) -> list[Row]:
@@ -77,10 +87,11 @@ def _warm(rig: Rig, entry: Entry) -> Track:
 
 def _measure(rig: Rig, track: Track) -> Report:
     """A contender that breaks down counts as one that answered nothing."""
+    seconds = rig.slice_s * track.entry.stretch
     try:
-        return rig.load.saturate(track.subject, rig.slice_s, track.warm)
+        return rig.load.saturate(track.subject, seconds, track.warm)
     except Unavailable:
-        return Report(0, rig.slice_s, 1, 0.0, 0.0, 0.0, 0.0)
+        return Report(0, seconds, 1, 0.0, 0.0, 0.0, 0.0)
 
 
 def _floor_row(base: Track, tracks: Sequence[Track], rival: Track | None) -> list[Row]:
@@ -100,6 +111,7 @@ def _row(track: Track, rival: Track | None) -> Row:
         value=statistics.median(rates),
         unit=entry.unit,
         x_floor=ratio(rates, track.floor_rates),
+        x_floor_cpu=ratio(track.cpu_rates, track.floor_cpu_rates),
         x_peer=ratio(rates, rival.rates) if rival and rival is not track else None,
         targets=entry.targets,
         errors=sum(report.errors for report in track.reports),

@@ -16,3 +16,7 @@ class Report(Struct, frozen=True):
     @property
     def per_s(self) -> float:
         return self.requests / self.seconds
+
+    @property
+    def per_cpu_s(self) -> float:
+        return self.per_s / self.busy if self.busy else 0.0

@@ -33,7 +33,9 @@ def caption(result: Result) -> str:
     how = f"upstream stub: {result.upstream}; {result.seconds:g} s per scenario, medians"
     tested, loading = _cores(result.tested_cores), _cores(result.load_cores)
     cores = f"tested process on {tested}, load and stub on {loading}{_shared(result)}"
-    return f"{where}\n{load}; {how}\n{cores}; taken by the host: {result.stolen:.1%} of the time"
+    columns = "x floor: answers per second; per CPU s: the same per CPU second of either process"
+    stolen = f"taken by the host: {result.stolen:.1%} of the time"
+    return f"{where}\n{load}; {how}\n{cores}; {stolen}\n{columns}"
 
 
 def write(result: Result, output: Path | None) -> Path:

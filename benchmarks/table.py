@@ -23,6 +23,7 @@ class Row(Struct, frozen=True):
     value: float | None  # None: could not be measured, `note` says why
     unit: str  # "calls/s", "lists/s", "ms", "s", "MB"
     x_floor: float | None = None
+    x_floor_cpu: float | None = None  # per CPU second of either process
     x_peer: float | None = None
     targets: tuple[Target, ...] = ()
     errors: int = 0
@@ -66,7 +67,7 @@ def render(rows: Sequence[Row], title: str, caption: str) -> Table:
     table = Table(title=title, caption=caption, box=box.SIMPLE, title_justify="left")
     table.caption_justify = "left"
     table.add_column("scenario", overflow="fold")
-    for heading in ("measured", "x floor", "x FastMCP"):
+    for heading in ("measured", "x floor", "per CPU s", "x FastMCP"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("target", overflow="fold")
     table.add_column("verdict", overflow="fold")
@@ -75,7 +76,8 @@ def render(rows: Sequence[Row], title: str, caption: str) -> Table:
     return table
 
 
-def cells(row: Row) -> tuple[str, str, str, str, str, str]:
+def cells(row: Row) -> tuple[str, ...]:
+    """In the order of the columns."""
     untold = row.errors and row.value is not None and not row.targets
     remarks = (verdict(row), row.note, f"{row.errors} errors" if untold else "")
     said = "; ".join(text for text in remarks if text)
@@ -83,6 +85,7 @@ def cells(row: Row) -> tuple[str, str, str, str, str, str]:
         row.scenario,
         "-" if row.value is None else f"{_figure(row.value, row.unit)} {row.unit}",
         _times(row.x_floor),
+        _times(row.x_floor_cpu),
         _times(row.x_peer),
         ", ".join(_wish(target, row.unit) for target in row.targets),
         said,

@@ -1,5 +1,6 @@
 """The gateway under test, started the way its users start it: by its command."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from benchmarks.rig import Rig, running
 
 COMMAND = (sys.executable, "-m", "gateway")
 IMPORT_TIMEOUT_S = 300.0
+_counter = itertools.count(1)
 
 
 class Installation(msgspec.Struct, frozen=True):
@@ -62,7 +64,7 @@ def gateway(rig: Rig, operations: int) -> Iterator[Child]:
     """A gateway that serves one generated service of so many operations."""
     description = rig.write_description(operations)
     source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
-    name = f"toolgate-{operations}-{time.monotonic_ns()}"
+    name = f"toolgate-{operations}-{next(_counter)}"
     with installation(rig, name, source) as one, serving(rig, one) as child:
         yield child
 

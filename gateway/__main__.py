@@ -29,11 +29,13 @@ def pin_packages() -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback out of an import
+    interruption = signal.getsignal(signal.SIGINT)
+    if interruption is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback out of an import
     pin_packages()
     from gateway.cli.main import main as run  # only now may our packages be imported
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, interruption)
     run()
 
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import anyio
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -70,14 +71,16 @@ class Gateway:
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(self.feed.run()), tasks.create_task(self._reap())]
+        # Not asyncio's: its tasks are cancelled once, and under Python 3.11 the pool of psycopg may
+        # miss that (`asyncio.wait_for` drops it when a connection arrives at the same moment).
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.feed.run)
+            tasks.start_soon(self._reap)
             try:
                 yield
             finally:
                 self.drain()
-                for task in running:
-                    task.cancel()
+                tasks.cancel_scope.cancel()
         self.sessions.close_all()
         await self.client.close()
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import anyio
 import psycopg
 
 from config.settings import Database as DatabaseSettings
@@ -56,6 +57,7 @@ class Feed:
         self._host_id = host_id
         self._catalogs = catalogs
         self._store: ToolStore | None = None
+        self._reloading = asyncio.Lock()
         self._importing = False  # begun, which happens once
         self.state = FeedState()
         self.settled = asyncio.Event()  # loaded, or failed for good
@@ -91,22 +93,23 @@ class Feed:
 
     async def _follow(self, database: Database) -> None:
         store = self._store = ToolStore(database.pool)
-        async with asyncio.TaskGroup() as tasks:
+        async with anyio.create_task_group() as tasks:
 
             async def changed(notice: Notice) -> None:
                 await self._reload(store, notice)
                 self.state.database = "ok"
                 if not self._importing:
                     self._importing = True
-                    tasks.create_task(self._import_all(store))
+                    tasks.start_soon(self._import_all, store)
 
             await database.listen(CHANNEL, changed, self._lost)
 
     async def _reload(self, store: ToolStore, notice: Notice) -> None:
-        if notice is RESYNC:
-            await self._catalogs.reload_all(store, self._host_id)
-        else:
-            await self._catalogs.reload(store, notice)
+        async with self._reloading:  # or a snapshot could replace a later one
+            if notice is RESYNC:
+                await self._catalogs.reload_all(store, self._host_id)
+            else:
+                await self._catalogs.reload(store, notice)
 
     def _lost(self) -> None:
         self.state.database = "unreachable"

@@ -52,49 +52,30 @@ class Sources:
         self._host_id = host_id
         self._limits = limits
 
-    async def import_openapi(
-        self, spec: ImportSpec, *, dry_run: bool = False, progress: Progress | None = None
-    ) -> Report:
+    async def import_openapi(self, spec: ImportSpec, progress: Progress | None = None) -> Report:
         """Import or re-import a description. Raises ImportRejected; then nothing was written."""
-        return await self._import(spec, await self._fetch(spec), dry_run, progress)
+        return await self._save(spec, await _fetch(spec, self._limits), progress)
 
     async def import_changed(self, spec: ImportSpec) -> Report | None:
         """Like `import_openapi`, but None when everything is as it was at the last import."""
-        fetched = await self._fetch(spec)
+        fetched = await _fetch(spec, self._limits)
         known = await self._store.source(self._host_id, spec.name)
         if known is not None and _is_current(known, spec, fetched):
             return None
-        return await self._import(spec, fetched)
+        return await self._save(spec, fetched)
 
     async def refresh(self, name: str, progress: Progress | None = None) -> Report:
         """Import a known source again, from where and as it was imported. Raises LookupError."""
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
-        return await self.import_openapi(_spec_of(source), progress=progress)
+        return await self.import_openapi(_spec_of(source), progress)
 
-    async def _fetch(self, spec: ImportSpec) -> Fetched:
-        return await fetch(
-            spec.location,
-            limit_bytes=self._limits.document_limit_bytes,
-            timeout_s=self._limits.fetch_timeout_s,
-            private_networks=self._limits.private_networks,
-        )
-
-    async def _import(
-        self,
-        spec: ImportSpec,
-        fetched: Fetched,
-        dry_run: bool = False,
-        progress: Progress | None = None,
+    async def _save(
+        self, spec: ImportSpec, fetched: Fetched, progress: Progress | None = None
     ) -> Report:
-        options = Options(spec.include, spec.exclude)
-        imported = await asyncio.to_thread(_read, fetched, options)
-        if not imported.drafts:
-            raise ImportRejected(_nothing(imported))
+        imported = await asyncio.to_thread(_read, fetched, spec)
         draft = _source(spec, fetched, imported)
-        if dry_run:
-            return Report(draft, imported.outcomes, None, imported.notes)
         saved = await self._store.save(
             self._host_id, draft, imported.drafts, fetched.data, progress
         )
@@ -102,12 +83,35 @@ class Sources:
         return Report(draft, tuple(outcomes), saved, imported.notes)
 
 
-def _read(fetched: Fetched, options: Options) -> Imported:
+async def preview(spec: ImportSpec, limits: Imports) -> Report:
+    """What an import would make of the description; no database is asked. Raises ImportRejected.
+
+    The names are those that the tools get unless other sources have taken them.
+    """
+    fetched = await _fetch(spec, limits)
+    imported = await asyncio.to_thread(_read, fetched, spec)
+    return Report(_source(spec, fetched, imported), imported.outcomes, None, imported.notes)
+
+
+async def _fetch(spec: ImportSpec, limits: Imports) -> Fetched:
+    return await fetch(
+        spec.location,
+        limit_bytes=limits.document_limit_bytes,
+        timeout_s=limits.fetch_timeout_s,
+        private_networks=limits.private_networks,
+    )
+
+
+def _read(fetched: Fetched, spec: ImportSpec) -> Imported:
+    """Raises ImportRejected, also when there would be no tools."""
     document = parse(fetched.data, fetched.location)
     try:
-        return read(document, options)
+        imported = read(document, Options(spec.include, spec.exclude))
     except ImportRejected as error:
         raise ImportRejected(f"{fetched.location}: {error}") from error
+    if not imported.drafts:
+        raise ImportRejected(_nothing(imported))
+    return imported
 
 
 def _is_current(known: Source, spec: ImportSpec, fetched: Fetched) -> bool:

@@ -53,7 +53,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
     """Let SIGTERM end `work` as Ctrl-C does, or an embedded database would go on alone."""
-    if task := asyncio.current_task():
-        for number in (signal.SIGTERM, signal.SIGHUP):
+    task = asyncio.current_task()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if task and signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await work

@@ -1,7 +1,6 @@
 """`toolgate doctor`: what is wrong with this installation, and what to do about it."""
 
 import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
@@ -41,7 +40,7 @@ def doctor(config_file: str | None, as_json: bool) -> None:
     else:
         _print(checks)
     if any(check.status == "failed" for check in checks):
-        sys.exit(FAILED)
+        click.get_current_context().exit(FAILED)
 
 
 def _checks(config_file: str | None) -> Iterator[Check]:

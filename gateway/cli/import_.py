@@ -19,7 +19,7 @@ from gateway.cli.output import err
 from gateway.cli.report import print_report, print_report_json
 from gateway.cli.settings import settings_option
 from registry.saving import Progress
-from registry.sources import ImportSpec, Report, Sources, configured
+from registry.sources import ImportSpec, Report, Sources, configured, preview
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
@@ -58,7 +58,7 @@ def import_() -> None:
 )
 @click.option("--include", multiple=True, metavar="PATTERN", help="Import only what matches.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches.")
-@click.option("--dry-run", is_flag=True, help="Say what would be imported; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be imported; needs no database.")
 @json_option
 @settings_option
 def openapi(
@@ -89,7 +89,7 @@ def openapi(
           --include 'tag:issues' --exclude 'DELETE *'
     """
     spec = ImportSpec(name, source, base_url, include, exclude)
-    report = run(_import(settings, spec, dry_run))
+    report = run((_preview if dry_run else _import)(settings, spec))
     (print_report_json if as_json else print_report)(report)
 
 
@@ -107,11 +107,16 @@ def refresh(settings: Settings, name: str, as_json: bool) -> None:
     (print_report_json if as_json else print_report)(report)
 
 
-async def _import(settings: Settings, spec: ImportSpec, dry_run: bool = False) -> Report:
+async def _preview(settings: Settings, spec: ImportSpec) -> Report:
+    with _progress(spec.name):
+        return await preview(spec, settings.imports)
+
+
+async def _import(settings: Settings, spec: ImportSpec) -> Report:
     with _progress(spec.name) as advance:
         async with open_registry(settings) as registry:
             sources = Sources(registry.store, registry.host_id, settings.imports)
-            return await sources.import_openapi(spec, dry_run=dry_run, progress=advance)
+            return await sources.import_openapi(spec, advance)
 
 
 async def _refresh(settings: Settings, name: str) -> Report:

@@ -36,7 +36,8 @@ class Serving:
         self._config_file = config_file
         self._server = Server(self._uvicorn_config(settings), self._gateway)
         self._reload_asked = asyncio.Event()
-        self._terminal = has_terminal()
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
+        self._terminal = has_terminal() and not ignored
 
     async def run(self) -> str | None:
         """Serve until a signal comes; why the gateway never could, if that was it."""
@@ -78,8 +79,8 @@ class Serving:
         mcp, rpc = self._gateway.settings.mcp.path, self._gateway.settings.rpc.path
         base = address(self._listener)
         tools = len(self._gateway.catalogs.of(self._gateway.principal.tenant).tools)
-        out.print(f"Toolgate is ready: {base}{mcp}")
-        out.print(
+        out.print(  # at once, for a reader who takes only the first line
+            f"Toolgate is ready: {base}{mcp}\n"
             f"{tools} tools · JSON-RPC at {base}{rpc} · 2024-11-05 clients at {base}{mcp}/sse"
         )
         if not tools:

@@ -95,7 +95,8 @@ def _ask(source: Source) -> None:
     what = f"{source.name} and its {source.tool_count} tools"
     if not sys.stdin.isatty():
         fail(f"To remove {what} without being asked, add --yes.", USAGE)
-    click.confirm(f"Remove {what}?", abort=True)
+    if not click.confirm(f"Remove {what}?"):
+        fail("nothing was removed")
 
 
 async def _list(settings: Settings) -> list[Source]:

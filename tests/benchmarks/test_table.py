@@ -32,10 +32,10 @@ def test_ratio_is_absent_without_a_floor(ours: list[float], theirs: list[float])
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (Row("call", 600, "calls/s", 0.65, 7.0, (FLOOR, PEER)), "reached"),
-        (Row("call", 600, "calls/s", 0.61, 7.5, (FLOOR, PEER)), "NOT reached: 0.61 x"),
-        (Row("call", 600, "calls/s", 0.4, 5.0, (FLOOR, PEER)), "NOT reached: 0.40 x, 5.00 x"),
-        (Row("call", 600, "calls/s", 0.7, 8.0, (FLOOR,), errors=3), "NOT reached: 3 errors"),
+        (Row("call", 600, "calls/s", 0.65, 0.6, 7.0, (FLOOR, PEER)), "reached"),
+        (Row("call", 600, "calls/s", 0.61, 0.6, 7.5, (FLOOR, PEER)), "NOT reached: 0.61 x"),
+        (Row("call", 600, "calls/s", 0.4, 0.6, 5.0, (FLOOR, PEER)), "NOT reached: 0.40 x, 5.00 x"),
+        (Row("call", 600, "calls/s", 0.7, 0.6, 8.0, (FLOOR,), errors=3), "NOT reached: 3 errors"),
         (Row("p99 added", 2.99, "ms", targets=(BELOW,)), "reached"),
         (Row("p99 added", 3.0, "ms", targets=(BELOW,)), "NOT reached: 3.00 ms"),
         (Row("floor", 600, "calls/s"), ""),
@@ -56,15 +56,18 @@ def test_a_group_that_could_not_run_counts_as_missed() -> None:
 
 def test_a_row_that_could_not_be_measured_says_why() -> None:
     row = missing("peer", "calls/s", "not available: no network")
-    assert cells(row) == ("peer", "-", "", "", "", "not available: no network")
+    assert cells(row) == ("peer", "-", "", "", "", "", "not available: no network")
 
 
 def test_cells_carry_units_ratios_targets_and_verdict() -> None:
-    row = Row("/rpc", 5432.1, "calls/s", 0.701, 12.34, (FLOOR, PEER), note="used 80% of its core")
+    row = Row(
+        "/rpc", 5432.1, "calls/s", 0.701, 0.72, 12.34, (FLOOR, PEER), note="used 80% of its core"
+    )
     assert cells(row) == (
         "/rpc",
         "5,432 calls/s",
         "0.70 x",
+        "0.72 x",
         "12.3 x",
         ">= 0.65 x floor, >= 7 x FastMCP",
         "reached; used 80% of its core",
@@ -80,7 +83,7 @@ def test_the_table_prints_every_row() -> None:
 
 
 def test_rows_survive_json() -> None:
-    row = Row("call", 600, "calls/s", 0.65, 7.0, (FLOOR, PEER), rounds=(1.0, 2.0))
+    row = Row("call", 600, "calls/s", 0.65, 0.6, 7.0, (FLOOR, PEER), rounds=(1.0, 2.0))
     assert msgspec.json.decode(msgspec.json.encode(row), type=Row) == row
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from config.load import load
 from config.settings import Imports
-from registry.sources import ImportSpec, Sources
+from registry.sources import ImportSpec, Sources, preview
 from registry.store import ToolStore
 from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
@@ -35,13 +35,10 @@ def spec(path: Path, **changes: Any) -> ImportSpec:
     return ImportSpec(**{"name": "pets", "location": str(path), **changes})
 
 
-async def test_a_dry_run_writes_nothing(
-    sources: Sources, store: ToolStore, description: Path
-) -> None:
-    report = await sources.import_openapi(spec(description), dry_run=True)
+async def test_a_preview_needs_no_database(description: Path) -> None:
+    report = await preview(spec(description), LIMITS)
     assert [o.status for o in report.outcomes] == ["imported"] * 5
     assert report.saved is None
-    assert await store.sources(HOST) == []
 
 
 async def test_importing_again_updates_and_keeps_identities(
@@ -107,5 +104,5 @@ async def test_calls_go_where_the_operator_says_or_the_description(
     expected: tuple[str | None, bool],
 ) -> None:
     description.write_text(json.dumps({**pets(), "servers": servers}))
-    report = await sources.import_openapi(spec(description, base_url=base_url), dry_run=True)
+    report = await preview(spec(description, base_url=base_url), LIMITS)
     assert (report.source.base_url, report.source.base_url_trusted) == expected

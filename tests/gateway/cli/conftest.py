@@ -2,9 +2,12 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -76,3 +79,26 @@ def with_pets(toolgate: Toolgate, description: Path) -> Toolgate:
     )
     assert ran.code == 0, ran.err
     return toolgate
+
+
+@contextmanager
+def answering(files: Mapping[str, bytes]) -> Iterator[int]:
+    """The port of a server that has these files, by path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path in files else 404)
+            self.end_headers()
+            self.wfile.write(files.get(self.path, b""))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()

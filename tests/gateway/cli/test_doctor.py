@@ -3,38 +3,13 @@
 import json
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from config.settings import Database as DatabaseSettings
 from gateway.cli import checkup
-from tests.gateway.cli.conftest import Toolgate
-
-
-@contextmanager
-def answering(body: bytes) -> Iterator[int]:
-    """The port of a server that always answers this."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+from tests.gateway.cli.conftest import Toolgate, answering
 
 
 @pytest.fixture
@@ -44,7 +19,7 @@ def free_port() -> str:
 
 
 def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> None:
-    with answering(b"") as port:
+    with answering({}) as port:
         with_pets(
             *("import", "openapi", "pets.json", "--name", "pets"),
             *("--base-url", f"http://127.0.0.1:{port}"),
@@ -77,10 +52,10 @@ def test_a_port_says_who_has_it(bare: Toolgate, folder: Path) -> None:
         [check] = [c for c in bare("doctor", "--json", **settings).json if c["name"] == "port"]
         return dict(check)
 
-    with answering(json.dumps({"name": "toolgate"}).encode()) as port:
+    with answering({"/": json.dumps({"name": "toolgate"}).encode()}) as port:
         assert said(port)["detail"] == f"a gateway serves at 127.0.0.1:{port}"
     for body in (b"hello", b"[]"):
-        with answering(body) as port:
+        with answering({"/": body}) as port:
             check = said(port)
         assert check["status"] == "warning"
         assert "address already in use; choose another one with server.port" in check["detail"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures_gateway import pets
-from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.conftest import Toolgate, answering
 
 IMPORT = ("import", "openapi", "pets.json", "--name", "pets")
 
@@ -58,13 +58,17 @@ def test_the_json_of_an_import_has_one_object_for_each_operation(
         assert by_operation[operation]["reason"]
 
 
-def test_a_dry_run_writes_nothing(toolgate: Toolgate, description: Path) -> None:
-    ran = toolgate(*IMPORT, "--dry-run")
+def test_a_dry_run_needs_no_database_and_writes_nothing(
+    with_pets: Toolgate, bare: Toolgate, description: Path
+) -> None:
+    description.write_text(json.dumps(pets(count=1)))
+    ran = with_pets(*IMPORT, "--dry-run")
     assert ran.code == 0
     assert "Dry run: nothing was written." in ran.out
-    assert toolgate(*IMPORT, "--dry-run", "--json").json["saved"] is None
-    assert toolgate("sources", "list", "--json").json == []
-    assert toolgate("tools", "list", "--json").json == []
+    assert len(with_pets("tools", "list", "--json").json) == 5
+    nowhere = "postgresql://127.0.0.1:9/none"
+    report = bare(*IMPORT, "--dry-run", "--json", TOOLGATE_DATABASE__URL=nowhere).json
+    assert (report["dry_run"], report["saved"], len(report["operations"])) == (True, None, 6)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +166,19 @@ def test_a_description_that_cannot_be_had_is_refused_with_the_reason(toolgate: T
     ran = toolgate("import", "openapi", "http://127.0.0.1:9/pets.json", "--name", "pets")
     assert ran.code == 1
     assert ran.err == ("toolgate: Cannot fetch http://127.0.0.1:9/pets.json: connection refused.\n")
+
+
+def test_a_url_that_answers_404_is_refused_and_one_that_answers_imported(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    found = pets() | {"servers": [{"url": "/v1"}]}
+    with answering({"/pets.json": json.dumps(found).encode()}) as port:
+        url = f"http://127.0.0.1:{port}"
+        ran = toolgate("import", "openapi", f"{url}/nothing.json", "--name", "pets")
+        assert (ran.code, ran.err) == (1, f"toolgate: {url}/nothing.json answered 404 Not Found.\n")
+        ran = toolgate("import", "openapi", f"{url}/pets.json", "--name", "pets")
+        assert ran.code == 0
+        assert ran.out.endswith(f"Calls go to {url}/v1\n")
 
 
 @pytest.mark.parametrize(

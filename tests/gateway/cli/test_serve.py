@@ -2,9 +2,14 @@
 
 import asyncio
 import json
+import os
+import pty
 import signal
 import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from config.settings import Database as DatabaseSettings
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
+from tests.gateway.cli.processes import DEADLINE_S, Served, environment, ran, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -210,3 +215,34 @@ async def test_a_bad_file_leaves_the_old_settings_in_force(
     assert "sources.pets.base_uri: there is no such setting" in event["reason"]
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
     assert answer["result"]["heard"]["path"] == "/pets"
+
+
+def open_terminal(path: str) -> None:
+    """In the child: make its new session's terminal this one."""
+    os.close(os.open(path, os.O_RDWR))
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["as usual", "under nohup"])
+async def test_it_ends_with_its_terminal_unless_told_to_ignore_that(
+    folder: Path, database_settings: DatabaseSettings, ignored: bool
+) -> None:
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(*(["nohup"] if ignored else []), sys.executable, "-m", "gateway", "serve", "--port", "0"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment(TOOLGATE_DATABASE__URL=database_settings.url),
+        start_new_session=True,
+        preexec_fn=partial(open_terminal, os.ttyname(slave)),
+    )
+    os.close(slave)
+    gateway = Served(process)
+    await gateway.ready()
+    os.close(master)
+    if ignored:
+        await gateway.event("settings_reloaded")
+        assert (await gateway.stop())[0] == 0
+    else:
+        await gateway.event("stopping", signal="SIGHUP")
+        assert (await gateway.stop(0))[0] == 0

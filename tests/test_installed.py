@@ -1,0 +1,121 @@
+"""The wheel: what it holds, and how it behaves in a project that has modules of the same names."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {"config", "gateway", "registry", "schemas"}
+OFFLINE = re.compile(r"No matching distribution found for hatchling|Connection|Temporary failure")
+THEIRS = "raise SystemExit('this module of the project was imported')\n"
+
+
+def run(command: Sequence[str | Path], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=cwd, env=os.environ | env, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from this tree. pip fetches the build backend, so this needs a package index once."""
+    folder = tmp_path_factory.mktemp("wheel")
+    done = run([sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, ROOT], folder)
+    if done.returncode != 0 and OFFLINE.search(done.stderr):
+        pytest.skip("no package index can be reached, and the build backend (hatchling) is fetched")
+    assert done.returncode == 0, done.stderr
+    [wheel] = folder.glob("toolgate-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the installed wheel alone; its dependencies are those of the tests."""
+    target = tmp_path_factory.mktemp("installed")
+    arguments = ["--quiet", "--no-deps", "--no-index", "--target", target, wheel]
+    done = run([sys.executable, "-m", "pip", "install", *arguments], target)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project of somebody else, with modules that have our names."""
+    (tmp_path / "config.py").write_text(THEIRS)
+    for name in ("schemas", "registry"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(THEIRS)
+    return tmp_path
+
+
+def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+    assert names >= {f"{package}/py.typed" for package in PACKAGES}
+    assert names >= {"config/defaults.yaml", "schemas/json/config.schema.json"}
+    migrations = {path.name for path in (ROOT / "registry" / "migrations").glob("*.sql")}
+    assert migrations
+    assert names >= {f"registry/migrations/{name}" for name in migrations}
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+
+
+def test_the_wheel_has_every_module_of_the_tree(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.endswith(".py")}
+    assert packed == {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+
+
+@pytest.mark.parametrize("how", ["script", "module"])
+def test_it_works_in_a_project_that_has_modules_of_the_same_names(
+    installed: Path, project: Path, how: str
+) -> None:
+    script = installed / "bin" / "toolgate"
+    start = [sys.executable, script] if how == "script" else [sys.executable, "-m", "gateway"]
+    # The project comes first on the path, as under `python -m` and many a tool of development.
+    path = os.pathsep.join([str(project), str(installed)])
+    done = run([*start, "--version"], project, PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"toolgate, version \S+\n", done.stdout)
+    done = run([*start, "config", "show", "--json"], project, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["server"]["port"] == 8765
+
+
+def test_doctor_names_what_has_the_same_name(installed: Path, project: Path) -> None:
+    done = run(
+        [sys.executable, installed / "bin" / "toolgate", "doctor", "--json"],
+        project,
+        PYTHONPATH=os.pathsep.join([str(project), str(installed)]),
+        TOOLGATE_DATABASE__URL="postgresql://127.0.0.1:9/none",
+    )
+    checks = json.loads(done.stdout)
+    named = [one["detail"].split()[0] for one in checks if one["name"] == "shadowing"]
+    assert set(named) >= {
+        str(project / "config.py"),
+        str(project / "registry" / "__init__.py"),
+        str(project / "schemas" / "__init__.py"),
+    }
+
+
+def test_the_command_does_not_put_the_working_directory_on_the_path(
+    installed: Path, tmp_path: Path
+) -> None:
+    for name in ("yaml", "click", "psycopg"):
+        (tmp_path / f"{name}.py").write_text(THEIRS)
+    script = installed / "bin" / "toolgate"
+    done = run([sys.executable, script, "config", "check"], tmp_path, PYTHONPATH=str(installed))
+    assert (done.returncode, done.stderr) == (0, "")
