@@ -150,6 +150,7 @@ class Mcp(Struct, frozen=True, forbid_unknown_fields=True):
     instructions: str
     session_idle_s: Seconds
     session_limit: Count
+    session_calls: Count
     stream_limit: Count
     keep_alive_s: Seconds
 
@@ -159,6 +160,7 @@ class Rpc(Struct, frozen=True, forbid_unknown_fields=True):
     batch_limit: Count
     batch_concurrency: Count
     batch_timeout_s: Seconds
+    batch_answer_limit_bytes: Bytes
 
 
 class Upstream(Struct, frozen=True, forbid_unknown_fields=True):

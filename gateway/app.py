@@ -27,7 +27,7 @@ from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tools import Tools
 from gateway.middleware.telemetry import Metrics
 from gateway.protocol.dispatcher import Dispatcher, Method
-from gateway.protocol.running import BatchLimits
+from gateway.protocol.running import Batches, BatchLimits
 from gateway.state.hub import Hub
 from gateway.state.memory import Sessions
 from gateway.transports.http_sse import HttpSse
@@ -53,7 +53,12 @@ class Gateway:
         self.metrics = Metrics()
         self.catalogs = Catalogs()
         self.hub = Hub(settings.mcp.stream_limit)
-        self.sessions = Sessions(self.hub, settings.mcp.session_idle_s, settings.mcp.session_limit)
+        self.sessions = Sessions(
+            self.hub,
+            settings.mcp.session_idle_s,
+            settings.mcp.session_limit,
+            settings.mcp.session_calls,
+        )
         # Nobody has to say who they are yet, which is why only loopback is served.
         self.principal = Principal("anonymous", settings.tenant.host_id)
         self.client = Client(settings.upstream, settings.sources)
@@ -125,14 +130,21 @@ class Gateway:
 
     def _fronts(self) -> dict[str, ASGIApp]:
         mcp, rpc, server = self.settings.mcp, self.settings.rpc, self.settings.server
-        limits = BatchLimits(rpc.batch_limit, rpc.batch_concurrency, rpc.batch_timeout_s)
+        limits = BatchLimits(
+            rpc.batch_limit,
+            rpc.batch_concurrency,
+            rpc.batch_timeout_s,
+            rpc.batch_answer_limit_bytes,
+            self.settings.upstream.connections,
+        )
+        batches = Batches(limits)
         body = server.body_limit_bytes
         parts = (self.dispatcher, self.sessions, self.hub, self.principal)
         message_path = f"{mcp.path}/message"
-        http_sse = HttpSse(*parts, message_path, body, mcp.keep_alive_s)
+        http_sse = HttpSse(*parts, message_path, body, mcp.keep_alive_s, server.drain_s)
         return {
-            mcp.path: StreamableHTTP(*parts, limits, body, mcp.keep_alive_s),
-            rpc.path: JsonRpcHTTP(self.dispatcher, self.principal, limits, body),
+            mcp.path: StreamableHTTP(*parts, batches, body, mcp.keep_alive_s),
+            rpc.path: JsonRpcHTTP(self.dispatcher, self.principal, batches, body),
             f"{mcp.path}/sse": http_sse,
             message_path: http_sse,
         }

@@ -98,6 +98,7 @@ class Session:
     principal: Principal
     client: Mapping[str, Any]
     capabilities: Mapping[str, Any]
+    calls_limit: int = 100  # calls that may run at a time
     last_used: float = field(default_factory=time.monotonic)  # s, monotonic clock
     outbox: Outbox = field(default_factory=Outbox)
     running: "dict[int | str, asyncio.Task[Any]]" = field(default_factory=dict)

@@ -5,6 +5,7 @@ replaces it whole when the registry says that something changed. A request keeps
 it began with.
 """
 
+import asyncio
 import bisect
 import hashlib
 import logging
@@ -126,6 +127,7 @@ class Catalogs:
 
     def __init__(self) -> None:
         self._current: dict[str, Catalog] = {}
+        self._loading = asyncio.Lock()  # a slow load must not replace what a later one found
         self._watchers: list[Callable[[str], None]] = []
 
     def of(self, tenant: str) -> Catalog:
@@ -138,11 +140,12 @@ class Catalogs:
 
     async def reload(self, store: ToolStore, tenant: str) -> None:
         """Replace the snapshot of `tenant`; readers see the old one until the new one is whole."""
-        tools = await store.tools(tenant)
-        sources = await store.sources(tenant)
-        before = self._current.get(tenant)
-        after = Catalog(tools, sources, before)
-        self._current[tenant] = after
+        async with self._loading:
+            tools = await store.tools(tenant)
+            sources = await store.sources(tenant)
+            before = self._current.get(tenant)
+            after = Catalog(tools, sources, before)
+            self._current[tenant] = after
         log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
         if before is not None and not after.lists_like(before):
             for watcher in self._watchers:

@@ -48,6 +48,22 @@ _KEEPALIVE = {
 }
 
 
+@asynccontextmanager
+async def borrowed(pool: Pool) -> AsyncIterator[AsyncConnection]:
+    """A connection of the pool, in a transaction. It comes back whatever cancels the caller.
+
+    `pool.connection()` loses it when the cancellation of a scope reaches its own clean-up.
+    """
+    with CancelScope(shield=True):  # at most as long as the pool's timeout
+        connection = await pool.getconn()
+    try:
+        async with connection:
+            yield connection
+    finally:
+        with CancelScope(shield=True):
+            await pool.putconn(connection)
+
+
 class Resync(enum.Enum):
     """In a stream of notices: some may have been missed, so read everything again."""
 
@@ -98,7 +114,7 @@ class Database:
     async def alive(self) -> bool:
         """Whether it answers right now."""
         try:
-            async with self.pool.connection() as connection:
+            async with borrowed(self.pool) as connection:
                 await connection.execute("SELECT")
         except psycopg.OperationalError:
             return False

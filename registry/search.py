@@ -6,7 +6,7 @@ not count; a query of nothing else finds nothing.
 
 from dataclasses import dataclass
 
-from registry.postgres import Pool
+from registry.postgres import Pool, borrowed
 
 QUERY_LIMIT = 1000  # characters that are read
 WORD_LIMIT = 32  # different words that are looked up
@@ -26,7 +26,7 @@ async def search(
     pool: Pool, host_id: str, query: str, limit: int, source: str | None = None
 ) -> list[Hit]:
     """The best `limit` active tools for `query`, best first; of one `source` if that is given."""
-    async with pool.connection() as connection:
+    async with borrowed(pool) as connection:
         rows = await connection.execute(
             _SEARCH,
             {

@@ -4,9 +4,11 @@ Which of `tool_t.input_schema` and `tool_param_t` is the truth stands in the com
 `tool_param_t`, in `migrations/0001_registry.sql`.
 """
 
+import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from anyio import to_thread
@@ -15,11 +17,13 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
 from registry.changes import Saved, SourceDraft
-from registry.postgres import Pool
+from registry.postgres import Pool, borrowed
 from registry.saving import Document, Saving
 from schemas.binding import Binding
 from schemas.source import Source
 from schemas.tool import Annotations, Tool, ToolDraft
+
+log = logging.getLogger("toolgate.database")
 
 __all__ = ["Saved", "SourceDraft", "ToolStore"]
 
@@ -48,12 +52,12 @@ class ToolStore:
         of how many drafts are done.
         """
         stored = await Document.of(document) if document is not None else None
-        async with self._pool.connection() as connection, connection.transaction():
+        async with borrowed(self._pool) as connection, connection.transaction():
             return await Saving(connection, host_id, source).run(drafts, stored, progress)
 
     async def tools(self, host_id: str) -> list[Tool]:
         """The active tools, in the order of their names."""
-        async with self._pool.connection() as connection, connection.cursor() as cursor:
+        async with borrowed(self._pool) as connection, connection.cursor() as cursor:
             for json_type in ("json", "jsonb"):
                 cursor.adapters.register_loader(json_type, _RawLoader)
             await cursor.execute(
@@ -71,11 +75,11 @@ class ToolStore:
             )
             rows = await cursor.fetchall()
         # In a thread: 10,000 of them would hold up requests for a tenth of a second.
-        return await to_thread.run_sync(lambda: [_tool(*row) for row in rows])
+        return await to_thread.run_sync(lambda: list(_readable(rows)))
 
     async def sources(self, host_id: str) -> list[Source]:
         """All sources, in the order of their names."""
-        async with self._pool.connection() as connection:
+        async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 """
                 SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
@@ -103,7 +107,7 @@ class ToolStore:
 
         Imported again, its tools are new ones.
         """
-        async with self._pool.connection() as connection, connection.transaction():
+        async with borrowed(self._pool) as connection, connection.transaction():
             # Tools first and in one statement: cascading takes one for each endpoint.
             deleted = await connection.execute(
                 """
@@ -129,7 +133,7 @@ class ToolStore:
 
     async def document(self, host_id: str, name: str) -> tuple[bytes, str] | None:
         """The description that a source was last imported from, and its digest."""
-        async with self._pool.connection() as connection:
+        async with borrowed(self._pool) as connection:
             found = await connection.execute(
                 "SELECT version.document, version.digest FROM api_t AS api"
                 " JOIN api_version_t AS version USING (host_id, api_id)"
@@ -142,7 +146,7 @@ class ToolStore:
 
     async def hosts(self) -> list[str]:
         """The tenants that have, or had, a source."""
-        async with self._pool.connection() as connection:
+        async with borrowed(self._pool) as connection:
             rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             return [host_id async for (host_id,) in rows]
 
@@ -152,6 +156,15 @@ class _RawLoader(Loader):
 
     def load(self, data: Buffer) -> Raw:
         return Raw(bytes(data))
+
+
+def _readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
+    """The tools of `rows`; a newer release may have stored some that this one cannot call."""
+    for row in rows:
+        try:
+            yield _tool(*row)
+        except msgspec.ValidationError as error:
+            log.warning("tool_not_readable", extra={"tool": row[1], "reason": str(error)})
 
 
 def _tool(

@@ -7,7 +7,7 @@ Deviations, on purpose: an id may be any number, string or null on decoding (the
 narrow that themselves), and unknown members of a message are ignored.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -91,15 +91,33 @@ def pieces(reply: Reply | ErrorReply) -> list[bytes | memoryview]:
     return [b'{"jsonrpc":"2.0","id":' + encode(reply.id) + b',"result":', result, b"}"]
 
 
-def decode(body: bytes) -> Message | list[Message]:
-    """Return the message, or the batch, in `body`. Raises ParseError; never fails otherwise."""
+def decode(body: bytes, batch_limit: int) -> Message | list[Message]:
+    """Return the message, or the batch, in `body`.
+
+    Raises ParseError, and InvalidRequest for a batch of more than `batch_limit` members: before
+    they are looked at, because a small body can hold millions.
+    """
     batch = body.lstrip()[:1] == b"["
     try:
-        return list(_requests.decode(body)) if batch else _request.decode(body)
+        if batch:
+            return [*_limited(_requests.decode(body), batch_limit)]
+        return _request.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     value = decode_json(body)
-    return [classify(item) for item in value] if isinstance(value, list) else classify(value)
+    if isinstance(value, list):
+        return [classify(member) for member in _limited(value, batch_limit)]
+    return classify(value)
+
+
+T = TypeVar("T")
+
+
+def _limited(batch: list[T], limit: int) -> list[T]:
+    if len(batch) > limit:
+        text = f"The batch has {len(batch)} items; at most {limit} are served"
+        raise InvalidRequest(text, {"limit": limit})
+    return batch
 
 
 def decode_json(body: bytes) -> Any:

@@ -76,7 +76,8 @@ class Checker:
                 yield Problem(_join(where, name), "is required")
             case ValidationErrorKind.AdditionalProperties(names):
                 known = self._known(error)
-                yield from (Problem(_join(where, n), _not_known(n, known)) for n in names)
+                for name in names:
+                    yield Problem(_join(where, _cut(name, VALUE_SHOWN)), _not_known(name, known))
             case ValidationErrorKind.Type(types):
                 wanted = " or ".join(sorted(types))
                 yield Problem(where, f"expected {wanted}, got {_shown(error.instance)}")
@@ -123,7 +124,7 @@ def _nearest(branches: Iterable[list[ValidationError]]) -> list[ValidationError]
 
 
 def _not_known(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name[:VALUE_SHOWN], known, n=1)
     if close:
         return f"is not known; did you mean {close[0]!r}?"
     return f"is not known; expected: {', '.join(known[:NAMES_SHOWN]) or 'nothing more'}"

@@ -1,5 +1,8 @@
 """Fixtures of all tests."""
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
 pytest_plugins = [
@@ -7,6 +10,20 @@ pytest_plugins = [
     "tests.fixtures_database",
     "tests.fixtures_gateway",
 ]
+
+
+LOGGERS = (None, "toolgate", "toolgate.access", "uvicorn")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Whatever a test configures, the next one hears what it listens for."""
+    root = logging.getLogger()
+    handlers, levels = list(root.handlers), [logging.getLogger(name).level for name in LOGGERS]
+    yield
+    root.handlers[:] = [one for one in root.handlers if one in handlers]
+    for name, level in zip(LOGGERS, levels, strict=True):
+        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture

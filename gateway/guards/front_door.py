@@ -24,7 +24,9 @@ class FrontDoor:
         self._ready = ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        front = self._fronts.get(scope["path"]) if scope["type"] == "http" else None
+        # `/mcp/` is meant for `/mcp`; a redirect would lose the body of a POST
+        path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
+        front = self._fronts.get(path)
         if front is None:
             await self._app(scope, receive, send)
         elif self._ready():

@@ -29,7 +29,7 @@ class OriginGuard:
         self._app = app
         self._for_browsers = CORSMiddleware(
             app,
-            allow_origins=origins,
+            allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],

@@ -84,7 +84,11 @@ class Tools:
         except ValueError as error:
             raise InvalidParams("The arguments are nested too deeply") from error
         upstream = self._upstreams[type(tool.binding)]
-        return await upstream.call(tool, catalog.sources.get(tool.source), arguments, context)
+        source = catalog.sources.get(tool.source)
+        try:
+            return await upstream.call(tool, source, arguments, context)
+        except InvalidParams as fault:  # a value that the schema allows and no request can carry
+            return _rejected(tool, [Problem("", fault.message)], context)
 
 
 def _rejected(tool: Tool, problems: "list[Problem]", context: Context) -> ToolResult:

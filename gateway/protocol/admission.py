@@ -132,6 +132,8 @@ def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitt
     if headers.duplicated is not None:
         raise HeaderMismatch(f"{headers.duplicated} is sent more than once")
     _check_envelope(request, version)
+    if version in HANDSHAKE and headers.version in {None, version}:
+        raise _unsupported(version)  # it says so itself; it need not carry the newer headers
     _check_mirror("MCP-Protocol-Version", headers.version, version)
     _check_mirror("Mcp-Method", headers.method, request.method)
     named_by = NAMED_BY.get(request.method)

@@ -33,6 +33,9 @@ async def run_cancellable(
     if id_ in session.running:
         fault = InvalidRequest(f"Request id {id_!r} is already running in this session")
         return error_reply(id_, fault, context.request_id)
+    if len(session.running) >= session.calls_limit:
+        busy = Unavailable(f"This session runs {len(session.running)} calls already; wait for one")
+        return error_reply(id_, busy, context.request_id)
     session.running[id_] = task
     try:
         return await dispatcher.dispatch(context, request)
@@ -48,41 +51,95 @@ async def run_cancellable(
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    items: int
-    concurrency: int
+    items: int  # `decode` sees to it
+    concurrency: int  # members of one batch at a time, while few batches run
     timeout_s: float
+    answer_bytes: int
+    connections: int  # to one service: more members than that would only wait, at a cost
 
 
-async def run_batch(
-    dispatcher: Dispatcher, context: Context, batch: Sequence[Message], limits: BatchLimits
-) -> bytes | None:
-    """Run the members side by side; the answers in order, encoded, None when there are none.
+class _Answers:
+    """The encoded answers of one batch, by their place in it, and the room that is left."""
 
-    A member that fails, or is no message, fails alone. Raises InvalidRequest for a batch that is
-    empty or too long (JSON-RPC 2.0, section 6).
-    """
-    if not batch:
-        raise InvalidRequest("The batch is empty")
-    if len(batch) > limits.items:
-        text = f"The batch has {len(batch)} items; at most {limits.items} are served"
-        raise InvalidRequest(text, {"limit": limits.items})
-    answers: dict[int, Answer | None] = {}
-    left = iter(enumerate(batch))
+    def __init__(self, room: int) -> None:
+        self._encoded: dict[int, bytes] = {}
+        self._room = room
+        self.done: set[int] = set()
 
-    async def work(members: Iterator[tuple[int, Message]]) -> None:
-        for index, member in members:
-            answers[index] = await _run_member(dispatcher, context, member)
+    def add(self, index: int, answer: Answer | None) -> None:
+        self.done.add(index)
+        if answer is not None:
+            self._encoded[index] = encode(answer)
+            self._room -= len(self._encoded[index])
 
-    workers = min(limits.concurrency, len(batch))
-    try:
-        async with asyncio.timeout(limits.timeout_s), asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(work(left))
-    except TimeoutError:
-        _answer_unfinished(answers, batch, context, limits)
-    in_order = (answers.get(index) for index in range(len(batch)))
-    encoded = [encode(answer) for answer in in_order if answer is not None]
-    return b"[" + b",".join(encoded) + b"]" if encoded else None
+    @property
+    def full(self) -> bool:
+        return self._room < 0
+
+    def body(self) -> bytes | None:
+        in_order = [self._encoded[index] for index in sorted(self._encoded)]
+        return b"[" + b",".join(in_order) + b"]" if in_order else None
+
+
+class Batches:
+    """Runs batches, the members of each side by side."""
+
+    def __init__(self, limits: BatchLimits) -> None:
+        self.limits = limits
+        self._running = 0
+
+    async def run(
+        self, dispatcher: Dispatcher, context: Context, batch: Sequence[Message]
+    ) -> bytes | None:
+        """The answers in order, encoded, None when there are none.
+
+        A member that fails, or is no message, fails alone. Raises InvalidRequest for an empty
+        batch (JSON-RPC 2.0, section 6).
+        """
+        if not batch:
+            raise InvalidRequest("The batch is empty")
+        self._running += 1
+        try:
+            return await self._run(dispatcher, context, batch)
+        finally:
+            self._running -= 1
+
+    async def _run(
+        self, dispatcher: Dispatcher, context: Context, batch: Sequence[Message]
+    ) -> bytes | None:
+        limits = self.limits
+        answers = _Answers(limits.answer_bytes)
+        left = iter(enumerate(batch))
+        too_much = Unavailable(f"The batch's answers exceed {limits.answer_bytes} bytes; not run")
+
+        async def work(members: Iterator[tuple[int, Message]]) -> None:
+            for index, member in members:
+                if answers.full:
+                    answers.add(index, _refused(member, too_much, context))
+                else:
+                    answers.add(index, await _run_member(dispatcher, context, member))
+
+        try:
+            async with asyncio.timeout(limits.timeout_s), asyncio.TaskGroup() as group:
+                for _ in range(min(self._workers(), len(batch))):
+                    group.create_task(work(left))
+        except TimeoutError:
+            late = Unavailable(f"The batch took over {limits.timeout_s:g} s; this was stopped")
+            for index, member in enumerate(batch):
+                if index not in answers.done:
+                    answers.add(index, _refused(member, late, context))
+        return answers.body()
+
+    def _workers(self) -> int:
+        """A fair share of the connections. 32 batches of 16 at a time took a fifth longer."""
+        share = max(2, self.limits.connections // self._running)
+        return min(self.limits.concurrency, share)
+
+
+def _refused(member: Message, fault: Fault, context: Context) -> Answer | None:
+    if isinstance(member, Request) and member.id is not UNSET:
+        return error_reply(member.id, fault, context.request_id)
+    return None
 
 
 async def _run_member(dispatcher: Dispatcher, context: Context, member: Message) -> Answer | None:
@@ -98,15 +155,3 @@ async def _run_member(dispatcher: Dispatcher, context: Context, member: Message)
     if context.session is not None:
         return await run_cancellable(dispatcher, context, context.session, member)
     return await dispatcher.dispatch(context, member)
-
-
-def _answer_unfinished(
-    answers: dict[int, Answer | None],
-    batch: Sequence[Message],
-    context: Context,
-    limits: BatchLimits,
-) -> None:
-    fault = Unavailable(f"The batch took longer than {limits.timeout_s:g} s; this item was stopped")
-    for index, member in enumerate(batch):
-        if index not in answers and isinstance(member, Request) and member.id is not UNSET:
-            answers[index] = error_reply(member.id, fault, context.request_id)

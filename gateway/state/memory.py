@@ -1,5 +1,6 @@
 """Sessions in the memory of this process."""
 
+import math
 import secrets
 import time
 from collections.abc import Mapping
@@ -18,10 +19,12 @@ TOOLS_CHANGED_MESSAGE = encode(Notification(TOOLS_CHANGED))
 class Sessions:
     """Open sessions."""
 
-    def __init__(self, hub: Hub, idle_s: float, limit: int) -> None:
+    def __init__(self, hub: Hub, idle_s: float, limit: int, calls_limit: int) -> None:
+        """At most `limit` sessions, each with at most `calls_limit` calls at a time."""
         self._hub = hub
         self._idle_s = idle_s
         self._limit = limit
+        self._calls_limit = calls_limit
         self._open: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -34,10 +37,17 @@ class Sessions:
         client: Mapping[str, Any],
         capabilities: Mapping[str, Any],
     ) -> Session:
-        """Raises Unavailable when the limit is reached and nobody is idle enough to go."""
+        """At the limit the session unused for longest goes; Unavailable when all are in use."""
         if len(self._open) >= self._limit and self.reap() == 0:
-            raise Unavailable(f"Too many sessions (limit {self._limit}); try again later")
-        session = Session(secrets.token_urlsafe(24), revision, principal, client, capabilities)
+            self._evict()
+        session = Session(
+            secrets.token_urlsafe(24),
+            revision,
+            principal,
+            client,
+            capabilities,
+            self._calls_limit,
+        )
         self._open[session.id] = session
         self._hub.follow(principal.tenant, session.outbox, TOOLS_CHANGED_MESSAGE)
         return session
@@ -73,6 +83,14 @@ class Sessions:
         for session in idle:
             self.close(session)
         return len(idle)
+
+    def _evict(self) -> None:
+        """Clients that never say goodbye must not lock out the others until they are idle."""
+        unused = (session for session in self._open.values() if _is_idle(session, math.inf))
+        oldest = min(unused, key=lambda session: session.last_used, default=None)
+        if oldest is None:
+            raise Unavailable(f"Too many sessions in use (limit {self._limit}); try again later")
+        self.close(oldest)
 
     def close_all(self) -> None:
         for session in list(self._open.values()):

@@ -32,6 +32,7 @@ class HttpSse:
         message_path: str,
         body_limit_bytes: int,
         keep_alive_s: float,
+        drain_s: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -40,10 +41,11 @@ class HttpSse:
         self._message_path = message_path
         self._body_limit_bytes = body_limit_bytes
         self._keep_alive_s = keep_alive_s
+        self._drain_s = drain_s
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == self._message_path:
+        if scope["path"].rstrip("/") == self._message_path:
             await self._message(scope, receive, send)
         else:
             await self._stream(scope, receive, send)
@@ -61,7 +63,10 @@ class HttpSse:
         try:
             with self._hub.stream(session.outbox):
                 events = EventSourceResponse(
-                    self._events(session), ping=int(self._keep_alive_s) or 1, sep="\n"
+                    self._events(session),
+                    ping=int(self._keep_alive_s) or 1,
+                    # it sees the server stop by itself: what runs may finish first
+                    shutdown_grace_period=self._drain_s,
                 )
                 await events(scope, receive, send)
         except Fault as fault:
@@ -78,7 +83,7 @@ class HttpSse:
             require_json(scope)
             body = await read_body(scope, receive, self._body_limit_bytes)
             session = self._session(scope)
-            self._accept(session, decode(body), responder.request_id)
+            self._accept(session, decode(body, batch_limit=0), responder.request_id)
         except Fault as fault:
             await responder.fault(fault)
             return
@@ -86,14 +91,14 @@ class HttpSse:
 
     async def _events(self, session: Session) -> AsyncIterator[ServerSentEvent]:
         endpoint = f"{self._message_path}?session_id={session.id}"
-        yield ServerSentEvent(endpoint, event="endpoint")
+        yield _event(endpoint, "endpoint")
         async for messages in session.outbox.batches(self._keep_alive_s):
             for message in messages:
-                yield ServerSentEvent(message.decode(), event="message")
+                yield _event(message.decode(), "message")
         if session.running:  # the gateway stops: what runs may finish, and its answer go out
             await asyncio.wait(session.running.values())
         for message in await session.outbox.take(0):
-            yield ServerSentEvent(message.decode(), event="message")
+            yield _event(message.decode(), "message")
 
     def _session(self, scope: Scope) -> Session:
         session_id = query_value(scope, "session_id")
@@ -107,7 +112,7 @@ class HttpSse:
     def _accept(self, session: Session, message: Message | list[Message], request_id: str) -> None:
         """Start serving; the answer goes to the stream. Raises InvalidRequest for no message."""
         if isinstance(message, list):
-            raise InvalidRequest("2024-11-05 has no batches here: send one message at a time")
+            raise InvalidRequest("The batch is empty")
         if isinstance(message, Invalid):
             raise message.fault
         if isinstance(message, Request):
@@ -122,6 +127,10 @@ class HttpSse:
         reply = await run_cancellable(self._dispatcher, context, session, request)
         if reply is not None:
             session.outbox.put(encode(reply))
+
+
+def _event(data: str, name: str) -> ServerSentEvent:
+    return ServerSentEvent(data, event=name, sep="\n")
 
 
 class _Peer:

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.context import Context, Principal
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.running import BatchLimits, run_batch
+from gateway.protocol.running import Batches
 from gateway.transports.http import Responder, Watch, read_body, require_json
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, ParseError
 from schemas.jsonrpc import Invalid, Message, Request, decode, encode, error_reply, pieces
@@ -24,12 +24,12 @@ class JsonRpcHTTP:
         self,
         dispatcher: Dispatcher,
         principal: Principal,
-        batch_limits: BatchLimits,
+        batches: Batches,
         body_limit_bytes: int,
     ) -> None:
         self._dispatcher = dispatcher
         self._principal = principal
-        self._batch_limits = batch_limits
+        self._batches = batches
         self._body_limit_bytes = body_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,14 +49,14 @@ class JsonRpcHTTP:
 
     async def _answer(self, body: bytes, context: Context) -> Body | None:
         try:
-            return await self._serve(decode(body), context)
+            return await self._serve(decode(body, self._batches.limits.items), context)
         except (ParseError, InvalidRequest) as fault:
             return encode(error_reply(None, fault, context.request_id))
 
     async def _serve(self, message: Message | list[Message], context: Context) -> Body | None:
         match message:
             case list():
-                return await run_batch(self._dispatcher, context, message, self._batch_limits)
+                return await self._batches.run(self._dispatcher, context, message)
             case Request():
                 reply = await self._dispatcher.dispatch(context, message)
                 return None if reply is None else pieces(reply)

@@ -13,7 +13,7 @@ from gateway.context import Context, Outbox, Principal, Session
 from gateway.protocol import sse
 from gateway.protocol.admission import Admitted, Headers, admit, check_version
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.running import BatchLimits, run_batch, run_cancellable
+from gateway.protocol.running import Batches, run_cancellable
 from gateway.state.hub import Hub
 from gateway.state.memory import Sessions
 from gateway.transports.http import (
@@ -55,7 +55,7 @@ class StreamableHTTP:
         sessions: Sessions,
         hub: Hub,
         principal: Principal,
-        batch_limits: BatchLimits,
+        batches: Batches,
         body_limit_bytes: int,
         keep_alive_s: float,
     ) -> None:
@@ -63,7 +63,7 @@ class StreamableHTTP:
         self._sessions = sessions
         self._hub = hub
         self._principal = principal
-        self._batch_limits = batch_limits
+        self._batches = batches
         self._body_limit_bytes = body_limit_bytes
         self._keep_alive_s = keep_alive_s
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
@@ -78,10 +78,10 @@ class StreamableHTTP:
 
     async def _post(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         require_json(scope)
-        _require_acceptable(header(scope, b"accept"), "application/json")
+        _require_acceptable(header(scope, b"accept"), "application/json", "text/event-stream")
         body = await read_body(scope, receive, self._body_limit_bytes)
         headers = routing_headers(scope)
-        message = decode(body)
+        message = decode(body, self._batches.limits.items)
         try:
             admitted = admit(headers, message, self._find)
             session = self._open(admitted)
@@ -131,7 +131,7 @@ class StreamableHTTP:
     async def _answer_batch(
         self, context: Context, batch: list[Message], responder: Responder
     ) -> None:
-        body = await run_batch(self._dispatcher, context, batch, self._batch_limits)
+        body = await self._batches.run(self._dispatcher, context, batch)
         await (responder.empty(202) if body is None else responder.json(body))
 
     async def _get(self, scope: Scope, receive: Receive, responder: Responder) -> None:
@@ -239,8 +239,10 @@ def _id_of(message: Message | list[Message]) -> RequestId:
     return None
 
 
-def _require_acceptable(accept: str, wanted: str) -> None:
-    """Raises NotAcceptable. The specification wants both types listed; we ask for what we send."""
-    ranges = (wanted, wanted.split("/")[0] + "/*", "*/*")
+def _require_acceptable(accept: str, *types: str) -> None:
+    """Raises NotAcceptable. The specification wants both types listed; one of them will do."""
+    if types[0] in accept:
+        return
+    ranges = {*types, *(f"{name.split('/')[0]}/*" for name in types), "*/*"}
     if accept and not any(media_range in accept.lower() for media_range in ranges):
-        raise NotAcceptable(f"Accept must include {wanted}, not only {accept[:100]}")
+        raise NotAcceptable(f"Accept must include {' and '.join(types)}, not only {accept[:100]}")

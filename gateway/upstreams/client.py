@@ -165,7 +165,8 @@ class Client:
             headers=headers,
             data=payload,
             allow_redirects=False,
-            skip_auto_headers=_TYPE if payload is None else None,
+            # where aiohttp would call no body at all an octet-stream
+            skip_auto_headers=_TYPE if payload is None and request.method in _WITH_BODY else None,
         ) as response:
             body = await self._read(response)
             return HttpResponse(response.status, response.reason or "", response.headers, body)
@@ -190,6 +191,7 @@ class Client:
 
 
 _NOTHING = SourceSettings(headers=MappingProxyType({}))
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _TYPE = ("Content-Type",)  # aiohttp would call a body that is not there an octet stream
 
 

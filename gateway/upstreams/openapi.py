@@ -43,7 +43,21 @@ from schemas.tool import (
 _syntax = msgspec.json.Decoder(Raw)  # reads without building anything
 # what frames or routes the request is ours to say, whatever a description declares (RFC 9110, 7)
 _NOT_FROM_ARGUMENTS = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
+    {
+        "host",
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "upgrade",
+        "te",
+        "trailer",
+        "expect",
+        "transfer-encoding",
+        "content-length",
+        "content-encoding",
+        "content-type",
+        "cookie",
+    }
 )
 
 
@@ -59,8 +73,6 @@ class OpenAPIUpstream:
         try:
             request = build(tool.binding, arguments)
             response = await self._client.send(source, request)
-        except InvalidParams as fault:
-            return failed(f"Invalid arguments for {tool.name}: {fault.message}")
         except UpstreamFailed as error:
             return failed(str(error))
         return read(response, context.request_id)
@@ -153,11 +165,13 @@ def read(response: HttpResponse, request_id: str) -> ToolResult:
 
 def _error(response: HttpResponse, media_type: str) -> ToolResult:
     status = f"HTTP {response.status} {_printable(response.reason)}".strip()
+    if 300 <= response.status < 400:
+        # not where to, and not the body that says it: that may be an address of the inside
+        content = TextContent(f"{status}: redirects are not followed")
+        structure = Raw(encode({"status": response.status}))
+        return ToolResult((content,), structure, is_error=True)
     body: Any = _text(response) if _is_text(media_type, response.body) else f"[{media_type}]"
     content = TextContent(f"{status}\n{body}" if response.body else status)
-    if 300 <= response.status < 400:
-        # not where to: that may be an address of the inside
-        content = TextContent(f"{status}: redirects are not followed")
     if is_json(media_type) and isinstance(raw := _structure(response.body), Raw):
         body = raw
     structure = Raw(encode({"status": response.status, "body": body}))
@@ -188,6 +202,11 @@ def _content(response: HttpResponse, media_type: str, request_id: str) -> Conten
 
 
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
+# what services send; others of Python's codecs are slow beyond reason (punycode) or no charsets
+_CHARSETS = re.compile(
+    r"(us-)?ascii|latin-?1|iso-8859-\d+|windows-\d+|cp\d+|utf-?(16|32)([lb]e)?|koi8-[ru]"
+    r"|shift_?jis|euc-(jp|kr)|iso-2022-(jp|kr)|gb(2312|k|18030)|big5"
+)
 _TEXTUAL = frozenset(
     {
         "application/xml",
@@ -208,14 +227,14 @@ def _is_text(media_type: str, body: bytes) -> bool:
 
 def _text(response: HttpResponse) -> str:
     charset = _CHARSET.search(response.headers.get("Content-Type", ""))
-    if charset is not None and charset[1].lower() not in ("utf-8", "utf8"):
+    if charset is not None and _CHARSETS.fullmatch(charset[1].lower()):
         try:
             text = response.body.decode(charset[1], errors="replace")
             text.encode()  # some of Python's codecs make half characters, which nobody can send on
             return text
         except (LookupError, ValueError):
             pass
-    return response.body.decode("utf-8-sig", errors="replace")
+    return response.body.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace")
 
 
 def _printable(text: str) -> str:

@@ -115,6 +115,14 @@ async def test_deep_arguments_are_the_clients_mistake(
     assert service.requests == []
 
 
+async def test_a_body_of_very_many_members_is_refused_before_they_are_looked_at(
+    client: Client,
+) -> None:
+    _, answer, _ = await client.post("/rpc", b"[" + b"1," * 200_000 + b"1]")
+    assert answer["error"]["code"] == -32600
+    assert answer["error"]["data"]["limit"] == 1000
+
+
 async def test_rpc_discover_describes_every_tool_as_a_method(client: Client) -> None:
     document = (await client.rpc(request("rpc.discover")))["result"]
     methods = {method["name"]: method for method in document["methods"]}

@@ -168,19 +168,31 @@ async def test_silent_streams_are_kept_alive(settings: Settings) -> None:
 
 
 async def test_streams_and_sessions_have_limits(settings: Settings) -> None:
-    limited = with_mcp(settings, stream_limit=1, session_limit=2)
-    async with running(limited) as client:
+    async with running(with_mcp(settings, stream_limit=1, session_limit=2)) as client:
         first, second = await client.session(), await client.session()
         async with listening(client, "/mcp", first.headers):
             headers = {**second.headers, "Accept": "text/event-stream"}
             async with client.http.get(client.url + "/mcp", headers=headers) as refused:
                 assert refused.status == 503
                 assert refused.headers["Retry-After"]
-        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
-        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-        status, answer, _ = await client.post("/mcp", body)
-        assert status == 503
-        assert "sessions" in answer["error"]["message"]
+            third = await client.session()  # the second goes: the first has a stream
+            assert (await second.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}))[0] == 404
+            assert (await first.call("ping"))["result"] == {}
+            assert (await third.call("ping"))["result"] == {}
+
+
+async def test_a_session_runs_a_limited_number_of_calls(
+    settings: Settings, service: Recorder
+) -> None:
+    async with running(with_mcp(settings, session_calls=1)) as client:
+        session = await client.session()
+        slow = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow"}}
+        call = asyncio.create_task(session.post(slow))
+        async with asyncio.timeout(5):
+            await service.arrived.wait()
+            assert (await session.call("ping", id_=2))["error"]["code"] == 1503
+            service.release.set()
+            assert (await call)[0] == 200
 
 
 async def test_draining_ends_streams_and_refuses_new_work(client: Client) -> None:

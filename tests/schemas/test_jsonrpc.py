@@ -26,7 +26,7 @@ def message(**members):
 
 def refusal(body):
     """(id, text) of the one message in `body`, which is none."""
-    invalid = decode(body)
+    invalid = decode(body, 100)
     assert isinstance(invalid, Invalid)
     assert isinstance(invalid.fault, InvalidRequest)
     return invalid.id, invalid.fault.message
@@ -34,23 +34,25 @@ def refusal(body):
 
 @pytest.mark.parametrize("id_", [0, 1, -7, 2**53, 2**70, "", "1", "b0f3", 1.5, 1.0, None])
 def test_an_id_is_kept_with_its_type(id_):
-    request = decode(message(method="m", id=id_))
+    request = decode(message(method="m", id=id_), 100)
     assert (request.id, type(request.id)) == (id_, type(id_))
     answered = msgspec.json.decode(encode(Reply(request.id, Raw(b"1"))))["id"]
     assert (answered, type(answered)) == (id_, type(id_))
 
 
 def test_a_message_without_id_is_a_notification():
-    assert decode(message(method="m")) == Request("2.0", "m", UNSET, UNSET)
+    assert decode(message(method="m"), 100) == Request("2.0", "m", UNSET, UNSET)
 
 
 @pytest.mark.parametrize("params", [{}, [], {"a": {"b": [1, None]}}, [1, "x"]])
 def test_params_are_an_object_or_an_array(params):
-    assert decode(message(method="m", params=params, id=1)).params == params
+    assert decode(message(method="m", params=params, id=1), 100).params == params
 
 
 def test_unknown_members_are_ignored():
-    assert decode(message(method="m", id=1, extra={"deep": [1]})) == Request("2.0", "m", UNSET, 1)
+    assert decode(message(method="m", id=1, extra={"deep": [1]}), 100) == Request(
+        "2.0", "m", UNSET, 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_what_is_no_message_says_why_and_keeps_a_legible_id(body, id_, text):
     ],
 )
 def test_a_response_of_the_client_is_told_from_a_request(body, response):
-    assert decode(body) == response
+    assert decode(body, 100) == response
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_response_of_the_client_is_told_from_a_request(body, response):
 )
 def test_what_is_no_json_is_a_parse_error(body, text):
     with pytest.raises(ParseError, match=text):
-        decode(body)
+        decode(body, 100)
 
 
 def test_a_batch_keeps_its_order_and_judges_each_member():
@@ -128,7 +130,7 @@ def test_a_batch_keeps_its_order_and_judges_each_member():
         message(method="b"),
         message(id=2, result=1),
     )
-    first, number, second, array, response = decode(b" \n" + body)
+    first, number, second, array, response = decode(b" \n" + body, 100)
     assert first == Request("2.0", "a", UNSET, 1)
     assert second == Request("2.0", "b", UNSET, UNSET)
     assert response == Response(2, 1, UNSET)
@@ -137,7 +139,7 @@ def test_a_batch_keeps_its_order_and_judges_each_member():
 
 
 def test_an_empty_batch_is_a_batch():
-    assert decode(b"[]") == []
+    assert decode(b"[]", 100) == []
 
 
 def test_replies_name_the_version_and_carry_their_result_as_it_is():

@@ -43,7 +43,7 @@ bodies = (messages | st.lists(messages | values, max_size=4)).map(lambda v: json
 def judged(body: bytes) -> Any:
     """What `decode` gave, after checking that it is what it promises; None for a ParseError."""
     try:
-        found = decode(body)
+        found = decode(body, 100)
     except ParseError:
         return None
     for message in found if isinstance(found, list) else [found]:
@@ -67,7 +67,7 @@ def test_any_json_is_judged(body):
 @given(messages)
 def test_the_typed_path_and_the_second_look_agree(value):
     """The fast decoder may only know fewer messages than `classify`, never other ones."""
-    found, expected = decode(json.dumps(value).encode()), classify(value)
+    found, expected = decode(json.dumps(value).encode(), 100), classify(value)
     if isinstance(expected, Invalid):
         assert (found.id, found.fault.message) == (expected.id, expected.fault.message)
     else:

@@ -1,7 +1,8 @@
 """One operation to one tool draft: names of arguments, input schema, binding, hints, texts."""
 
+import re
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import jsonschema_rs
 
@@ -17,6 +18,9 @@ from schemas.tool import Annotations, ToolDraft
 
 # Longer ones are manuals. A thousand tokens a tool is what a list of many tools can bear.
 DESCRIPTION_LIMIT = 4096
+
+_PARTS = re.compile(r"(\{[^{}]*\})")
+_PATH = "/%:@!$&'()*+,;=~"  # RFC 3986, 3.3; what is percent-encoded already stays so
 
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "header", "cookie")  # who keeps a plain name
 
@@ -190,10 +194,13 @@ def _cut(description: str) -> str:
 
 
 def _rooted(path: str, notes: list[str]) -> str:
-    if path.startswith("/"):
-        return path
-    notes.append("its path does not begin with a slash; one is added")
-    return f"/{path}"
+    """The path as it goes over the wire, its variables aside."""
+    if not path.startswith("/"):
+        notes.append("its path does not begin with a slash; one is added")
+        path = f"/{path}"
+    return "".join(
+        part if part.startswith("{") else quote(part, safe=_PATH) for part in _PARTS.split(path)
+    )
 
 
 def _server(operation: Operation, notes: list[str]) -> str | None:

@@ -94,7 +94,7 @@ async def test_a_signal_lets_calls_finish_and_ends_streams(
     gateway: Served, http: aiohttp.ClientSession, service: Recorder, number: signal.Signals
 ) -> None:
     stream = await http.get(gateway.url + "/mcp/sse")
-    assert await stream.content.readline() == b"event: endpoint\r\n"
+    assert await stream.content.readline() == b"event: endpoint\n"
     call = asyncio.create_task(rpc(http, gateway, SLOW))
     await service.arrived.wait()
     gateway.process.send_signal(number)

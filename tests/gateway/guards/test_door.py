@@ -30,12 +30,12 @@ async def ask(door, scope):
     return wire
 
 
-async def test_a_front_is_reached_by_its_exact_path(mcp, rest):
+async def test_a_front_is_reached_by_its_path_with_or_without_a_slash_at_the_end(mcp, rest):
     door = FrontDoor(rest, {"/mcp": mcp, "/mcp/sse": mcp}, lambda: True)
     for path in ("/mcp", "/mcp/sse", "/mcp/", "/MCP", "/health", "/mcp/other"):
         await ask(door, http(path=path))
-    assert mcp.paths == ["/mcp", "/mcp/sse"]
-    assert rest.paths == ["/mcp/", "/MCP", "/health", "/mcp/other"]
+    assert mcp.paths == ["/mcp", "/mcp/sse", "/mcp/"]
+    assert rest.paths == ["/MCP", "/health", "/mcp/other"]
 
 
 async def test_a_front_serves_while_the_gateway_is_ready(mcp, rest):

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import CANCELLED_BY_CLIENT
-from gateway.protocol.running import BatchLimits, run_batch, run_cancellable
+from gateway.protocol.running import Batches, BatchLimits, run_cancellable
 from schemas.jsonrpc import Reply
 from schemas.mcp.revisions import V2025_03_26, V2025_06_18
 from tests.gateway.protocol.conftest import context, notification, request, session
@@ -108,9 +108,9 @@ async def test_a_request_that_runs_keeps_its_session_young(verbs, of_session):
 async def test_a_member_of_a_batch_is_taken_back_alone(verbs):
     old = session(V2025_03_26)
     batch = [request("hold", id_=1), request("hold", id_=2), request("sum", [5], 3)]
-    limits = BatchLimits(10, 2, 5)
+    limits = BatchLimits(10, 2, 5, 1_000_000, 100)
     around = context(V2025_03_26, old)
-    running = asyncio.create_task(run_batch(verbs.dispatcher(), around, batch, limits))
+    running = asyncio.create_task(Batches(limits).run(verbs.dispatcher(), around, batch))
     await held(verbs, 2)
     old.cancel(1)
     verbs.release.set()
@@ -125,8 +125,8 @@ async def test_a_member_taken_back_is_not_answered_when_the_batch_is_late(verbs)
     old = session(V2025_03_26)
     batch = [request("hold", id_=1), request("hold", id_=2)]
     around = context(V2025_03_26, old)
-    limits = BatchLimits(10, 2, 0.3)
-    running = asyncio.create_task(run_batch(verbs.dispatcher(), around, batch, limits))
+    limits = BatchLimits(10, 2, 0.3, 1_000_000, 100)
+    running = asyncio.create_task(Batches(limits).run(verbs.dispatcher(), around, batch))
     await held(verbs, 2)
     old.running[1].cancel(CANCELLED_BY_CLIENT)
     answer = await running

@@ -5,7 +5,7 @@ import json
 import pytest
 from starlette.types import Message
 
-from gateway.protocol.running import BatchLimits
+from gateway.protocol.running import Batches, BatchLimits
 from gateway.transports.jsonrpc_http import JsonRpcHTTP
 from tests.gateway.protocol.conftest import PRINCIPAL
 
@@ -29,7 +29,9 @@ async def answer(verbs, body):
     async def send(message: Message) -> None:
         sent.append(message)
 
-    front = JsonRpcHTTP(verbs.dispatcher(), PRINCIPAL, BatchLimits(100, 4, 5), 100_000)
+    front = JsonRpcHTTP(
+        verbs.dispatcher(), PRINCIPAL, Batches(BatchLimits(100, 4, 5, 1_000_000, 100)), 100_000
+    )
     headers = [(b"content-type", b"application/json")]
     await front({"type": "http", "method": "POST", "headers": headers}, receive, send)
     text = b"".join(message.get("body", b"") for message in sent)

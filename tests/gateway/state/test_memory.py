@@ -39,7 +39,7 @@ def hub():
 
 
 def sessions_of(hub, limit=100):
-    return Sessions(hub, IDLE_S, limit)
+    return Sessions(hub, IDLE_S, limit, calls_limit=10)
 
 
 @pytest.fixture
@@ -143,12 +143,26 @@ def test_a_session_with_a_stream_or_a_request_is_not_idle(sessions, clock):
     assert sessions.find(busy.id, ANN) is busy
 
 
-def test_the_limit_refuses_one_more_until_somebody_goes(hub, clock):
+def test_one_more_than_the_limit_ends_the_session_unused_for_longest(hub, clock):
     sessions = sessions_of(hub, limit=2)
-    first, _ = opened(sessions), opened(sessions)
-    with pytest.raises(Unavailable, match=r"Too many sessions \(limit 2\)"):
+    first = opened(sessions)
+    clock.now += 1
+    second = opened(sessions)
+    clock.now += 1
+    third = opened(sessions)
+    assert sessions.find(first.id, ANN) is None
+    assert sessions.find(second.id, ANN) is second
+    assert sessions.find(third.id, ANN) is third
+
+
+def test_at_the_limit_sessions_in_use_are_kept_and_one_more_is_refused(hub, clock):
+    sessions = sessions_of(hub, limit=2)
+    listening, calling = opened(sessions), opened(sessions)
+    listening.streams = 1
+    calling.running["x"] = None
+    with pytest.raises(Unavailable, match=r"Too many sessions in use \(limit 2\)"):
         opened(sessions)
-    sessions.close(first)
+    sessions.close(listening)
     opened(sessions)
     assert len(sessions) == 2
 
@@ -187,8 +201,8 @@ def test_ten_thousand_sessions_come_and_go(hub, clock):
     sessions = sessions_of(hub, limit=10_000)
     for _ in range(10_000):
         opened(sessions)
-    with pytest.raises(Unavailable):
-        opened(sessions)
+    opened(sessions)
+    assert len(sessions) == 10_000
     clock.now += IDLE_S
     assert sessions.reap() == 10_000
     assert len(sessions) == 0
