@@ -21,6 +21,7 @@ from gateway.context import Principal
 from gateway.guards.access_log import AccessLog
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.origin import OriginGuard
+from gateway.guards.refusal import crashed, not_found
 from gateway.methods.discovery import Discovery
 from gateway.methods.lifecycle import SERVER, Lifecycle
 from gateway.methods.subscriptions import Subscriptions
@@ -125,6 +126,7 @@ class Gateway:
                 ),
                 Middleware(FrontDoor, fronts=self._fronts(), ready=lambda: self.health.ready),
             ],
+            exception_handlers={404: not_found, 500: crashed},
             lifespan=self.lifespan,
         )
 

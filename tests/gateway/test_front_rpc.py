@@ -153,3 +153,24 @@ async def test_a_client_that_leaves_cancels_the_call_upstream(
         await service.arrived.wait()
         leaving.cancel()
         await service.gone.wait()
+
+
+async def test_an_unknown_path_is_told_what_there_is(client: Client) -> None:
+    status, answer, headers = await client.post("/nothing", request("x"))
+    assert (status, answer["error"]["code"]) == (404, -32600)
+    assert answer["error"]["data"]["requestId"] == headers["x-request-id"]
+    async with client.http.get(client.url + "/") as index:
+        assert (await index.json())["endpoints"]["jsonrpc"] == "/rpc"
+
+
+async def test_a_bug_of_ours_has_a_request_id_and_shows_nothing_else(
+    client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr("gateway.transports.jsonrpc_http.decode", broken)
+    status, answer, headers = await client.post("/rpc", request("x"))
+    assert (status, answer["error"]["message"]) == (500, "Internal error")
+    logged = [r for r in caplog.records if r.message == "unexpected_error"]
+    assert logged[0].__dict__["request_id"] == headers["x-request-id"]
