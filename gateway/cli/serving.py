@@ -19,6 +19,8 @@ from config.settings import Settings
 from gateway.app import Gateway
 from gateway.cli.output import out, remark
 
+GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allocates
+
 log = logging.getLogger("toolgate.serve")
 
 RELOADABLE = ("sources", "upstream", "logging")
@@ -76,6 +78,7 @@ class Serving:
         await self._server.listening.wait()
         gc.collect()
         gc.freeze()  # what is here now stays: no collection has to walk it again
+        gc.set_threshold(GC_THRESHOLD)
         mcp, rpc = self._gateway.settings.mcp.path, self._gateway.settings.rpc.path
         base = address(self._listener)
         tools = len(self._gateway.catalogs.of(self._gateway.principal.tenant).tools)
