@@ -134,14 +134,13 @@ class Peer(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    """One message's surroundings. `deadline` is a time of the event loop's clock."""
+    """One message's surroundings."""
 
     principal: Principal
     revision: Revision
     request_id: str
     session: Session | None = None
     peer: Peer | None = None  # None where the front has no way to say anything but the answer
-    deadline: float | None = None
 
 
 _instance = secrets.token_hex(4)

@@ -57,7 +57,6 @@ class Feed:
         self._host_id = host_id
         self._catalogs = catalogs
         self._store: ToolStore | None = None
-        self._reloading = asyncio.Lock()
         self._importing = False  # begun, which happens once
         self.state = FeedState()
         self.settled = asyncio.Event()  # loaded, or failed for good
@@ -105,11 +104,10 @@ class Feed:
             await database.listen(CHANNEL, changed, self._lost)
 
     async def _reload(self, store: ToolStore, notice: Notice) -> None:
-        async with self._reloading:  # or a snapshot could replace a later one
-            if notice is RESYNC:
-                await self._catalogs.reload_all(store, self._host_id)
-            else:
-                await self._catalogs.reload(store, notice)
+        if notice is RESYNC:
+            await self._catalogs.reload_all(store, self._host_id)
+        else:
+            await self._catalogs.reload(store, notice)
 
     def _lost(self) -> None:
         self.state.database = "unreachable"

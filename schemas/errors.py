@@ -118,11 +118,5 @@ class ToolFailed(Fault):
     code = 1500
 
 
-class Cancelled(Fault):
-    """The caller took the request back. Nobody is waiting for this answer."""
-
-    code = 1499
-
-
 class ImportRejected(ToolgateError):
     """A description that cannot be imported at all; nothing was written."""

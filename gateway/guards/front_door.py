@@ -33,4 +33,4 @@ class FrontDoor:
             await front(scope, receive, send)
         else:
             fault = Unavailable("The gateway is starting or stopping; /ready says more")
-            await refuse(send, fault)
+            await refuse(scope, receive, send, fault)

@@ -48,11 +48,11 @@ class OriginGuard:
         for name, value in scope["headers"]:
             if name == b"host":
                 if value not in self._seen_hosts and not self._known_host(value):
-                    await refuse(send, Forbidden(FOREIGN_HOST))
+                    await refuse(scope, receive, send, Forbidden(FOREIGN_HOST))
                     return
             elif name == b"origin":
                 if not self._known_origin(value.decode("latin-1").lower()):
-                    await refuse(send, Forbidden(FOREIGN_ORIGIN))
+                    await refuse(scope, receive, send, Forbidden(FOREIGN_ORIGIN))
                     return
                 app = self._for_browsers
         await app(scope, receive, send)

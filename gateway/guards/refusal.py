@@ -4,7 +4,7 @@ import logging
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.context import new_request_id
 from schemas.errors import Fault, InternalError, InvalidRequest
@@ -26,23 +26,15 @@ async def crashed(request: Request, error: Exception) -> Response:
     return response
 
 
+async def refuse(scope: Scope, receive: Receive, send: Send, fault: Fault) -> None:
+    """Answer the HTTP request with `fault` and its status."""
+    await _response(fault, fault.status)(scope, receive, send)
+
+
 def _response(fault: Fault, status: int) -> Response:
     request_id = new_request_id()
-    body = encode(error_reply(None, fault, request_id))
     headers = {"X-Request-Id": request_id}
-    return Response(body, status, headers, media_type="application/json")
-
-
-async def refuse(send: Send, fault: Fault) -> None:
-    """Answer the HTTP request with `fault` and its status."""
-    request_id = new_request_id()
+    if status == 503:
+        headers["Retry-After"] = "1"
     body = encode(error_reply(None, fault, request_id))
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"x-request-id", request_id.encode()),
-    ]
-    if fault.status == 503:
-        headers.append((b"retry-after", b"1"))
-    await send({"type": "http.response.start", "status": fault.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return Response(body, status, headers, media_type="application/json")
