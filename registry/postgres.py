@@ -124,8 +124,11 @@ class Database:
     async def connect(self) -> AsyncIterator[AsyncConnection]:
         """A connection of its own beside the pool, in autocommit mode."""
         connection = await AsyncConnection.connect(self._conninfo, autocommit=True)
-        async with connection:
+        try:
             yield connection
+        finally:  # its own context manager would roll back first, and a cancelled task cannot wait
+            with CancelScope(shield=True):
+                await connection.close()
 
     async def listen(
         self,
