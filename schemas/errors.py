@@ -7,7 +7,7 @@ Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 (-32020, -32021, -32022). Codes 
 outside -32768...-32000, which both specifications reserve.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 
 class ToolgateError(Exception):
@@ -17,8 +17,8 @@ class ToolgateError(Exception):
 class Fault(ToolgateError):
     """A request that cannot be served."""
 
-    code: ClassVar[int] = -32603
-    status: ClassVar[int] = 200  # HTTP status when the whole HTTP request fails by it
+    code: int = -32603
+    status: int = 200  # HTTP status when the whole HTTP request fails by it
 
     def __init__(self, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -55,6 +55,10 @@ class MalformedEnvelope(InvalidParams):
 
 class InternalError(Fault):
     code = -32603
+
+
+class DuplicateKeys(InvalidRequest):
+    """An object names a member twice, and two readers may believe two different ones."""
 
 
 class HeaderMismatch(Fault):

@@ -3,16 +3,22 @@
 One parse per body. A well-formed request takes the typed path; anything else is looked at a second
 time, untyped, to say exactly what is wrong with it and to find the id that the answer must carry.
 
+An object that names a member twice is refused (RFC 8259, section 4: readers differ on what it
+says), which the decoder does not do. `_strings` tells: encoding what was decoded gives as many
+strings as the body has, unless a member was dropped. That costs 0.5 to 0.9 us for a small request,
+which takes 0.2 to 0.4 us to decode, and more for a body full of escapes.
+
 Deviations, on purpose: an id may be any number, string or null on decoding (the MCP revisions
 narrow that themselves), and unknown members of a message are ignored.
 """
 
+import json
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from schemas.errors import Fault, InvalidRequest, ParseError
+from schemas.errors import DuplicateKeys, Fault, InvalidRequest, ParseError
 
 RequestId = int | float | str | None
 Params = dict[str, Any] | list[Any]
@@ -79,6 +85,8 @@ encode = _encoder.encode
 
 
 LARGE_RESULT_BYTES = 65536
+NAMED_BYTES = 65536
+TOO_DEEP = "The body is nested too deeply"
 
 
 def pieces(reply: Reply | ErrorReply) -> list[bytes | memoryview]:
@@ -94,26 +102,72 @@ def pieces(reply: Reply | ErrorReply) -> list[bytes | memoryview]:
 def decode(body: bytes, batch_limit: int) -> Message | list[Message]:
     """Return the message, or the batch, in `body`.
 
-    Raises ParseError, and InvalidRequest for a batch of more than `batch_limit` members: before
-    they are looked at, because a small body can hold millions.
+    Raises ParseError, DuplicateKeys, and InvalidRequest for a batch of more than `batch_limit`
+    members: before they are looked at, because a small body can hold millions.
     """
-    batch = body.lstrip()[:1] == b"["
-    try:
-        if batch:
-            return [*_limited(_requests.decode(body), batch_limit)]
-        return _request.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    value = decode_json(body)
+    plain = decode_plain(body, batch_limit)
+    if plain is not None:
+        return plain
+    value = decode_strict(body)
     if isinstance(value, list):
-        return [classify(member) for member in _limited(value, batch_limit)]
+        return [classify(member) for member in limited(value, batch_limit)]
     return classify(value)
+
+
+def decode_plain(body: bytes, batch_limit: int) -> Request | list[Message] | None:
+    """What `decode` returns, if `body` holds well-formed requests and no further members; else
+    None, and a second look has to tell what it is."""
+    try:
+        if body.lstrip()[:1] == b"[":
+            batch = limited(_requests.decode(body), batch_limit)
+            return [*batch] if _strings(body) == _strings(encode(batch)) else None
+        request = _request.decode(body)
+        return request if _strings(body) == _strings(encode(request)) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def decode_strict(body: bytes) -> Any:
+    """Decode JSON text of which all readers say the same. Raises ParseError and DuplicateKeys."""
+    value = decode_json(body)
+    try:
+        if _strings(body) != _strings(encode(value)):
+            raise DuplicateKeys(_twice(body))
+    except RecursionError as error:
+        raise ParseError(TOO_DEEP) from error
+    return value
+
+
+def _twice(body: bytes) -> str:
+    """Which member is there twice; of a large body it is not worth a second reading."""
+    if len(body) <= NAMED_BYTES:
+        try:
+            json.loads(body, object_pairs_hook=_unique, parse_int=str, parse_float=str)
+        except DuplicateKeys as fault:
+            return fault.message
+    return "An object has a member twice"
+
+
+def _strings(text: bytes) -> int:
+    """The quotes of JSON text that begin or end a string."""
+    if b"\\" in text:  # a backslash escapes the character behind it, itself first of all
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return text.count(b'"')
+
+
+def _unique(members: list[tuple[str, Any]]) -> None:
+    names: set[str] = set()
+    for name, _ in members:
+        if name in names:
+            raise DuplicateKeys(f"An object has the member {name[:100]!r} twice")
+        names.add(name)
 
 
 T = TypeVar("T")
 
 
-def _limited(batch: list[T], limit: int) -> list[T]:
+def limited(batch: list[T], limit: int) -> list[T]:
+    """`batch`. Raises InvalidRequest when it has more than `limit` members."""
     if len(batch) > limit:
         text = f"The batch has {len(batch)} items; at most {limit} are served"
         raise InvalidRequest(text, {"limit": limit})
@@ -127,13 +181,28 @@ def decode_json(body: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ParseError("The body is not valid UTF-8") from error
     except RecursionError as error:
-        raise ParseError("The body is nested too deeply") from error
+        raise ParseError(TOO_DEEP) from error
     except msgspec.ValidationError as error:  # 1e400
         raise ParseError(f"The body holds a value out of range: {error}") from error
     except msgspec.DecodeError as error:
-        raise ParseError(
-            "The body is empty" if not body.strip() else f"Not JSON: {error}"
-        ) from error
+        raise ParseError(_reason(body, error)) from error
+
+
+def _reason(body: bytes, error: msgspec.DecodeError) -> str:
+    if not body.strip():
+        return "The body is empty"
+    if b"\\ud" in body.lower() and _is_lenient_json(body):
+        return "A string holds half of a surrogate pair (\\uD800 to \\uDFFF), which is no character"
+    return f"Not JSON: {error}"
+
+
+def _is_lenient_json(body: bytes) -> bool:
+    """Whether it is JSON but for what its strings say: the decoder calls that truncated."""
+    try:
+        json.loads(body, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def classify(value: Any) -> Message:

@@ -108,7 +108,8 @@ def test_a_response_of_the_client_is_told_from_a_request(body, response):
         (b"{'jsonrpc': '2.0'}", "Not JSON"),
         (b"NaN", "Not JSON"),
         (b'{"jsonrpc":"2.0","method":"a\nb"}', "Not JSON"),
-        (b'{"jsonrpc":"2.0","method":"\\ud800"}', "Not JSON"),  # half a character
+        (b'{"jsonrpc":"2.0","method":"\\ud800"}', "half of a surrogate pair"),
+        (b'{"jsonrpc":"2.0","method":"\\uD800\\uD800"', "Not JSON"),  # and truncated, too
         (b"\xef\xbb\xbf{}", "Not JSON"),  # RFC 8259, 8.1: no byte order mark
         ('{"jsonrpc":"2.0"}'.encode("utf-16"), "Not JSON"),
         (b'{"jsonrpc":"2.0","method":"\xff"}', "not valid UTF-8"),
