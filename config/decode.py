@@ -101,6 +101,8 @@ def _scalar(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) ->
     data = _convert(data, kind, value, path, problems)
     if kind.marked("file") and data is not MISSING:
         return absolute(data, value.directory)
+    if kind.marked("module") and data is not MISSING and data.endswith(".py"):
+        return absolute(data, value.directory)
     return data
 
 

@@ -2,22 +2,21 @@
 
 import re
 from collections.abc import Mapping
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from msgspec import convert, to_builtins
 
+from config.conflicts import conflicts
 from config.decode import decode, without_credentials
 from config.document import Document, Value
 from config.environment import FILE_VARIABLE, merged, overridden
 from config.kinds import kind_of
-from config.problem import KeyPath, Problem, SettingsError, dotted
+from config.problem import KeyPath, Problem, SettingsError
 from config.settings import Settings
 
 DEFAULTS = Path(__file__).with_name("defaults.yaml")
 USUAL_NAME = "toolgate.yaml"
-OWN_PATHS = ("/health", "/ready", "/metrics")
 MASK = "***"
 # Up to the last "@": one that stands unescaped in a password must not end the mask.
 URL_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")
@@ -40,7 +39,7 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
     if problems:
         raise SettingsError(*problems)
     settings = convert(data, Settings)
-    problems = _conflicts(settings, tree)
+    problems = conflicts(settings, lambda *paths: _where(tree, *paths))
     if problems:
         raise SettingsError(*problems)
     return settings
@@ -64,7 +63,8 @@ def masked(settings: Settings) -> dict[str, Any]:
     for source in plain["sources"].values():
         # Any of them: which header carries a key is the service's choice.
         source["headers"] = dict.fromkeys(source["headers"], MASK)
-        source["openapi"] = source["openapi"] and without_credentials(source["openapi"])
+        for kind in ("openapi", "hybrid"):
+            source[kind] = source[kind] and without_credentials(source[kind])
     return plain
 
 
@@ -85,38 +85,6 @@ def _root(value: Value) -> Value:
         text = "expected a mapping such as `server: {port: 8765}` as the whole file"
         raise SettingsError(Problem(value.where, "", text))
     return value
-
-
-def _conflicts(settings: Settings, tree: Value) -> list[Problem]:
-    """What is wrong with values that are right one by one."""
-    return [*_path_clashes(settings, tree), *_pool_excess(settings, tree)]
-
-
-def _path_clashes(settings: Settings, tree: Value) -> list[Problem]:
-    mcp = settings.mcp.path
-    taken: list[tuple[str, KeyPath]] = [
-        *((path, ()) for path in OWN_PATHS),
-        *((path, ("mcp", "path")) for path in (mcp, f"{mcp}/sse", f"{mcp}/message")),
-        (settings.rpc.path, ("rpc", "path")),
-    ]
-    return [
-        Problem(
-            _where(tree, key, owner),
-            dotted(key),
-            f"expected a path of its own, found {path} (taken by {dotted(owner) or 'Toolgate'})",
-        )
-        for (other, owner), (path, key) in combinations(taken, 2)
-        if path == other and key
-    ]
-
-
-def _pool_excess(settings: Settings, tree: Value) -> list[Problem]:
-    database = settings.database
-    if database.url != "embedded" or database.pool_max < database.max_connections:
-        return []
-    key, bound = ("database", "pool_max"), ("database", "max_connections")
-    text = f"expected less than database.max_connections ({database.max_connections})"
-    return [Problem(_where(tree, key, bound), dotted(key), f"{text}, found {database.pool_max}")]
 
 
 def _where(tree: Value, *paths: KeyPath) -> str:

@@ -112,6 +112,20 @@ ServerOption = Annotated[
         extra_json_schema=VERBATIM,
     ),
 ]
+# Signatures by a private key only: whoever can check an HS* signature can also make one.
+Algorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+]  # fmt: skip
+Leeway = Annotated[float, Meta(ge=0, le=600, description="a number of seconds from 0 to 600")]
+File = Annotated[str, Meta(description="a path", extra={"file": True})]
+PythonModule = Annotated[
+    str,
+    Meta(
+        pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)" + END,
+        description="a module such as company.rules, or the path of a .py file",
+        extra={"module": True},
+    ),
+]
 Directory = Annotated[str, Meta(description="a directory", extra={"file": True})]
 Location = Annotated[str, Meta(pattern=r"\S", description="a path or a URL", extra={"file": True})]
 
@@ -161,6 +175,34 @@ class Rpc(Struct, frozen=True, forbid_unknown_fields=True):
     batch_concurrency: Count
     batch_timeout_s: Seconds
     batch_answer_limit_bytes: Bytes
+    legacy: bool
+
+
+class Portal(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    query_path: HttpPath
+    command_path: HttpPath
+    query_legacy: bool
+    command_legacy: bool
+    compat: Literal["strict", "spec"]
+    pre_handler_errors: Literal["wrapped", "raw"]
+    auth_first: bool
+    void_body: Literal["empty", "object"]
+    anonymous_list: bool
+    idempotency_ttl_s: Seconds
+
+
+class Auth(Struct, frozen=True, forbid_unknown_fields=True):
+    mode: Literal["none", "jwt"]
+    key_file: File
+    jwks_file: File
+    algorithms: tuple[Algorithm, ...]
+    issuer: str
+    audience: str
+    leeway_s: Leeway
+    verify_scope: bool
+    cached_tokens: Count
+    token_limit_bytes: Bytes
 
 
 class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
@@ -170,6 +212,8 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     response_limit_bytes: Bytes
     retries: Retries
     retry_backoff_s: Seconds
+    python_threads: Count
+    python_calls: Count
 
 
 class Imports(Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,15 +229,22 @@ class Logging(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `sources`. Without `openapi` it only adjusts a source imported by command."""
+    """One entry of `sources`, with at most one of `openapi`, `hybrid` and `python`. Without any it
+    only adjusts a source imported by command."""
 
     openapi: Location | None = None  # an absolute path once loaded, or a URL
+    hybrid: Location | None = None
+    python: PythonModule | None = None  # an absolute path once loaded, or a module
     base_url: HttpUrl | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     headers: Mapping[HeaderName, HeaderValue] = field(default_factory=dict)
     timeout_s: Seconds | None = None
     retries: Retries | None = None
+    side: Literal["query", "command"] | None = None
+    dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"
+    batch: Count = 1
+    forward_token: bool = False
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,6 +253,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     tenant: Tenant
     mcp: Mcp
     rpc: Rpc
+    portal: Portal
+    auth: Auth
     upstream: Upstream
     imports: Imports
     logging: Logging

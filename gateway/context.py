@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from schemas.errors import Fault
+from schemas.hybrid import Side
 from schemas.mcp.revisions import Revision
 
 OUTBOX_LIMIT = 1000  # unsent messages; a client that leaves more is not reading any
@@ -25,6 +27,37 @@ class Principal:
     def key(self) -> tuple[str, str]:
         """Who it is, whatever the token of the day says about them."""
         return self.tenant, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who an HTTP request says that it comes from, and whether that is so.
+
+    The verdict is a value, because who needs to be known depends on what is asked: some actions
+    are for everybody, and the portal paths check the data first.
+    """
+
+    principal: Principal
+    refusal: Fault | None = None  # why the principal is nobody; None: verified, or nobody must be
+    verified: bool = False  # by a token; False with `auth.mode: none`
+    scope_token: frozenset[str] | Fault | None = None  # of X-Scope-Token, if that was sent
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What a hybrid call carries besides its data: the headers that its service may want."""
+
+    side: Side | None = None  # the portal path that it came by
+    auth_first: bool = True
+    idempotency_key: str | None = None
+    authorization: str | None = None  # passed on only where the source says so
+    scope_token: str | None = None  # likewise
+    correlation_id: str | None = None
+    traceability_id: str | None = None
+    client: str = ""  # address of who sent it
+
+
+NO_LETTER = Letter()
 
 
 class Outbox:
@@ -136,11 +169,21 @@ class Peer(Protocol):
 class Context:
     """One message's surroundings."""
 
-    principal: Principal
+    identity: Identity
     revision: Revision
     request_id: str
     session: Session | None = None
     peer: Peer | None = None  # None where the front has no way to say anything but the answer
+    letter: Letter = NO_LETTER
+
+    @property
+    def principal(self) -> Principal:
+        return self.identity.principal
+
+    def require_identity(self) -> None:
+        """Raises the Fault that says why nobody knows who asks, if so."""
+        if self.identity.refusal is not None:
+            raise self.identity.refusal
 
 
 _instance = secrets.token_hex(4)

@@ -10,18 +10,24 @@ import bisect
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
+from typing import cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from registry.store import ToolStore
+from schemas.binding import PythonBinding, ServiceBinding
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import V2026_07_28, Revision
 from schemas.source import Source
 from schemas.tool import Annotations, Tool
 
 log = logging.getLogger("toolgate.catalog")
+
+TWICE_SHOWN = 20  # ids in one warning
+SERVICE = "toolgate/service"  # in `_meta` of a tool: the id of the hybrid action that it calls
 
 
 class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -33,6 +39,7 @@ class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
     title: str | UnsetType = UNSET
     output_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType = UNSET
+    meta: dict[str, str] | UnsetType = field(default=UNSET, name="_meta")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +48,12 @@ class Page:
 
     tools: Raw  # a JSON array
     last: str | None  # name of the last tool, when more follow
-    results: dict[str, Raw] = field(default_factory=dict)  # whole results, kept by their makers
+    results: dict[str, Raw] = default(default_factory=dict)  # whole results, kept by their makers
 
 
 class Catalog:
-    """The tools of one tenant at one moment, in the order of their names."""
+    """The tools of one tenant at one moment, in the order of their names; `services` are those
+    that call hybrid actions, one for each id, in the order of the ids."""
 
     def __init__(
         self,
@@ -58,6 +66,10 @@ class Catalog:
         self.sources: Mapping[str, Source] = {source.name: source for source in sources}
         self._by_name = {tool.name: tool for tool in self.tools}
         self._names = [tool.name for tool in self.tools]
+        self._by_service = by_service(self.tools)
+        self.services: tuple[Tool, ...] = tuple(
+            self._by_service[id_] for id_ in sorted(self._by_service)
+        )
         self._checkers = before.surviving_checkers(self._by_name) if before else {}
         self._encoded: dict[tuple[bool, bool], list[bytes]] = {}
         self._pages: dict[tuple[bool, bool, str | None, int], Page] = {}
@@ -65,6 +77,10 @@ class Catalog:
 
     def get(self, name: str) -> Tool | None:
         return self._by_name.get(name)
+
+    def service(self, id_: str) -> Tool | None:
+        """The tool that calls the hybrid action `id_`; of several, one inside the gateway."""
+        return self._by_service.get(id_)
 
     def checker(self, tool: Tool) -> Checker:
         """The compiled input schema of `tool`, compiled when first asked for."""
@@ -118,8 +134,39 @@ def encode(tool: Tool, revision: Revision) -> bytes:
             title=tool.title if revision.titles and tool.title else UNSET,
             output_schema=tool.output_schema if revision.titles and tool.output_schema else UNSET,
             annotations=tool.annotations if revision.annotations else UNSET,
+            meta=_meta(tool) if revision.titles else UNSET,
         )
     )
+
+
+def _meta(tool: Tool) -> dict[str, str] | UnsetType:
+    return {SERVICE: tool.binding.service} if isinstance(tool.binding, ServiceBinding) else UNSET
+
+
+def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """The tools that call hybrid actions, by the ids of those; `tools` are in the order of their
+    names. Of several for one id, one serves it, and the log says which."""
+    claims: dict[str, list[Tool]] = {}
+    for tool in tools:
+        if isinstance(tool.binding, ServiceBinding):
+            claims.setdefault(tool.binding.service, []).append(tool)
+    found = {id_: min(claiming, key=_is_elsewhere) for id_, claiming in claims.items()}
+    twice = [_told(found[id_], claiming) for id_, claiming in claims.items() if len(claiming) > 1]
+    if twice:
+        log.warning("service_twice", extra={"services": twice[:TWICE_SHOWN]})
+    return found
+
+
+def _told(serving: Tool, claiming: Sequence[Tool]) -> str:
+    """Which source serves an id, and which others have it too."""
+    others = ", ".join(tool.source for tool in claiming if tool is not serving)
+    binding = cast("ServiceBinding", serving.binding)
+    return f"{binding.service} served by {serving.source}, not by {others}"
+
+
+def _is_elsewhere(tool: Tool) -> bool:
+    """Whether what `tool` calls is behind the gateway: what runs inside goes first."""
+    return not isinstance(tool.binding, PythonBinding)
 
 
 class Catalogs:

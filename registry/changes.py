@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from registry.names import qualify, suffixed
 from schemas.binding import Binding
+from schemas.source import HybridOptions
 from schemas.tool import Annotations, ToolDraft
 
 
@@ -37,6 +38,7 @@ class SourceDraft:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     digest: str | None = None
+    options: HybridOptions = field(default_factory=HybridOptions)
 
 
 @dataclass(frozen=True, slots=True)

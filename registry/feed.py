@@ -17,8 +17,8 @@ from config.settings import Database as DatabaseSettings
 from config.settings import Imports, SourceSettings
 from registry.catalog import Catalogs
 from registry.installation import DatabaseError
-from registry.postgres import RESYNC, Database, Notice
-from registry.sources import ImportSpec, Sources, configured
+from registry.postgres import RESYNC, Database, Notice, Pool
+from registry.sources import NO_SERVICES, ImportSpec, Services, Sources, configured
 from registry.store import ToolStore
 from schemas.errors import ToolgateError
 
@@ -50,13 +50,17 @@ class Feed:
         sources: Mapping[str, SourceSettings],
         host_id: str,
         catalogs: Catalogs,
+        services: Services = NO_SERVICES,
     ) -> None:
+        """`services`: the actions of each source that is written in Python."""
         self._database = database
         self._imports = imports
         self._wanted = sources
         self._host_id = host_id
         self._catalogs = catalogs
+        self._services = services
         self._store: ToolStore | None = None
+        self._pool: Pool | None = None
         self._importing = False  # begun, which happens once
         self.state = FeedState()
         self.settled = asyncio.Event()  # loaded, or failed for good
@@ -73,9 +77,17 @@ class Feed:
             log.exception("feed_crashed")
             self._fail("the registry cannot be read; the log says why")
 
-    async def reconfigure(self, sources: Mapping[str, SourceSettings]) -> None:
+    @property
+    def pool(self) -> Pool | None:
+        """The connections to the database; None until it has answered for the first time."""
+        return self._pool
+
+    async def reconfigure(
+        self, sources: Mapping[str, SourceSettings], services: Services = NO_SERVICES
+    ) -> None:
         """Take other sources, and look again at all descriptions."""
         self._wanted = sources
+        self._services = services
         for name in self.state.sources.keys() - sources.keys():
             del self.state.sources[name]
         if self._store is not None:
@@ -91,6 +103,7 @@ class Feed:
         return [spec for spec in specs if spec is not None]
 
     async def _follow(self, database: Database) -> None:
+        self._pool = database.pool
         store = self._store = ToolStore(database.pool)
         async with anyio.create_task_group() as tasks:
 
@@ -114,10 +127,15 @@ class Feed:
 
     async def _import_all(self, store: ToolStore) -> None:
         known = self._catalogs.of(self._host_id).sources
-        await self._import(store, [spec for spec in self._described() if spec.name not in known])
+
+        def can_wait(spec: ImportSpec) -> bool:
+            # Not what is written in Python: no code runs with the schemas of an older edition.
+            return spec.name in known and spec.kind != "python"
+
+        await self._import(store, [spec for spec in self._described() if not can_wait(spec)])
         self.state.loaded = True
         self.settled.set()
-        await self._import(store, [spec for spec in self._described() if spec.name in known])
+        await self._import(store, [spec for spec in self._described() if can_wait(spec)])
         await self._retry(store)
 
     async def _retry(self, store: ToolStore) -> None:
@@ -131,7 +149,7 @@ class Feed:
             pause_s = min(pause_s * 2, RETRY_LONGEST_S) if failed else RETRY_FIRST_S
 
     async def _import(self, store: ToolStore, specs: Iterable[ImportSpec]) -> None:
-        sources = Sources(store, self._host_id, self._imports)
+        sources = Sources(store, self._host_id, self._imports, self._services)
         changed = [await self._import_one(sources, spec) for spec in specs]
         if any(changed):  # the notice comes too, but ready means that the tools are there
             with suppress(psycopg.OperationalError):  # whoever listens notices, and reads all again

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 from psycopg import AsyncConnection
-from psycopg.types.json import Json
+from psycopg.types.json import Json, Jsonb
 
 from registry.changes import Changes, Known, Row, Saved, SourceDraft, changes
 from schemas.tool import ToolDraft
@@ -73,18 +73,20 @@ class Saving:
         await self._connection.execute(
             """
             INSERT INTO api_t AS old (host_id, name, kind, location, base_url, base_url_trusted,
-                include, exclude)
+                include, exclude, options)
             VALUES (%(host)s, %(name)s, %(kind)s, %(location)s, %(base_url)s, %(trusted)s,
-                %(include)s, %(exclude)s)
+                %(include)s, %(exclude)s, %(options)s)
             ON CONFLICT (host_id, name) DO UPDATE SET
                 kind = excluded.kind, location = excluded.location, base_url = excluded.base_url,
                 base_url_trusted = excluded.base_url_trusted, include = excluded.include,
-                exclude = excluded.exclude, aggregate_version = old.aggregate_version + 1,
+                exclude = excluded.exclude, options = excluded.options,
+                aggregate_version = old.aggregate_version + 1,
                 update_ts = current_timestamp, update_user = session_user
             WHERE (old.kind, old.location, old.base_url, old.base_url_trusted,
-                   old.include, old.exclude)
+                   old.include, old.exclude, old.options)
                 IS DISTINCT FROM (excluded.kind, excluded.location, excluded.base_url,
-                   excluded.base_url_trusted, excluded.include, excluded.exclude)
+                   excluded.base_url_trusted, excluded.include, excluded.exclude,
+                   excluded.options)
             """,
             {
                 "host": self._host_id,
@@ -95,6 +97,7 @@ class Saving:
                 "trusted": self._source.base_url_trusted,
                 "include": list(self._source.include),
                 "exclude": list(self._source.exclude),
+                "options": Jsonb(self._source.options, dumps=msgspec.json.encode),
             },
         )
         row = await self._one(

@@ -20,7 +20,7 @@ from registry.changes import Saved, SourceDraft
 from registry.postgres import Pool, borrowed
 from registry.saving import Document, Saving
 from schemas.binding import Binding
-from schemas.source import Source
+from schemas.source import HybridOptions, Source
 from schemas.tool import Annotations, Tool, ToolDraft
 
 log = logging.getLogger("toolgate.database")
@@ -84,7 +84,7 @@ class ToolStore:
                 """
                 SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
                     api.base_url_trusted, version.title, version.api_version, version.digest,
-                    api.include, api.exclude, api.update_ts, (
+                    api.include, api.exclude, api.options, api.update_ts, (
                         SELECT count(*) FROM api_endpoint_t AS endpoint
                         JOIN tool_t AS tool USING (host_id, endpoint_id)
                         WHERE host_id = api.host_id AND endpoint.api_id = api.api_id
@@ -205,6 +205,7 @@ def _source(
     digest: str | None,
     include: list[str],
     exclude: list[str],
+    options: dict[str, Any],
     updated: datetime,
     tool_count: int,
 ) -> Source:
@@ -222,4 +223,14 @@ def _source(
         tool_count=tool_count,
         updated=updated.isoformat(),
         digest=digest,
+        options=_options(name, options),
     )
+
+
+def _options(source: str, stored: dict[str, Any]) -> HybridOptions:
+    """A newer release may have stored some that this one does not know: as `_readable`."""
+    try:
+        return msgspec.convert(stored, HybridOptions)
+    except msgspec.ValidationError as error:
+        log.warning("options_not_readable", extra={"source": source, "reason": str(error)})
+        return HybridOptions()

@@ -8,6 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from schemas.hybrid import Side
+
 Location = Literal["path", "query", "header", "cookie"]
 Style = Literal[
     "simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject"
@@ -45,4 +47,26 @@ class OpenAPIBinding(Struct, frozen=True, tag="openapi", omit_defaults=True):
     server: str | None = None  # absolute URL of the operation's own server, if it has one
 
 
-Binding = OpenAPIBinding  # a union as soon as there is a second kind
+class ServiceBinding(Struct, frozen=True, omit_defaults=True):
+    """One action of a hybrid service, wherever it runs."""
+
+    service: str  # its id: host/service/action/version
+    scope: str | None = None  # scopes, separated by blanks; one of them is enough
+    skip_auth: bool = False
+    side: Side | None = None  # None: answers on both portal paths
+    validated: bool = True  # False: the action says nothing about its data, so all is let through
+    argument: str | None = None  # the whole `data`, no object, is this one argument
+
+
+class HybridBinding(ServiceBinding, frozen=True, tag="hybrid", omit_defaults=True):
+    """An action of a service behind the gateway."""
+
+
+class PythonBinding(ServiceBinding, frozen=True, tag="python", omit_defaults=True):
+    """An action of a Python service inside the gateway."""
+
+    positional: tuple[str, ...] = ()  # names of the arguments that an array of params holds
+    rest: str | None = None  # name of the argument that takes the members after those
+
+
+Binding = OpenAPIBinding | HybridBinding | PythonBinding

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
+from jsonschema_rs import ValidationError, ValidationErrorKind, validator_cls_for
 
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
+from schemas.violation import describe
 
 PROBLEMS_SHOWN = 8  # enough to mend a call in one go; a thousand would drown the model
 NAMES_SHOWN = 20
@@ -43,11 +44,11 @@ class Checker:
             self._schema: dict[str, Any] = decode_json(schema)
         except ParseError as error:
             raise ValueError(error.message) from error
-        self._compiled = Draft202012Validator(
-            self._schema, validate_formats=False, retriever=_refuse
-        )
+        # A `$schema` may name draft 4, 6, 7 or 2019-09; without one, or another, it is 2020-12.
+        validator = validator_cls_for(self._schema)
+        self._compiled = validator(self._schema, validate_formats=False, retriever=_refuse)
 
-    def accepts(self, arguments: Mapping[str, Any]) -> bool:
+    def accepts(self, arguments: Any) -> bool:
         """Raises ValueError for arguments that are nested too deeply to be checked."""
         return self._compiled.is_valid(arguments)
 
@@ -56,6 +57,14 @@ class Checker:
         errors = self._errors(arguments)
         found = (problem for error in errors for problem in self._problems(error))
         return list(islice(found, PROBLEMS_SHOWN))
+
+    def violation(self, data: Any, below: str | None = None) -> str:
+        """The first thing that is wrong with `data`, as `schemas.violation` puts it."""
+        try:
+            self._compiled.validate(data)
+        except ValidationError as error:
+            return describe(error, self._schema, below)
+        return ""
 
     def _errors(self, arguments: Mapping[str, Any]) -> Iterable[ValidationError]:
         if _is_small(arguments):

@@ -1,9 +1,21 @@
 """Sources: the documents and servers that tools come from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
+from schemas.hybrid import Side
+
 OutcomeStatus = Literal["imported", "degraded", "skipped", "excluded"]
+
+
+class HybridOptions(Struct, frozen=True, omit_defaults=True):
+    """How a hybrid service behind the gateway is called; stored in `api_t.options`."""
+
+    side: Side | None = None  # which portal path it answers on, here and there
+    dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"  # what its calls go out as
+    batch: int = 1  # most calls in one JSON-RPC batch; 1: each goes alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +24,7 @@ class Source:
 
     id: str  # UUID
     name: str  # unique in its tenant; [a-z0-9][a-z0-9_-]{0,62}
-    kind: str  # "openapi"
+    kind: str  # "openapi", "hybrid" or "python"
     location: str  # path or URL of the description
     base_url: str | None  # where calls go; None while nobody said and the document does not
     base_url_trusted: bool  # False: it stands in the document only, so SSRF guards apply to it
@@ -23,6 +35,7 @@ class Source:
     tool_count: int = 0
     updated: str = ""  # ISO 8601
     digest: str | None = None  # of the document, as the importer names it
+    options: HybridOptions = field(default_factory=HybridOptions)  # kind "hybrid" only
 
 
 @dataclass(frozen=True, slots=True)

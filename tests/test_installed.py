@@ -95,6 +95,26 @@ def test_it_works_in_a_project_that_has_modules_of_the_same_names(
     assert json.loads(done.stdout)["server"]["port"] == 8765
 
 
+def test_the_parity_vectors_come_along_without_a_key(installed: Path, tmp_path: Path) -> None:
+    vectors = {path.name for path in (ROOT / "tests" / "vectors" / "hybrid").glob("*.json")}
+    assert {
+        path.name for path in (installed / "gateway" / "parity" / "shipped").iterdir()
+    } == vectors
+    done = run(
+        [
+            sys.executable,
+            installed / "bin" / "toolgate",
+            "parity",
+            "--target",
+            "http://127.0.0.1:9",
+        ],
+        tmp_path,
+        PYTHONPATH=str(installed),
+    )
+    assert done.returncode == 1
+    assert "Name the private key that the target trusts: --key FILE" in done.stderr
+
+
 def test_doctor_names_what_has_the_same_name(installed: Path, project: Path) -> None:
     done = run(
         [sys.executable, installed / "bin" / "toolgate", "doctor", "--json"],

@@ -15,9 +15,12 @@ from gateway.cli.failure import fail, no_such
 from gateway.cli.options import json_option
 from gateway.cli.output import harmless, out, print_json
 from gateway.cli.settings import settings_option
-from gateway.context import Context, new_request_id
+from gateway.context import Context, Identity, new_request_id
+from registry.catalog import by_service
+from schemas.binding import PythonBinding
 from schemas.jsonrpc import ErrorReply, Request
 from schemas.mcp.revisions import V2026_07_28
+from schemas.tool import Tool
 
 
 @click.command()
@@ -33,7 +36,8 @@ def call(
     args_json: str | None,
     as_json: bool,
 ) -> None:
-    """Call the tool NAME and print its answer. Exit code 1 when the tool reports an error.
+    """Call the tool NAME and print its answer. Exit code 1 when the tool reports an error. The id
+    of a hybrid action, host/service/action/version, names its tool too.
 
     A VALUE is read as JSON where it is JSON, unless the tool wants the text itself.
 
@@ -47,14 +51,15 @@ def call(
     pairs = read_pairs(arguments)
     text = sys.stdin.read() if args_json == "-" else args_json
     given = {} if text is None else read_object(text)
-    result = run(_call(settings, name, pairs, given))
+    result, refused = run(_call(settings, name, pairs, given))
     if as_json:
         print_json(result)
     else:
         for item in result["content"]:
             _print_content(item)
     if result.get("isError"):
-        fail(f"{name} reported an error. Its arguments: toolgate tools show {name}")
+        advice = f" Its arguments: toolgate tools show {name}" if refused else ""
+        fail(f"{name} reported an error.{advice}")
 
 
 def _print_content(item: dict[str, Any]) -> None:
@@ -81,17 +86,20 @@ def _readable(text: str) -> JSON | str:
 
 async def _call(
     settings: Settings, name: str, pairs: dict[str, str], given: dict[str, Any]
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], bool]:
+    """The result, and whether that is because the tool does not take the arguments."""
     gateway = Gateway(settings)
     async with open_registry(settings) as registry:
         await gateway.catalogs.reload(registry.store, registry.host_id)
     catalog = gateway.catalogs.of(gateway.principal.tenant)
-    tool = catalog.get(name)
+    tool = catalog.get(name) or catalog.service(name)
     if tool is None:
-        no_such("tool", name, [one.name for one in catalog.tools])
-    arguments = typed(pairs, given, catalog.checker(tool))
-    context = Context(gateway.principal, V2026_07_28, new_request_id())
-    request = Request("2.0", "tools/call", {"name": name, "arguments": arguments}, 1)
+        no_such("tool", name, [*(one.name for one in catalog.tools), *by_service(catalog.tools)])
+    _check_loaded(tool, gateway)
+    checker = catalog.checker(tool)
+    arguments = typed(pairs, given, checker)
+    context = Context(Identity(gateway.principal), V2026_07_28, new_request_id())
+    request = Request("2.0", "tools/call", {"name": tool.name, "arguments": arguments}, 1)
     try:
         reply = await gateway.dispatcher.dispatch(context, request)
     finally:
@@ -99,4 +107,14 @@ async def _call(
     if reply is None or isinstance(reply, ErrorReply):
         fail(reply.error.message if reply else "no answer")
     result: dict[str, Any] = msgspec.json.decode(reply.result)
-    return result
+    return result, not checker.accepts(arguments)
+
+
+def _check_loaded(tool: Tool, gateway: Gateway) -> None:
+    """What is written in Python runs only where the settings name it."""
+    if isinstance(tool.binding, PythonBinding) and tool.source not in gateway.services:
+        fail(
+            f"{tool.name} is written in Python, and these settings do not name its source "
+            f"{tool.source}: give the settings file that does, as in "
+            f"toolgate -c FILE tools call {tool.name}"
+        )

@@ -7,13 +7,17 @@ import platform
 import resource
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from config.settings import Server
+from config.settings import Auth, Server, SourceSettings
+from gateway import hybrid
+from gateway.guards.keys import load_keys
+from registry.importers.hybrid import described, select
+from schemas.errors import ToolgateError
 
 PACKAGES = ("gateway", "registry", "schemas", "config")
 FILES_WANTED = 4096  # two for each of a thousand calls at a time, and as many streams
@@ -90,6 +94,35 @@ def _is_ours(host: str, number: int) -> bool:
         return False
     finally:
         connection.close()
+
+
+def keys(auth: Auth) -> Iterator[Check]:
+    """The keys that tokens are checked with."""
+    if auth.mode == "none":
+        yield Check("auth", "ok", "nobody has to say who they are, so only loopback is served")
+        return
+    try:
+        load_keys(auth)
+    except ToolgateError as error:
+        yield Check("auth", "failed", str(error))
+    else:
+        yield Check("auth", "ok", f"tokens are checked with {auth.key_file or auth.jwks_file}")
+
+
+def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
+    """Whether each service in Python can be loaded, and its actions imported."""
+    for name, source in sources.items():
+        if source.python is None:
+            continue
+        try:
+            actions = described(hybrid.load(source.python).actions)
+            found = select(actions, "python", source.side, source.include, source.exclude)
+        except ToolgateError as error:
+            yield Check("source", "failed", f"{name}: {error}")
+            continue
+        for note in found.notes:
+            yield Check("source", "warning", f"{name}: {note}")
+        yield Check("source", "ok", f"{name}: {len(found.drafts)} actions in Python")
 
 
 def reachable(name: str, tools: int, url: str | None) -> Check:

@@ -12,7 +12,16 @@ from config.load import load, settings_file
 from config.logging import configure
 from config.problem import SettingsError
 from config.settings import Logging, Settings
-from gateway.cli.checkup import Check, files, port, python, reachable, shadows
+from gateway.cli.checkup import (
+    Check,
+    files,
+    keys,
+    port,
+    python,
+    python_services,
+    reachable,
+    shadows,
+)
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import FAILED
 from gateway.cli.options import config_option, json_option
@@ -55,6 +64,8 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     file = settings_file(config_file, os.environ)
     yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
     yield port(settings.server)
+    yield from keys(settings.auth)
+    yield from python_services(settings.sources)
     configure(Logging(level="error", format=settings.logging.format, access=False))
     yield from run(_registry(settings))
 
@@ -68,6 +79,8 @@ async def _registry(settings: Settings) -> list[Check]:
             if any(check.status != "ok" for check in checks):
                 return checks
             for source in await registry.store.sources(registry.host_id):
+                if source.kind == "python":
+                    continue  # it has no address; whether it can be loaded is known already
                 adjusted = settings.sources.get(source.name)
                 url = (adjusted.base_url if adjusted else None) or source.base_url
                 checks.append(reachable(source.name, source.tool_count, url))

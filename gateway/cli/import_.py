@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -13,13 +13,15 @@ from config.decode import without_credentials
 from config.kinds import kind_of
 from config.settings import HttpUrl, Settings, SourceName
 from gateway.cli.database import open_registry, run
-from gateway.cli.failure import no_such
+from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.options import json_option
 from gateway.cli.output import err
 from gateway.cli.report import print_report, print_report_json
 from gateway.cli.settings import settings_option
 from registry.saving import Progress
 from registry.sources import ImportSpec, Report, Sources, configured, preview
+from schemas.hybrid import Side
+from schemas.source import HybridOptions
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
@@ -37,6 +39,23 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has n
             self.fail(f"expected {self._kind.expectation}, found {found!r}", param, ctx)
 
 
+name_option = click.option(
+    "--name",
+    required=True,
+    type=SettingType("name", SourceName),
+    help="Name of the source: lower case, digits, _ and -.",
+)
+include_option = click.option(
+    "--include", multiple=True, metavar="PATTERN", help="Import only what matches."
+)
+exclude_option = click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would be imported; needs no database."
+)
+
+
 @click.group(name="import")
 def import_() -> None:
     """Turn the description of a service into tools."""
@@ -44,21 +63,16 @@ def import_() -> None:
 
 @import_.command(short_help="Import an OpenAPI 3.0 or 3.1 description.")
 @click.argument("source", type=click.Path())
-@click.option(
-    "--name",
-    required=True,
-    type=SettingType("name", SourceName),
-    help="Name of the source: lower case, digits, _ and -.",
-)
+@name_option
 @click.option(
     "--base-url",
     metavar="URL",
     type=SettingType("url", HttpUrl),
     help="Where calls go [default: the description's first server].",
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="Import only what matches.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches.")
-@click.option("--dry-run", is_flag=True, help="Say what would be imported; needs no database.")
+@include_option
+@exclude_option
+@dry_run_option
 @json_option
 @settings_option
 def openapi(
@@ -93,6 +107,86 @@ def openapi(
     (print_report_json if as_json else print_report)(report)
 
 
+@import_.command(short_help="Import a hybrid service's spec.yaml or schema.json.")
+@click.argument("source", metavar="SPEC", type=click.Path())
+@name_option
+@click.option(
+    "--base-url",
+    required=True,
+    metavar="URL",
+    type=SettingType("url", HttpUrl),
+    help="Where the service is; a SPEC does not say.",
+)
+@click.option(
+    "--side",
+    type=click.Choice(["query", "command"]),
+    help="Which portal path its actions answer on [default: both].",
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(["jsonrpc", "legacy"]),
+    default="jsonrpc",
+    show_default=True,
+    help="What its calls go out as.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Most calls that travel in one JSON-RPC batch.",
+)
+@include_option
+@exclude_option
+@dry_run_option
+@json_option
+@settings_option
+def hybrid(
+    settings: Settings,
+    source: str,
+    name: str,
+    base_url: str,
+    side: Side | None,
+    dialect: Literal["jsonrpc", "legacy"],
+    batch: int,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Import the actions of a hybrid service (light-hybrid-4j) from SPEC: a path or a URL of its
+    spec.yaml, or of the older schema.json.
+
+    Each action becomes a tool, rule_deleteRule for lightapi.net/rule/deleteRule/0.1.0, and can
+    still be called by its id. Its schema, scope and skipAuth hold here as they do there. Importing
+    again updates: tools keep their identity, and those whose action is gone go too.
+
+    Calls go to /portal/query or /portal/command below the base URL, by --side, and to
+    /portal/command where that is not said. A base URL with a path of its own is the whole address.
+
+    --side query also says that the actions change nothing. --batch is for services that understand
+    JSON-RPC batches; light-hybrid-4j itself does not.
+
+    A PATTERN is a glob over an action's id or its tool's name. Both options can be given several
+    times.
+
+    \b
+    Examples:
+      toolgate import hybrid rule/spec.yaml --name rules \\
+          --base-url http://localhost:8439 --side command
+      toolgate import hybrid user/spec.yaml --name users \\
+          --base-url http://localhost:8440 --side query --dialect legacy
+      toolgate import hybrid spec.yaml --name rules --dry-run \\
+          --base-url http://localhost:8439/api/json --include '*/delete*'
+    """
+    if dialect == "legacy" and batch > 1:
+        fail(f"--batch {batch}: --dialect legacy has no batches; leave one of them out", USAGE)
+    options = HybridOptions(side, dialect, batch)
+    spec = ImportSpec(name, source, base_url, include, exclude, "hybrid", options)
+    report = run((_preview if dry_run else _import)(settings, spec))
+    (print_report_json if as_json else print_report)(report)
+
+
 @click.command(short_help="Import a source again.")
 @click.argument("name")
 @settings_option
@@ -116,7 +210,7 @@ async def _import(settings: Settings, spec: ImportSpec) -> Report:
     with _progress(spec.name) as advance:
         async with open_registry(settings) as registry:
             sources = Sources(registry.store, registry.host_id, settings.imports)
-            return await sources.import_openapi(spec, advance)
+            return await sources.import_(spec, advance)
 
 
 async def _refresh(settings: Settings, name: str) -> Report:

@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": ("gateway.cli.serve:serve", "Serve the tools to MCP and JSON-RPC clients."),
     "tools": ("gateway.cli.tools:tools", "List, show, search and call tools."),
     "sources": ("gateway.cli.sources:sources", "List, refresh and remove what was imported."),
+    "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.config:config", "Show and check the settings."),
     "migrate": ("gateway.cli.migrate:migrate", "Bring the database to this release."),
     "doctor": ("gateway.cli.doctor:doctor", "Find out what is wrong, and what to do about it."),

@@ -23,7 +23,8 @@ def print_report(report: Report) -> None:
         say(f"note      {note}")
     counts = Counter(outcome.status for outcome in report.outcomes)
     numbers = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    say(f"{' '.join(filter(None, (report.source.title, report.source.version)))}: {numbers}")
+    title = " ".join(filter(None, (report.source.title, report.source.version)))
+    say(f"{title or report.source.name}: {numbers}")
     if report.saved is None:
         say("Dry run: nothing was written.")
     else:

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import os
 import resource
 import socket
+import sys
+import threading
 from typing import NoReturn
 
 import click
@@ -15,6 +18,7 @@ from gateway.cli.failure import NO_DATABASE, USAGE, fail
 from gateway.cli.options import CONFIG_FILE
 from gateway.cli.serving import Serving
 from gateway.cli.settings import settings_option
+from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.serve")
 
@@ -55,15 +59,31 @@ def serve(
     if workers != 1:
         _refuse_workers(workers)
     host = host or settings.server.host
-    if host not in LOOPBACK:
+    if host not in LOOPBACK and settings.auth.mode == "none":
         _refuse_host(host)
     listener = _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
     _raise_file_limit()
+    try:
+        serving = Serving(settings, listener, ctx.meta[CONFIG_FILE])
+    except ToolgateError as error:  # of a file that the settings name
+        listener.close()
+        fail(str(error), USAGE)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        failure = runner.run(Serving(settings, listener, ctx.meta[CONFIG_FILE]).run())
+        failure = runner.run(serving.run())
     if failure:
         fail(failure, NO_DATABASE)
+    _leave_threads_behind()
+
+
+def _leave_threads_behind() -> None:
+    """An action in a thread cannot be stopped, and Python would wait for it for ever."""
+    left = [one for one in threading.enumerate() if one is not threading.main_thread()]
+    if any(not thread.daemon for thread in left):
+        log.warning("actions_cut_off", extra={"threads": len(left)})
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _refuse_workers(workers: int) -> NoReturn:
@@ -76,8 +96,10 @@ def _refuse_workers(workers: int) -> NoReturn:
 
 def _refuse_host(host: str) -> NoReturn:
     fail(
-        f"refusing to listen on {host}: there is no authentication yet, so only loopback is "
-        "served. Listen on 127.0.0.1 and put a proxy that authenticates in front",
+        f"refusing to listen on {host}: auth.mode is none, so whoever reaches it could call "
+        "everything. Set auth.mode: jwt with auth.key_file or auth.jwks_file, and "
+        "server.allowed_hosts to the names that clients use; or listen on 127.0.0.1 and put a "
+        "proxy that authenticates in front",
         USAGE,
     )
 

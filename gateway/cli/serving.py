@@ -18,6 +18,7 @@ from config.problem import SettingsError
 from config.settings import Settings
 from gateway.app import Gateway
 from gateway.cli.output import out, remark
+from schemas.errors import ToolgateError
 
 GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allocates
 
@@ -111,8 +112,12 @@ class Serving:
             return
         before = self._gateway.settings
         changed = [name for name in settings.__struct_fields__ if differs(before, settings, name)]
+        try:
+            await self._gateway.reconfigure(settings)
+        except ToolgateError as error:  # a Python service that cannot be loaded; nothing changed
+            log.error("settings_rejected", extra={"reason": str(error)})
+            return
         configure(settings.logging)
-        await self._gateway.reconfigure(settings)
         log.info("settings_reloaded", extra={"changed": changed})
         waiting = [name for name in changed if name not in RELOADABLE]
         if before.logging.access != settings.logging.access:

@@ -13,6 +13,7 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
 from gateway.cli.output import harmless, out, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
+from registry.sources import ImportSpec, configured
 from schemas.source import Source
 
 COMMANDS = {
@@ -33,7 +34,7 @@ def sources() -> None:
 def list_(settings: Settings, as_json: bool) -> None:
     """List the sources: where they came from and where their calls go.
 
-    In a pipe one line each: name, number of tools, address, location of the description.
+    In a pipe one line each: name, number of tools, address, location of the description, kind.
     """
     found = [_adjusted(one, settings) for one in run(_list(settings))]
     if as_json:
@@ -42,13 +43,20 @@ def list_(settings: Settings, as_json: bool) -> None:
         for source in found:
             _print_source(source)
     else:
-        rows = [(s.name, str(s.tool_count), s.base_url or "-", s.location) for s in found]
-        print_rows(("name", "tools", "base URL", "description"), rows)
+        rows = [(s.name, str(s.tool_count), s.base_url or "-", s.location, s.kind) for s in found]
+        print_rows(("name", "tools", "base URL", "description", "kind"), rows)
     waiting = settings.sources.keys() - {source.name for source in found}
-    for name in sorted(name for name in waiting if settings.sources[name].openapi):
-        remark(f"{name} is not imported yet. Now: toolgate sources refresh {name}")
+    for name in sorted(waiting):
+        if spec := configured(name, settings.sources[name]):
+            remark(f"{name} is not imported yet. {_how_to_import(spec)}")
     if not found and not waiting:
         remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
+
+
+def _how_to_import(spec: ImportSpec) -> str:
+    if spec.kind == "python":
+        return "`toolgate serve` does it."
+    return f"Now: toolgate sources refresh {spec.name}"
 
 
 def _adjusted(source: Source, settings: Settings) -> Source:
@@ -62,15 +70,17 @@ def _adjusted(source: Source, settings: Settings) -> Source:
 def _print_source(source: Source) -> None:
     tools = "1 tool" if source.tool_count == 1 else f"{source.tool_count} tools"
     version = f", version {source.version}" if source.version else ""
-    head = Text(source.name, "bold")
-    out.print(
-        head.append(
-            harmless(f"  {tools}{version}, imported {source.updated[:16].replace('T', ' ')}"),
-            "not bold",
-        )
-    )
+    imported = source.updated[:16].replace("T", " ")
+    facts = harmless(f"  {source.kind}, {tools}{version}, imported {imported}")
+    out.print(Text(source.name, "bold").append(facts, "not bold"))
     say(f"  from  {source.location}")
-    say(f"  calls {source.base_url or 'nothing: it has no address; set its base_url'}")
+    say(f"  calls {_where(source)}")
+
+
+def _where(source: Source) -> str:
+    if source.kind == "python":
+        return "what is written in it, in the gateway"
+    return source.base_url or "nothing: it has no address; set its base_url"
 
 
 @click.command()
@@ -87,7 +97,7 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
     removed = run(_remove(settings, name))
     say(f"Removed {name} and its {removed} tools.")
     wanted = settings.sources.get(name)
-    if wanted and wanted.openapi:
+    if wanted and configured(name, wanted):
         say("The settings still name it, so `toolgate serve` will import it again.", "yellow")
 
 

@@ -15,7 +15,10 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
 from gateway.cli.output import first_line, out, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
+from registry.catalog import by_service
 from registry.search import Hit, search
+from registry.sources import configured
+from schemas.binding import Binding, OpenAPIBinding, PythonBinding
 from schemas.source import Source
 from schemas.tool import Tool
 
@@ -85,18 +88,19 @@ def search_(
 @json_option
 @settings_option
 def show(settings: Settings, name: str, as_json: bool) -> None:
-    """Show the tool NAME: what it does, its arguments, where its calls go.
+    """Show the tool NAME: what it does, its arguments, where its calls go. The id of a hybrid
+    action, host/service/action/version, names its tool too.
 
     With --json all of it, the input schema as models see it included.
     """
-    tool, base_url = run(_tool(settings, name))
+    tool, address = run(_tool(settings, name))
     if as_json:
         print_json(_summary(tool) | _detail(tool))
         return
     arguments = arguments_of(msgspec.json.decode(tool.input_schema))
     out.print(Text(tool.name, "bold").append(f"  of {tool.source}", "not bold"))
     say(tool.description)
-    say(f"\n{tool.binding.method} {base_url or '(no address)'}{tool.binding.path}\n")
+    say(f"\n{_target(tool.binding, address)}\n")
     _print_arguments(arguments)
     say(f"\nTry: {example(tool.name, arguments)}")
 
@@ -122,8 +126,22 @@ def _print_arguments(arguments: Sequence[Argument]) -> None:
     )
 
 
+def _target(binding: Binding, address: str | None) -> str:
+    """What a call of the tool reaches, and who may make it."""
+    if isinstance(binding, OpenAPIBinding):
+        return f"{binding.method} {address or '(no address)'}{binding.path}"
+    where = "in this gateway" if isinstance(binding, PythonBinding) else address or "(no address)"
+    facts = [
+        f"side {binding.side or 'query and command'}",
+        f"scope {binding.scope or 'any'}",
+        *(["needs no token"] if binding.skip_auth else []),
+        *([] if binding.validated else ["its data is not checked"]),
+    ]
+    return f"service {binding.service}  {where}\n{', '.join(facts)}"
+
+
 def _how_to_get_tools(settings: Settings) -> str:
-    if any(source.openapi for source in settings.sources.values()):
+    if any(configured(name, one) for name, one in settings.sources.items()):
         return "No tools yet; `toolgate serve` imports what the settings name."
     return "No tools yet. Try: toolgate import openapi YOUR-API.yaml --name api"
 
@@ -163,7 +181,8 @@ async def _search(settings: Settings, query: str, limit: int, source: str | None
 async def _tool(settings: Settings, name: str) -> tuple[Tool, str | None]:
     """The tool and the address of its source."""
     async with open_registry(settings) as registry:
-        found = {tool.name: tool for tool in await registry.store.tools(registry.host_id)}
+        tools = await registry.store.tools(registry.host_id)
+        found = {**by_service(tools), **{tool.name: tool for tool in tools}}
         if name not in found:
             no_such("tool", name, found)
         tool = found[name]

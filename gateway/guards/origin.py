@@ -32,6 +32,9 @@ class OriginGuard:
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=["GET", "POST", "DELETE"],
+            # A page that sends its cookies along gets no answer to read without this. We look at
+            # no cookie; who asks is in Authorization, which a browser never adds by itself.
+            allow_credentials=True,
             allow_headers=["*"],
             expose_headers=["Mcp-Session-Id", "X-Request-Id", "WWW-Authenticate"],
         )

@@ -7,6 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gateway.context import Context
 from gateway.methods.lifecycle import STAMP
+from gateway.protocol.dialects import Payload
 from schemas.errors import ToolFailed
 from schemas.jsonrpc import encode
 from schemas.mcp.messages import CallToolResult
@@ -44,6 +45,18 @@ def plain_result(result: ToolResult) -> Raw:
         case [TextContent(text)]:
             return Raw(encode(text))
     return Raw(encode(result.content))
+
+
+def spoken(result: ToolResult) -> Payload:
+    """`result` of a hybrid action for a client of the legacy payload: without an envelope."""
+    if result.structured_content is not UNSET:
+        return Payload(bytes(result.structured_content))
+    match result.content:
+        case ():
+            return Payload(None)
+        case (TextContent(text),):
+            return Payload(text.encode(), is_text=True)
+    return Payload(encode(result.content))
 
 
 def _failure(result: ToolResult) -> tuple[str, dict[str, Any]]:

@@ -7,10 +7,12 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Upstream
 from gateway.context import Context
+from gateway.methods.checks import check_key, check_scope
 from gateway.methods.lifecycle import STAMP
 from gateway.methods.results import call_result, plain_result
 from gateway.protocol import cursors
 from registry.catalog import Catalog, Catalogs, Page
+from schemas.binding import ServiceBinding
 from schemas.errors import InvalidParams, MethodNotFound
 from schemas.jsonrpc import Request, encode
 from schemas.jsonschema import Problem
@@ -32,12 +34,14 @@ class Tools:
         upstreams: Mapping[type, Upstream],
         page_size: int,
         list_ttl_ms: int,
+        verify_scope: bool,
     ) -> None:
         """`upstreams` is keyed by the class of the bindings that it executes."""
         self._catalogs = catalogs
         self._upstreams = upstreams
         self._page_size = page_size
         self._list_ttl_ms = list_ttl_ms
+        self._verify_scope = verify_scope
 
     async def list(self, context: Context, request: Request) -> Raw:
         after = cursors.unseal(read(request.params, ListParams).cursor)
@@ -65,6 +69,7 @@ class Tools:
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """`/rpc`: the method is the tool, the params are its arguments, the result is its data."""
+        context.require_identity()
         catalog = self._catalogs.of(context.principal.tenant)
         tool = catalog.get(request.method)
         if tool is None:
@@ -77,6 +82,10 @@ class Tools:
     async def _run(
         self, catalog: Catalog, tool: Tool, arguments: dict[str, Any], context: Context
     ) -> ToolResult:
+        if isinstance(tool.binding, ServiceBinding):
+            if self._verify_scope:
+                check_scope(tool.binding, context.identity)
+            check_key(tool.binding, context.letter.idempotency_key)
         checker = catalog.checker(tool)
         try:
             if not checker.accepts(arguments):

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from gateway.abc import Handler
 from gateway.context import Context
 from schemas.errors import Fault
+from schemas.hybrid import ServiceFailed
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import CallToolResult
 
@@ -87,6 +88,9 @@ class Metrics:
                 failed = type(result) is CallToolResult and result.is_error
                 outcome = "tool_error" if failed else "ok"
                 return result
+            except ServiceFailed as fault:  # its code is the service's choice
+                outcome = f"service_{fault.status // 100}xx"
+                raise
             except Fault as fault:
                 outcome = str(fault.code)
                 raise

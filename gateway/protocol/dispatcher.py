@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import UNSET, Raw
 
@@ -15,7 +16,7 @@ from schemas.errors import (
     InvalidRequest,
     MethodNotFound,
 )
-from schemas.jsonrpc import ErrorReply, Reply, Request, encode, error_reply
+from schemas.jsonrpc import ErrorReply, Reply, Request, RequestId, encode, error_reply
 from schemas.mcp.revisions import Revision
 
 log = logging.getLogger("toolgate.dispatcher")
@@ -29,6 +30,7 @@ class Method:
 
     handler: Handler
     known_to: Callable[[Revision], bool]
+    open_to_all: bool = False  # nobody has to say who they are
 
 
 class Dispatcher:
@@ -37,12 +39,13 @@ class Dispatcher:
     def __init__(
         self,
         methods: Mapping[str, Method],
-        tool_as_method: Handler,
+        otherwise: Handler,
         middleware: Sequence[Middleware] = (),
     ) -> None:
-        """`middleware` is listed from the outside in."""
+        """`otherwise` serves what is no method of ours, where tools or services are methods; it
+        sees to the caller's identity itself. `middleware` is listed from the outside in."""
         self._methods = methods
-        self._tool_as_method = tool_as_method
+        self._otherwise = otherwise
         handle: Handler = self._route
         for wrap in reversed(middleware):
             handle = wrap(handle)
@@ -50,11 +53,19 @@ class Dispatcher:
 
     async def dispatch(self, context: Context, request: Request) -> Reply | ErrorReply | None:
         """Answer `request`; None for a notification, whatever became of it."""
+        outcome = await self.outcome(context, request)
+        if request.id is UNSET:
+            return None
+        if isinstance(outcome, Fault):
+            return error_reply(request.id, outcome, context.request_id)
+        return success(request.id, outcome)
+
+    async def outcome(self, context: Context, request: Request) -> Any:
+        """The result of `request`, encoded where it goes into an envelope, or the Fault that it
+        failed by, for the front to shape."""
         try:
             result = await self._handle(context, request)
-            if request.id is UNSET:
-                return None
-            return Reply(request.id, result if isinstance(result, Raw) else Raw(encode(result)))
+            return result if context.revision.text_results else encoded(result)
         except Fault as fault:
             return self._failed(context, request, fault)
         except RecursionError:
@@ -72,14 +83,16 @@ class Dispatcher:
             return None  # no request of MCP lacks an id, and admission lets these in unchecked
         method = self._methods.get(request.method)
         if method is not None and method.known_to(revision):
+            if not method.open_to_all:
+                context.require_identity()
             return await method.handler(context, request)
-        if revision.tools_are_methods:
-            return await self._tool_as_method(context, request)
+        if revision.tools_are_methods or revision.services_are_methods:
+            return await self._otherwise(context, request)
         if request.id is UNSET:
             return None  # notifications that we do not know are none of our business
         raise MethodNotFound(f"Method not found: {request.method[:100]}")
 
-    def _failed(self, context: Context, request: Request, fault: Fault) -> ErrorReply | None:
+    def _failed(self, context: Context, request: Request, fault: Fault) -> Fault:
         log.info(
             "request_failed",
             extra={
@@ -89,9 +102,15 @@ class Dispatcher:
                 "reason": fault.message[:300],
             },
         )
-        if request.id is UNSET:
-            return None
-        return error_reply(request.id, fault, context.request_id)
+        return fault
+
+
+def success(id_: RequestId, result: Any) -> Reply:
+    return Reply(id_, encoded(result))
+
+
+def encoded(result: Any) -> Raw:
+    return result if isinstance(result, Raw) else Raw(encode(result))
 
 
 def usable_id(request: Request, revision: Revision) -> None:

@@ -1,7 +1,7 @@
 """Requests while they run: cancelled one by one, or many at a time."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec import UNSET
@@ -21,6 +21,7 @@ from schemas.jsonrpc import (
 )
 
 Answer = Reply | ErrorReply
+Serve = Callable[[Context, Message], Awaitable[Answer | None]]
 
 
 async def run_cancellable(
@@ -88,10 +89,8 @@ class Batches:
         self.limits = limits
         self._running = 0
 
-    async def run(
-        self, dispatcher: Dispatcher, context: Context, batch: Sequence[Message]
-    ) -> bytes | None:
-        """The answers in order, encoded, None when there are none.
+    async def run(self, serve: Serve, context: Context, batch: Sequence[Message]) -> bytes | None:
+        """The answers of `serve` in order, encoded, None when there are none.
 
         A member that fails, or is no message, fails alone. Raises InvalidRequest for an empty
         batch (JSON-RPC 2.0, section 6).
@@ -100,24 +99,28 @@ class Batches:
             raise InvalidRequest("The batch is empty")
         self._running += 1
         try:
-            return await self._run(dispatcher, context, batch)
+            return await self._run(serve, context, batch)
         finally:
             self._running -= 1
 
-    async def _run(
-        self, dispatcher: Dispatcher, context: Context, batch: Sequence[Message]
-    ) -> bytes | None:
+    async def _run(self, serve: Serve, context: Context, batch: Sequence[Message]) -> bytes | None:
         limits = self.limits
         answers = _Answers(limits.answer_bytes)
         left = iter(enumerate(batch))
         too_much = Unavailable(f"The batch's answers exceed {limits.answer_bytes} bytes; not run")
 
+        async def refuse(member: Message, fault: Fault) -> Answer | None:
+            """Shaped by the front like any other answer of its."""
+            if isinstance(member, Request) and member.id is not UNSET:
+                return await serve(context, Invalid(member.id, fault))
+            return None
+
         async def work(members: Iterator[tuple[int, Message]]) -> None:
             for index, member in members:
                 if answers.full:
-                    answers.add(index, _refused(member, too_much, context))
+                    answers.add(index, await refuse(member, too_much))
                 else:
-                    answers.add(index, await _run_member(dispatcher, context, member))
+                    answers.add(index, await serve(context, member))
 
         try:
             async with asyncio.timeout(limits.timeout_s), asyncio.TaskGroup() as group:
@@ -127,7 +130,7 @@ class Batches:
             late = Unavailable(f"The batch took over {limits.timeout_s:g} s; this was stopped")
             for index, member in enumerate(batch):
                 if index not in answers.done:
-                    answers.add(index, _refused(member, late, context))
+                    answers.add(index, await refuse(member, late))
         return answers.body()
 
     def _workers(self) -> int:
@@ -136,22 +139,21 @@ class Batches:
         return min(self.limits.concurrency, share)
 
 
-def _refused(member: Message, fault: Fault, context: Context) -> Answer | None:
-    if isinstance(member, Request) and member.id is not UNSET:
-        return error_reply(member.id, fault, context.request_id)
-    return None
+def member_server(dispatcher: Dispatcher) -> Serve:
+    """Serves a member of a batch as JSON-RPC 2.0, or a revision of MCP, has it."""
 
+    async def serve(context: Context, member: Message) -> Answer | None:
+        match member:
+            case Invalid():
+                return error_reply(member.id, member.fault, context.request_id)
+            case Response():
+                return None
+        try:
+            usable_id(member, context.revision)
+        except Fault as fault:
+            return error_reply(None, fault, context.request_id)
+        if context.session is not None:
+            return await run_cancellable(dispatcher, context, context.session, member)
+        return await dispatcher.dispatch(context, member)
 
-async def _run_member(dispatcher: Dispatcher, context: Context, member: Message) -> Answer | None:
-    match member:
-        case Invalid():
-            return error_reply(member.id, member.fault, context.request_id)
-        case Response():
-            return None
-    try:
-        usable_id(member, context.revision)
-    except Fault as fault:
-        return error_reply(None, fault, context.request_id)
-    if context.session is not None:
-        return await run_cancellable(dispatcher, context, context.session, member)
-    return await dispatcher.dispatch(context, member)
+    return serve

@@ -1,14 +1,15 @@
 """Raw ASGI, the parts that the fronts share: headers, bodies, replies, who is still there."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.context import new_request_id
+from gateway.context import Identity, Letter, new_request_id
 from gateway.protocol.admission import Headers
 from schemas.errors import (
     Fault,
@@ -17,6 +18,7 @@ from schemas.errors import (
     PayloadTooLarge,
     UnsupportedMediaType,
 )
+from schemas.hybrid import MISSING_AUTH_TOKEN, Side, StatusFault
 from schemas.jsonrpc import RequestId, encode, error_reply
 
 JSON = (b"content-type", b"application/json")
@@ -25,6 +27,15 @@ _ROUTING = {
     b"mcp-session-id": "session",
     b"mcp-method": "method",
     b"mcp-name": "name",
+}
+REALM = 'Bearer realm="toolgate"'
+UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+_LETTER = {
+    b"idempotency-key": "idempotency_key",
+    b"authorization": "authorization",
+    b"x-scope-token": "scope_token",
+    b"x-correlation-id": "correlation_id",
+    b"x-traceability-id": "traceability_id",
 }
 WATCH_AFTER_S = 0.05  # most calls are over by then, and need no second task
 
@@ -40,6 +51,33 @@ def routing_headers(scope: Scope) -> Headers:
             headers.duplicated = name.decode("latin-1")
         setattr(headers, attribute, value.decode("latin-1").strip(" \t"))
     return headers
+
+
+def caller(identify: Callable[[Scope], Identity], scope: Scope) -> Identity:
+    """Who asks. Raises the Fault that says why nobody knows."""
+    identity = identify(scope)
+    if identity.refusal is not None:
+        raise identity.refusal
+    return identity
+
+
+def letter(scope: Scope, side: Side | None = None, auth_first: bool = True) -> Letter:
+    """What the headers say for a hybrid service. Raises InvalidRequest for one key too many."""
+    carried = {"client": (scope.get("client") or ("",))[0]}
+    for name, value in scope["headers"]:
+        attribute = _LETTER.get(name)
+        if attribute is None:
+            continue
+        if attribute == "idempotency_key" and attribute in carried:
+            raise InvalidRequest("Idempotency-Key is sent more than once")
+        carried[attribute] = value.decode("latin-1")
+    return Letter(side, auth_first, **carried)
+
+
+def one_command(carried: Letter) -> None:
+    """Raises InvalidRequest for a batch that has an Idempotency-Key."""
+    if carried.idempotency_key is not None:
+        raise InvalidRequest("An Idempotency-Key is for one command; send each by itself")
 
 
 def header(scope: Scope, wanted: bytes) -> str:
@@ -82,6 +120,34 @@ def _too_large(limit_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body exceeds {limit_bytes} bytes (server.body_limit_bytes)")
 
 
+def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
+    """The headers that belong to the status of `fault`."""
+    headers = []
+    if isinstance(fault, MethodNotAllowed):
+        headers.append((b"allow", fault.allow.encode()))
+    if fault.status == 503:
+        headers.append((b"retry-after", b"1"))
+    said = challenge(fault)
+    if said is not None:
+        headers.append((b"www-authenticate", said.encode()))
+    return headers
+
+
+def challenge(fault: Fault) -> str | None:
+    """The WWW-Authenticate header of `fault` (RFC 6750, 3): an error only where a token came."""
+    if not isinstance(fault, StatusFault):
+        return REALM if fault.status == 401 else None
+    match fault.status, fault.as_status.code:
+        case 401, MISSING_AUTH_TOKEN.code:
+            return REALM
+        case 401, _:
+            text = UNQUOTABLE.sub("'", fault.as_status.description)
+            return f'{REALM}, error="invalid_token", error_description="{text}"'
+        case 403, _:  # the description names scopes of the caller's, so the body alone has it
+            return f'{REALM}, error="insufficient_scope"'
+    return None
+
+
 class Responder:
     """Sends the one response of an HTTP request; every response names its request id."""
 
@@ -99,9 +165,18 @@ class Responder:
         headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         """Answer with `body`, whole or in pieces."""
+        await self.send(status, body, [JSON, *headers])
+
+    async def send(
+        self,
+        status: int,
+        body: bytes | Sequence[bytes | memoryview],
+        headers: Iterable[tuple[bytes, bytes]],
+    ) -> None:
+        """Answer with `body` of any type, whole or in pieces."""
         pieces = [body] if isinstance(body, bytes) else body
         length = sum(map(len, pieces))
-        await self._start(status, [JSON, (b"content-length", b"%d" % length), *headers])
+        await self._start(status, [(b"content-length", b"%d" % length), *headers])
         for piece in pieces[:-1]:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         await self._send({"type": "http.response.body", "body": pieces[-1]})
@@ -112,13 +187,9 @@ class Responder:
 
     async def fault(self, fault: Fault, id_: RequestId = None) -> None:
         """Refuse the whole HTTP request; the body is JSON-RPC on every front."""
-        headers = []
-        if isinstance(fault, MethodNotAllowed):
-            headers.append((b"allow", fault.allow.encode()))
-        if fault.status == 503:
-            headers.append((b"retry-after", b"1"))
         status = fault.status if fault.status >= 400 else 400
-        await self.json(encode(error_reply(id_, fault, self.request_id)), status, headers)
+        body = encode(error_reply(id_, fault, self.request_id))
+        await self.json(body, status, fault_headers(fault))
 
     async def stream(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Begin a stream of server-sent events; no proxy may buffer it."""

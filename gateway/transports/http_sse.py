@@ -4,17 +4,24 @@ All answers go out on the stream, and the session lives as long as the stream do
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import Context, Outbox, Principal, Session
+from gateway.context import Context, Identity, Outbox, Principal, Session
 from gateway.protocol.dispatcher import Dispatcher, usable_id
 from gateway.protocol.running import run_cancellable
 from gateway.state.hub import Hub
 from gateway.state.memory import Sessions
-from gateway.transports.http import Responder, query_value, read_body, require_json
+from gateway.transports.http import (
+    Responder,
+    caller,
+    letter,
+    query_value,
+    read_body,
+    require_json,
+)
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound
 from schemas.jsonrpc import Invalid, Message, Request, decode, encode
 from schemas.mcp.revisions import V2024_11_05
@@ -28,7 +35,7 @@ class HttpSse:
         dispatcher: Dispatcher,
         sessions: Sessions,
         hub: Hub,
-        principal: Principal,
+        identify: Callable[[Scope], Identity],
         message_path: str,
         body_limit_bytes: int,
         keep_alive_s: float,
@@ -37,7 +44,7 @@ class HttpSse:
         self._dispatcher = dispatcher
         self._sessions = sessions
         self._hub = hub
-        self._principal = principal
+        self._identify = identify
         self._message_path = message_path
         self._body_limit_bytes = body_limit_bytes
         self._keep_alive_s = keep_alive_s
@@ -53,9 +60,10 @@ class HttpSse:
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
         try:
+            principal = caller(self._identify, scope).principal
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
-            session = self._sessions.open(V2024_11_05, self._principal, {}, {})
+            session = self._sessions.open(V2024_11_05, principal, {}, {})
         except Fault as fault:
             await responder.fault(fault)
             return
@@ -78,12 +86,17 @@ class HttpSse:
     async def _message(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
         try:
+            identity = caller(self._identify, scope)
             if scope["method"] != "POST":
                 raise MethodNotAllowed("Messages are POSTed here", "POST")
             require_json(scope)
             body = await read_body(scope, receive, self._body_limit_bytes)
-            session = self._session(scope)
-            self._accept(session, decode(body, batch_limit=0), responder.request_id)
+            session = self._session(scope, identity.principal)
+            peer = _Peer(session.outbox)
+            context = Context(
+                identity, session.revision, responder.request_id, session, peer, letter(scope)
+            )
+            self._accept(decode(body, batch_limit=0), context, session)
         except Fault as fault:
             await responder.fault(fault)
             return
@@ -100,16 +113,16 @@ class HttpSse:
         for message in await session.outbox.take(0):
             yield _event(message.decode(), "message")
 
-    def _session(self, scope: Scope) -> Session:
+    def _session(self, scope: Scope, principal: Principal) -> Session:
         session_id = query_value(scope, "session_id")
         if session_id is None:
             raise InvalidRequest("session_id is missing: POST to the address of the endpoint event")
-        session = self._sessions.find(session_id, self._principal)
+        session = self._sessions.find(session_id, principal)
         if session is None or session.revision is not V2024_11_05:
             raise SessionNotFound("Session not found: its stream is closed, or never was")
         return session
 
-    def _accept(self, session: Session, message: Message | list[Message], request_id: str) -> None:
+    def _accept(self, message: Message | list[Message], context: Context, session: Session) -> None:
         """Start serving; the answer goes to the stream. Raises InvalidRequest for no message."""
         if isinstance(message, list):
             raise InvalidRequest("The batch is empty")
@@ -117,8 +130,6 @@ class HttpSse:
             raise message.fault
         if isinstance(message, Request):
             usable_id(message, session.revision)
-            peer = _Peer(session.outbox)
-            context = Context(self._principal, session.revision, request_id, session, peer)
             task = asyncio.create_task(self._serve(context, session, message))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

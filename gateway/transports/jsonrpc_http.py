@@ -1,66 +1,186 @@
-"""`POST /rpc`: JSON-RPC 2.0 exactly as its specification, batches included.
+"""`/rpc` and the portal paths: JSON-RPC 2.0, batches included, and the legacy hybrid payload.
 
-HTTP status: 200 with an answer, 204 when there is nothing to say (only notifications), 4xx when
-the HTTP request itself cannot be served.
+By POST, and by `GET ?cmd=`. HTTP status of `/rpc`: 200 with an answer, 204 when there is nothing to
+say (only notifications), 401 and 403 for callers who may not, other 4xx when the HTTP request
+itself cannot be served. The portal paths answer as `portal.compat` says.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import Context, Principal
+from gateway.context import Context, Identity
+from gateway.protocol.dialects import (
+    Answer,
+    Legacy,
+    Rules,
+    legacy_answer,
+    read,
+    refusal,
+    reply,
+    rpc_answer,
+)
 from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.running import Answer as Reply
 from gateway.protocol.running import Batches
-from gateway.transports.http import Responder, Watch, read_body, require_json
-from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, ParseError
-from schemas.jsonrpc import Invalid, Message, Request, decode, encode, error_reply, pieces
-from schemas.mcp.revisions import JSON_RPC
+from gateway.transports.http import (
+    Responder,
+    Watch,
+    fault_headers,
+    header,
+    letter,
+    one_command,
+    read_body,
+    require_json,
+)
+from schemas.errors import Fault, Forbidden, InvalidRequest, MethodNotAllowed
+from schemas.hybrid import REQUEST_BODY_EMPTY, REQUEST_CMD_EMPTY, TUPLE, StatusFault
+from schemas.jsonrpc import Invalid, Message, Request, decode_strict, encode
+from schemas.mcp.revisions import HYBRID
 
-Body = bytes | list[bytes | memoryview]
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What the paths have in common."""
+
+    dispatcher: Dispatcher
+    identify: Callable[[Scope], Identity]
+    batches: Batches
+    body_limit_bytes: int
 
 
 class JsonRpcHTTP:
-    """ASGI application of the JSON-RPC endpoint."""
+    """ASGI application of one path."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        principal: Principal,
-        batches: Batches,
-        body_limit_bytes: int,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._principal = principal
-        self._batches = batches
-        self._body_limit_bytes = body_limit_bytes
+    def __init__(self, front: Front, rules: Rules) -> None:
+        self._front = front
+        self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        responder = Responder(send)
+        responder, rules = Responder(send), self._rules
         try:
-            if scope["method"] != "POST":
-                raise MethodNotAllowed("JSON-RPC is POSTed here", "POST")
-            require_json(scope)
-            body = await read_body(scope, receive, self._body_limit_bytes)
-        except Fault as fault:
-            await responder.fault(fault)
+            carried = letter(scope, rules.side, rules.auth_first)
+            body = await self._body(scope, receive)
+        except Fault as fault:  # of the HTTP request itself
+            if rules.spec:
+                await responder.fault(fault)
+            else:
+                await _send(responder, legacy_answer(fault, rules), fault)
             return
-        context = Context(self._principal, JSON_RPC, responder.request_id)
-        with Watch(receive):
-            answer = await self._answer(body, context)
-            await (responder.empty(204) if answer is None else responder.json(answer))
-
-    async def _answer(self, body: bytes, context: Context) -> Body | None:
         try:
-            return await self._serve(decode(body, self._batches.limits.items), context)
-        except (ParseError, InvalidRequest) as fault:
-            return encode(error_reply(None, fault, context.request_id))
+            if not body.strip():
+                empty = REQUEST_CMD_EMPTY if scope["method"] == "GET" else REQUEST_BODY_EMPTY
+                raise StatusFault(empty, text="The body is empty")
+            message = read(body, rules, self._front.batches.limits.items)
+        except Fault as fault:
+            await _send(responder, refusal(body, fault, rules, responder.request_id), fault)
+            return
+        revision = HYBRID if isinstance(message, Legacy) else rules.revision
+        identity = self._front.identify(scope)
+        context = Context(identity, revision, responder.request_id, letter=carried)
+        with Watch(receive):
+            await self._serve(message, context, responder)
 
-    async def _serve(self, message: Message | list[Message], context: Context) -> Body | None:
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """The JSON text, whichever way it came. Raises the Fault of the HTTP request."""
+        method = scope["method"]
+        if method == "GET":
+            command = _command(scope)
+            if not command and self._rules.spec:
+                raise StatusFault(REQUEST_CMD_EMPTY, text="A GET carries its request as ?cmd=")
+            return command
+        if method != "POST":
+            text = f"Request method {method} cannot be found in the path {scope['path']}."
+            raise MethodNotAllowed(text, "GET, POST")
+        if self._rules.spec:  # light-hybrid-4j does not look at it
+            require_json(scope)
+        return await read_body(scope, receive, self._front.body_limit_bytes)
+
+    async def _serve(
+        self, message: Message | Legacy | list[Message], context: Context, responder: Responder
+    ) -> None:
+        rules, request_id = self._rules, context.request_id
         match message:
             case list():
-                return await self._batches.run(self._dispatcher, context, message)
+                await self._serve_batch(message, context, responder)
+            case Legacy(request):
+                outcome = await self._front.dispatcher.outcome(context, request)
+                await _send(responder, legacy_answer(outcome, rules), outcome)
             case Request():
-                reply = await self._dispatcher.dispatch(context, message)
-                return None if reply is None else pieces(reply)
-            case Invalid():
-                return encode(error_reply(message.id, message.fault, context.request_id))
+                outcome = await self._front.dispatcher.outcome(context, message)
+                if message.id is UNSET:
+                    await responder.empty(204)
+                else:
+                    answer = rpc_answer(message.id, outcome, rules, request_id)
+                    await _send(responder, answer, outcome)
+            case Invalid(id_, fault):
+                await _send(responder, rpc_answer(id_, fault, rules, request_id), fault)
             case _:
-                raise InvalidRequest("This is a response; nobody asked anything")
+                fault = InvalidRequest("This is a response; nobody asked anything")
+                await _send(responder, rpc_answer(None, fault, rules, request_id), fault)
+
+    async def _serve_batch(
+        self, batch: list[Message], context: Context, responder: Responder
+    ) -> None:
+        try:
+            one_command(context.letter)
+            body = await self._front.batches.run(self._member, context, batch)
+        except InvalidRequest as fault:
+            await _send(responder, rpc_answer(None, fault, self._rules, context.request_id), fault)
+            return
+        await (responder.empty(204) if body is None else responder.json(body))
+
+    async def _member(self, context: Context, member: Message) -> Reply | None:
+        match member:
+            case Request():
+                outcome = await self._front.dispatcher.outcome(context, member)
+                if member.id is UNSET:
+                    return None
+                return reply(member.id, outcome, self._rules, context.request_id)
+            case Invalid(id_, fault):
+                return reply(id_, fault, self._rules, context.request_id)
+        return None  # a response; nobody asked anything
+
+
+def _command(scope: Scope) -> bytes:
+    """The JSON text of a GET: its `cmd`, or the parts of a legacy payload one by one.
+
+    Decoded once. (light-hybrid-4j does it twice, which makes a blank of every plus.)
+    """
+    if _from_elsewhere(scope):
+        raise Forbidden("Another site may not make a browser send commands here")
+    try:
+        query = scope["query_string"].decode("ascii")
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("The query is not percent-encoded UTF-8") from error
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise InvalidRequest("A parameter is there twice")
+    if "cmd" in values and any(part in values for part in TUPLE):
+        raise InvalidRequest("cmd excludes the parts of a payload: send one or the other")
+    if "cmd" in values or not all(values.get(part) for part in TUPLE):
+        return bytes(values.get("cmd", ""), "utf-8")
+    payload = {part: values.pop(part) for part in TUPLE}
+    given = values.pop("data", "")
+    data = decode_strict(given.encode()) if given else {}
+    if not isinstance(data, dict):
+        raise InvalidRequest("`data` must be an object where further parameters belong into it")
+    body: bytes = encode({**payload, "data": {**data, **values}})
+    return body
+
+
+def _from_elsewhere(scope: Scope) -> bool:
+    """Whether a page of another site has made a browser ask, by a link or an image: such a GET has
+    no Origin, but every current browser adds this header (Fetch Metadata)."""
+    return header(scope, b"sec-fetch-site") == "cross-site" and not header(scope, b"origin")
+
+
+async def _send(responder: Responder, answer: Answer, outcome: object) -> None:
+    headers = [(b"content-type", answer.media_type)] if answer.body else []
+    if isinstance(outcome, Fault):
+        headers += fault_headers(outcome)
+    await responder.send(answer.status, answer.body, headers)

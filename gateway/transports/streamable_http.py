@@ -4,22 +4,26 @@ Not here yet, and said so to clients: `Last-Event-ID` and resumption (a stream b
 requests from server to client.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import Context, Outbox, Principal, Session
+from gateway.context import Context, Identity, Outbox, Principal, Session
 from gateway.protocol import sse
 from gateway.protocol.admission import Admitted, Headers, admit, check_version
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.running import Batches, run_cancellable
+from gateway.protocol.running import Batches, member_server, run_cancellable
 from gateway.state.hub import Hub
 from gateway.state.memory import Sessions
 from gateway.transports.http import (
     Responder,
     Watch,
+    caller,
     header,
+    letter,
+    one_command,
     read_body,
     require_json,
     routing_headers,
@@ -54,15 +58,16 @@ class StreamableHTTP:
         dispatcher: Dispatcher,
         sessions: Sessions,
         hub: Hub,
-        principal: Principal,
+        identify: Callable[[Scope], Identity],
         batches: Batches,
         body_limit_bytes: int,
         keep_alive_s: float,
     ) -> None:
         self._dispatcher = dispatcher
+        self._serve_member = member_server(dispatcher)
         self._sessions = sessions
         self._hub = hub
-        self._principal = principal
+        self._identify = identify
         self._batches = batches
         self._body_limit_bytes = body_limit_bytes
         self._keep_alive_s = keep_alive_s
@@ -72,25 +77,30 @@ class StreamableHTTP:
         responder = Responder(send)
         serve = self._verbs.get(scope["method"], self._not_allowed)
         try:
-            await serve(scope, receive, responder)
+            await serve(scope, receive, responder, caller(self._identify, scope))
         except Fault as fault:
             await responder.fault(fault)
 
-    async def _post(self, scope: Scope, receive: Receive, responder: Responder) -> None:
+    async def _post(
+        self, scope: Scope, receive: Receive, responder: Responder, identity: Identity
+    ) -> None:
         require_json(scope)
         _require_acceptable(header(scope, b"accept"), "application/json", "text/event-stream")
         body = await read_body(scope, receive, self._body_limit_bytes)
         headers = routing_headers(scope)
         message = decode(body, self._batches.limits.items)
         try:
-            admitted = admit(headers, message, self._find)
-            session = self._open(admitted)
+            find = partial(self._sessions.find, principal=identity.principal)
+            admitted = admit(headers, message, find)
+            session = self._open(admitted, identity.principal)
         except Fault as fault:
             await responder.fault(fault, _id_of(message))
             return
-        context = Context(
-            self._principal, admitted.revision, responder.request_id, session, _Peer(responder)
-        )
+        carried = letter(scope)
+        if isinstance(message, list):
+            one_command(carried)
+        peer = _Peer(responder)
+        context = Context(identity, admitted.revision, responder.request_id, session, peer, carried)
         match message:
             case Request():
                 await self._answer(context, message, receive, responder)
@@ -131,14 +141,16 @@ class StreamableHTTP:
     async def _answer_batch(
         self, context: Context, batch: list[Message], responder: Responder
     ) -> None:
-        body = await self._batches.run(self._dispatcher, context, batch)
+        body = await self._batches.run(self._serve_member, context, batch)
         await (responder.empty(202) if body is None else responder.json(body))
 
-    async def _get(self, scope: Scope, receive: Receive, responder: Responder) -> None:
+    async def _get(
+        self, scope: Scope, receive: Receive, responder: Responder, identity: Identity
+    ) -> None:
         """The stream for what the server says unasked (handshake revisions)."""
         headers = _handshake_headers(scope)
         _require_acceptable(header(scope, b"accept"), "text/event-stream")
-        session = self._session(headers)
+        session = self._session(headers, identity.principal)
         outbox = self._sessions.take_stream(session)
         session.streams += 1
         try:
@@ -155,37 +167,36 @@ class StreamableHTTP:
             await responder.chunk(b"".join(map(sse.event, messages)) or sse.KEEP_ALIVE)
         await responder.chunk(b"", more=False)
 
-    async def _delete(self, scope: Scope, _receive: Receive, responder: Responder) -> None:
+    async def _delete(
+        self, scope: Scope, _receive: Receive, responder: Responder, identity: Identity
+    ) -> None:
         headers = _handshake_headers(scope)
-        self._sessions.close(self._session(headers))
+        self._sessions.close(self._session(headers, identity.principal))
         await responder.empty(204)
 
-    async def _not_allowed(self, scope: Scope, _receive: Receive, _responder: Responder) -> None:
+    async def _not_allowed(
+        self, scope: Scope, _receive: Receive, _responder: Responder, _identity: Identity
+    ) -> None:
         verbs = ", ".join(self._verbs)
         raise MethodNotAllowed(f"{scope['method'][:20]} is not part of MCP: {verbs}", verbs)
 
-    def _find(self, session_id: str) -> Session | None:
-        return self._sessions.find(session_id, self._principal)
-
-    def _session(self, headers: Headers) -> Session:
+    def _session(self, headers: Headers, principal: Principal) -> Session:
         if headers.session is None:
             raise SessionRequired(
                 "Mcp-Session-Id is missing. POST `initialize` first; 2024-11-05 clients use the "
                 "/sse endpoint below this one"
             )
-        session = self._find(headers.session)
+        session = self._sessions.find(headers.session, principal)
         if session is None:
             raise SessionNotFound("Session not found: it ended or never was")
         return session
 
-    def _open(self, admitted: Admitted) -> Session | None:
-        if admitted.opens is None:
+    def _open(self, admitted: Admitted, principal: Principal) -> Session | None:
+        opens = admitted.opens
+        if opens is None:
             return admitted.session
         return self._sessions.open(
-            admitted.revision,
-            self._principal,
-            admitted.opens.client_info,
-            admitted.opens.capabilities,
+            admitted.revision, principal, opens.client_info, opens.capabilities
         )
 
 

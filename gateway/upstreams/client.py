@@ -33,6 +33,10 @@ DEFAULT_HEADERS = {"User-Agent": "toolgate", "Accept": "application/json, */*;q=
 class UpstreamFailed(ToolgateError):
     """No usable answer came; says why without saying where from."""
 
+    def __init__(self, text: str, late: bool = False) -> None:
+        super().__init__(text)
+        self.late = late  # it may come yet, but nobody waits
+
 
 class _TooLarge(Exception):
     pass
@@ -45,6 +49,7 @@ class HttpRequest(Struct, frozen=True):
     body: bytes | None = None
     form: Sequence[tuple[str, str]] | None = None  # sent as multipart/form-data, if not None
     server: str | None = None  # the operation's own server, instead of the source's
+    idempotent: bool = False  # may be repeated, although its method does not say so
 
 
 class HttpResponse(Struct, frozen=True):
@@ -62,6 +67,7 @@ class _Pool:
         self.base_url = base_url.rstrip("/") if base_url else None
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
         self.headers = dict(adjusted.headers)
+        self.forward_token = adjusted.forward_token
         self.timeout_s = adjusted.timeout_s or limits.timeout_s
         self.retries = limits.retries if adjusted.retries is None else adjusted.retries
         connector = aiohttp.TCPConnector(
@@ -111,7 +117,23 @@ class Client:
             log.warning(
                 "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
             )
-            raise UpstreamFailed(f"{source.name} {_why(error, pool.timeout_s)}") from error
+            late = type(error) is TimeoutError
+            why = f"{source.name} {_why(error, pool.timeout_s)}"
+            raise UpstreamFailed(why, late) from error
+
+    def base_path(self, source: Source) -> str:
+        """The path of the source's base URL, without a slash at its end; "" for the root."""
+        _, _, address = (self._pool(source).base_url or "").partition("://")
+        _, slash, path = address.partition("/")
+        return slash + path
+
+    def forwards_token(self, source: Source) -> bool:
+        """Whether the source gets its callers' own tokens. Raises UpstreamFailed where it should
+        and only its description says where that is."""
+        pool = self._pool(source)
+        if pool.forward_token and not pool.trusted:
+            raise UpstreamFailed(_untrusted(source, "forward_token"))
+        return pool.forward_token
 
     def _pool(self, source: Source) -> _Pool:
         known = self._pools.get(source.name)
@@ -140,7 +162,8 @@ class Client:
     async def _attempts(
         self, pool: _Pool, request: HttpRequest, url: URL, headers: Mapping[str, str]
     ) -> HttpResponse:
-        retries = pool.retries if request.method in IDEMPOTENT else 0
+        repeatable = request.idempotent or request.method in IDEMPOTENT
+        retries = pool.retries if repeatable else 0
         pause_s = self._limits.retry_backoff_s
         while True:
             try:
@@ -216,13 +239,17 @@ def _with_configured(asked: Mapping[str, str], pool: _Pool, source: Source) -> M
     if not pool.headers:
         return asked
     if not pool.trusted:
-        raise UpstreamFailed(
-            f"{source.name} has configured headers, but only its description says where it is: "
-            f"set sources.{source.name}.base_url"
-        )
+        raise UpstreamFailed(_untrusted(source, "configured headers"))
     configured = {name.lower() for name in pool.headers}
     kept = {name: value for name, value in asked.items() if name.lower() not in configured}
     return {**kept, **pool.headers}
+
+
+def _untrusted(source: Source, secret: str) -> str:
+    return (
+        f"{source.name} has {secret}, but only its description says where it is: "
+        f"set sources.{source.name}.base_url"
+    )
 
 
 def _url(pool: _Pool, source: Source, server: str | None, target: str) -> URL:

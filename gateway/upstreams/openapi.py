@@ -4,18 +4,15 @@
 Multi-part files, XML and `encoding` objects are not mapped yet: such a body goes out as text parts.
 """
 
-import base64
-import codecs
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from gateway.context import Context
+from gateway.upstreams import answers
+from gateway.upstreams.answers import failed
 from gateway.upstreams.client import Client, HttpRequest, HttpResponse, UpstreamFailed
 from gateway.upstreams.serialize import (
     in_cookie,
@@ -29,18 +26,8 @@ from schemas.binding import Body, OpenAPIBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 from schemas.source import Source
-from schemas.tool import (
-    AudioContent,
-    BlobResource,
-    Content,
-    EmbeddedResource,
-    ImageContent,
-    TextContent,
-    Tool,
-    ToolResult,
-)
+from schemas.tool import TextContent, Tool, ToolResult
 
-_syntax = msgspec.json.Decoder(Raw)  # reads without building anything
 # what frames or routes the request is ours to say, whatever a description declares (RFC 9110, 7)
 _NOT_FROM_ARGUMENTS = frozenset(
     {
@@ -71,15 +58,12 @@ class OpenAPIUpstream:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
         try:
-            request = build(tool.binding, arguments)
+            # app.py hands every upstream the bindings of its own kind
+            request = build(cast("OpenAPIBinding", tool.binding), arguments)
             response = await self._client.send(source, request)
         except UpstreamFailed as error:
             return failed(str(error))
         return read(response, context.request_id)
-
-
-def failed(text: str) -> ToolResult:
-    return ToolResult((TextContent(text),), is_error=True)
 
 
 def build(binding: OpenAPIBinding, arguments: Mapping[str, Any]) -> HttpRequest:
@@ -150,93 +134,12 @@ def _fields(value: dict[str, Any]) -> list[tuple[str, str]]:
 
 def read(response: HttpResponse, request_id: str) -> ToolResult:
     """The result that `response` is. Anything but 2xx is an error that a model can read."""
-    media_type = _printable(response.headers.get("Content-Type", "")).split(";", 1)[0]
-    media_type = media_type.strip().lower()
     if not 200 <= response.status < 300:
-        return _error(response, media_type)
+        return answers.error(response)
     if not response.body:
-        return ToolResult(
-            (TextContent(f"{response.status} {_printable(response.reason)}".strip()),)
-        )
-    if is_json(media_type):
-        return ToolResult((TextContent(_text(response)),), _structure(response.body))
-    return ToolResult((_content(response, media_type, request_id),))
-
-
-def _error(response: HttpResponse, media_type: str) -> ToolResult:
-    status = f"HTTP {response.status} {_printable(response.reason)}".strip()
-    if 300 <= response.status < 400:
-        # not where to, and not the body that says it: that may be an address of the inside
-        content = TextContent(f"{status}: redirects are not followed")
-        structure = Raw(encode({"status": response.status}))
-        return ToolResult((content,), structure, is_error=True)
-    body: Any = _text(response) if _is_text(media_type, response.body) else f"[{media_type}]"
-    content = TextContent(f"{status}\n{body}" if response.body else status)
-    if is_json(media_type) and isinstance(raw := _structure(response.body), Raw):
-        body = raw
-    structure = Raw(encode({"status": response.status, "body": body}))
-    return ToolResult((content,), structure, is_error=True)
-
-
-def _structure(body: bytes) -> Raw | UnsetType:
-    """`body` as it came, if it is JSON: some services only say that it is."""
-    body = body.removeprefix(codecs.BOM_UTF8)  # RFC 8259, section 8.1
-    try:
-        _syntax.decode(body)
-        body.decode()  # the syntax check does not look into strings
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return UNSET
-    return Raw(body)
-
-
-def _content(response: HttpResponse, media_type: str, request_id: str) -> Content:
-    if _is_text(media_type, response.body):
-        return TextContent(_text(response))
-    data = base64.b64encode(response.body).decode()
-    if media_type.startswith("image/"):
-        return ImageContent(data, media_type)
-    if media_type.startswith("audio/"):
-        return AudioContent(data, media_type)
-    uri = f"toolgate://results/{request_id}"
-    return EmbeddedResource(BlobResource(uri, media_type or "application/octet-stream", data))
-
-
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
-# what services send; others of Python's codecs are slow beyond reason (punycode) or no charsets
-_CHARSETS = re.compile(
-    r"(us-)?ascii|latin-?1|iso-8859-\d+|windows-\d+|cp\d+|utf-?(16|32)([lb]e)?|koi8-[ru]"
-    r"|shift_?jis|euc-(jp|kr)|iso-2022-(jp|kr)|gb(2312|k|18030)|big5"
-)
-_TEXTUAL = frozenset(
-    {
-        "application/xml",
-        "application/yaml",
-        "application/x-yaml",
-        "application/x-ndjson",
-        "application/jsonl",
-        "application/javascript",
-    }
-)
-
-
-def _is_text(media_type: str, body: bytes) -> bool:
-    if media_type.startswith("text/") or media_type.endswith("+xml") or is_json(media_type):
-        return True
-    return media_type in _TEXTUAL or (media_type == "" and b"\0" not in body)
-
-
-def _text(response: HttpResponse) -> str:
-    charset = _CHARSET.search(response.headers.get("Content-Type", ""))
-    if charset is not None and _CHARSETS.fullmatch(charset[1].lower()):
-        try:
-            text = response.body.decode(charset[1], errors="replace")
-            text.encode()  # some of Python's codecs make half characters, which nobody can send on
-            return text
-        except (LookupError, ValueError):
-            pass
-    return response.body.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace")
-
-
-def _printable(text: str) -> str:
-    """What a header says; bytes that are no ASCII, which have no agreed meaning there, become ?."""
-    return text.encode("ascii", errors="replace").decode()
+        said = f"{response.status} {answers.printable(response.reason)}"
+        return ToolResult((TextContent(said.strip()),))
+    if is_json(answers.media_type(response)):
+        content = TextContent(answers.text(response))
+        return ToolResult((content,), answers.structure(response.body))
+    return ToolResult((answers.content(response, request_id),))

@@ -21,6 +21,8 @@ class Revision:
     argument_results: bool = False  # bad arguments are a tool's result (SEP-1303), else an error
     unknown_method_status: int = 200
     tools_are_methods: bool = False  # a tool's name is a method
+    services_are_methods: bool = False  # a hybrid service's id is a method
+    text_results: bool = False  # what a service says comes as it is, without an envelope
 
 
 V2024_11_05 = Revision(name="2024-11-05", streamable=False, annotations=False, titles=False)
@@ -43,6 +45,21 @@ JSON_RPC = Revision(
     batches=True,
     any_structure=True,
     tools_are_methods=True,
+    services_are_methods=True,
+)
+PORTAL = Revision(  # JSON-RPC on the portal paths of light-hybrid-4j
+    name="portal",
+    mcp=False,
+    handshake=False,
+    batches=True,
+    services_are_methods=True,
+)
+HYBRID = Revision(  # the legacy payload {host, service, action, version, data}
+    name="hybrid",
+    mcp=False,
+    handshake=False,
+    services_are_methods=True,
+    text_results=True,
 )
 
 HANDSHAKE = {r.name: r for r in (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)}

@@ -27,7 +27,11 @@ def leaves(tree: dict[str, Any], path: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 SETTINGS = [*leaves(yaml.safe_load(DEFAULTS.read_bytes()))]
 IDS = [".".join(path) for path, _ in SETTINGS]
-ANY_TEXT = {("mcp", "instructions"), ("database", "data_dir")}
+ANY_TEXT = {
+    ("mcp", "instructions"),
+    ("database", "data_dir"),
+    *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),
+}
 CHECKED = [path for path, _ in SETTINGS if path not in ANY_TEXT]
 
 

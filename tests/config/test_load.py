@@ -1,5 +1,6 @@
 """Settings from defaults, a file and the environment; and what is said when they are wrong."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -299,6 +300,102 @@ def test_a_relative_path_is_relative_to_the_file_that_names_it(
         "url": "https://a.example/pets.yaml",
         "here": str(tmp_path / "pets.yaml"),
     }
+
+
+def test_the_paths_of_hybrid_and_python_sources_are_relative_to_the_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "t.yaml").write_text(
+        "sources:\n"
+        "  rules: {hybrid: rule/spec.yaml, base_url: 'http://localhost:8439', side: command,\n"
+        "          batch: 5, forward_token: true}\n"
+        "  old: {hybrid: /srv/spec.yaml, base_url: 'http://localhost:8440', dialect: legacy}\n"
+        "  file: {python: own.py}\n"
+        "  module: {python: company.rules}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    sources = load("etc/t.yaml", {}).sources
+    rules = sources["rules"]
+    assert rules.hybrid == str(tmp_path / "etc" / "rule" / "spec.yaml")
+    assert (rules.side, rules.dialect, rules.batch, rules.forward_token) == (
+        "command",
+        "jsonrpc",
+        5,
+        True,
+    )
+    assert (sources["old"].hybrid, sources["old"].dialect) == ("/srv/spec.yaml", "legacy")
+    assert sources["file"].python == str(tmp_path / "etc" / "own.py")
+    assert sources["module"].python == "company.rules"
+    assert (sources["module"].side, sources["module"].dialect) == (None, "jsonrpc")
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("{openapi: a.yaml, hybrid: b.yaml}", "hybrid: expected one of .* openapi and hybrid"),
+        ("{hybrid: b.yaml, python: c.d}", "python: expected one of .* hybrid and python"),
+        ("{openapi: a, hybrid: b, python: c}", "hybrid: .* openapi and hybrid and python"),
+        ("{python: c-d}", "python: expected a module such as company.rules"),
+        ("{python: c.txt.}", "python: expected a module"),
+        ("{side: both}", "side: expected"),
+        ("{dialect: soap}", "dialect: expected"),
+        ("{batch: 0}", "batch: expected a whole number of at least 1"),
+    ],
+)
+def test_a_source_that_is_unclear_is_refused_where_it_stands(
+    write: Write, source: str, found: str
+) -> None:
+    (problem,) = problems(write(f"sources:\n  one: {source}"))
+    assert re.match(rf"toolgate\.yaml:2: sources\.one\.{found}", problem), problem
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "text"),
+    [
+        ("{hybrid: a.yaml}", "hybrid", "expected base_url beside it"),
+        (
+            "{hybrid: a, base_url: http://a, dialect: legacy, batch: 2}",
+            "batch",
+            "expected 1 with dialect: le",
+        ),
+        ("{dialect: legacy, batch: 2}", "batch", "expected 1 with dialect: legacy"),
+        ("{openapi: a.yaml, side: query}", "side", "expected no such key beside openapi"),
+        ("{openapi: a.yaml, dialect: legacy}", "dialect", "expected no such key beside openapi"),
+        ("{openapi: a.yaml, batch: 2}", "batch", "expected no such key beside openapi"),
+        ("{openapi: a, forward_token: true}", "forward_token", "expected no such key beside open"),
+        ("{python: a.b, base_url: http://a}", "base_url", "expected no such key beside python"),
+        ("{python: a.b, headers: {X-A: b}}", "headers", "expected no such key beside python"),
+        ("{python: a.b, dialect: legacy}", "dialect", "expected no such key beside python"),
+        ("{python: a.b, batch: 2}", "batch", "expected no such key beside python"),
+        ("{python: a.b, forward_token: true}", "forward_token", "expected no such key beside pyth"),
+    ],
+)
+def test_a_key_that_cannot_work_is_a_problem_where_it_stands(
+    write: Write, source: str, key: str, text: str
+) -> None:
+    (problem,) = problems(write(f"sources:\n  one: {source}"))
+    assert problem.startswith(f"toolgate.yaml:2: sources.one.{key}: {text}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{openapi: a.yaml, dialect: jsonrpc, batch: 1, forward_token: false}",
+        "{python: a.b, side: query, include: [x], timeout_s: 3, headers: {}}",
+        "{hybrid: a, base_url: http://a, dialect: legacy, side: command}",
+        "{base_url: http://a, forward_token: true, headers: {X-A: b}, side: query, batch: 5}",
+    ],
+)
+def test_a_key_that_works_or_changes_nothing_is_none(write: Write, source: str) -> None:
+    assert "one" in load(write(f"sources:\n  one: {source}"), {}).sources
+
+
+def test_the_kind_that_a_variable_adds_is_one_too_many(write: Write) -> None:
+    path = write("sources: {one: {openapi: a.yaml}}")
+    (problem,) = problems(path, {"TOOLGATE_SOURCES__ONE__PYTHON": "company.rules"})
+    assert "TOOLGATE_SOURCES__ONE__PYTHON" in problem
+    assert "openapi and python" in problem
 
 
 def test_defaults_are_what_the_types_expect(write: Write) -> None:

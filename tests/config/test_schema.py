@@ -88,4 +88,4 @@ def test_the_keys_of_a_source_are_described_too() -> None:
     assert source["timeout_s"]["description"] == (
         "Seconds for one call; without it upstream.timeout_s."
     )
-    assert source["openapi"]["description"].endswith("imported by command.")
+    assert source["openapi"]["description"].endswith("relative to the file that names it.")

@@ -133,9 +133,9 @@ async def test_rpc_discover_describes_every_tool_as_a_method(client: Client) -> 
 
 
 async def test_the_http_request_itself_can_be_refused(client: Client) -> None:
-    async with client.http.get(client.url + "/rpc") as response:
+    async with client.http.put(client.url + "/rpc") as response:
         assert response.status == 405
-        assert response.headers["Allow"]
+        assert response.headers["Allow"] == "GET, POST"
     headers = {"Content-Type": "text/plain"}
     async with client.http.post(client.url + "/rpc", data=b"{}", headers=headers) as response:
         assert response.status == 415
@@ -169,7 +169,7 @@ async def test_a_bug_of_ours_has_a_request_id_and_shows_nothing_else(
     def broken(*_: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("gateway.transports.jsonrpc_http.decode", broken)
+    monkeypatch.setattr("gateway.transports.jsonrpc_http.read", broken)
     status, answer, headers = await client.post("/rpc", request("x"))
     assert (status, answer["error"]["message"]) == (500, "Internal error")
     logged = [r for r in caplog.records if r.message == "unexpected_error"]

@@ -14,8 +14,9 @@ from config.settings import SourceSettings
 from registry import feed as feed_module
 from registry.catalog import Catalogs
 from registry.feed import Feed
-from registry.sources import ImportSpec, Sources
+from registry.sources import NO_SERVICES, ImportSpec, Services, Sources
 from registry.store import ToolStore
+from schemas.hybrid import Action
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 
@@ -34,10 +35,12 @@ def description(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def feeding(
-    database: DatabaseSettings, sources: dict[str, SourceSettings]
+    database: DatabaseSettings,
+    sources: dict[str, SourceSettings],
+    services: Services = NO_SERVICES,
 ) -> AsyncIterator[Feed]:
     """A feed that has settled."""
-    feed = Feed(database, LIMITS, sources, HOST, Catalogs())
+    feed = Feed(database, LIMITS, sources, HOST, Catalogs(), services)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(feed.run)
         with anyio.fail_after(DEADLINE_S):
@@ -108,6 +111,47 @@ async def test_other_settings_are_taken_and_descriptions_read_again(
         await feed.reconfigure({"pets": SourceSettings(openapi=str(description))})
         assert "more_0000" in names(feed)
         assert feed.state.sources == {"pets": "ok"}
+
+
+OWN = {"own": SourceSettings(python="company.rules")}
+
+
+async def test_services_of_this_process_are_imported_and_taken_anew(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with feeding(database_settings, OWN, {"own": [Action("h/s/add/1")]}) as feed:
+        assert names(feed) == ["s_add"]
+        await feed.reconfigure(OWN, {"own": [Action("h/s/add/1"), Action("h/s/less/1")]})
+        assert names(feed) == ["s_add", "s_less"]
+        await feed.reconfigure({}, {})
+        assert feed.state.sources == {}
+
+
+async def test_settled_means_that_code_has_its_own_schemas_not_those_of_an_older_edition(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with feeding(database_settings, OWN, {"own": [Action("h/s/old/1")]}):
+        pass
+    async with feeding(database_settings, OWN, {"own": [Action("h/s/new/1")]}) as feed:
+        assert names(feed) == ["s_new"]
+
+
+async def test_a_service_that_is_not_in_this_process_fails_alone(
+    database_settings: DatabaseSettings, description: Path
+) -> None:
+    sources = OWN | {"pets": SourceSettings(openapi=str(description))}
+    async with feeding(database_settings, sources) as feed:
+        assert feed.state.sources == {"own": "failed", "pets": "ok"}
+
+
+async def test_the_pool_is_there_once_the_database_has_answered(
+    database_settings: DatabaseSettings,
+) -> None:
+    assert Feed(database_settings, LIMITS, {}, HOST, Catalogs()).pool is None
+    async with feeding(database_settings, {}) as feed:
+        assert feed.pool is not None
+        async with feed.pool.connection() as connection:
+            await connection.execute("SELECT FROM command_idempotency_t")
 
 
 async def test_a_connection_lost_before_the_first_load_is_only_a_delay(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import anyio
 import pytest
+from psycopg import DataError, IntegrityError
 
 from config.settings import Database as Settings
 from registry.installation import DatabaseError
@@ -52,6 +53,61 @@ async def test_opening_migrates(empty_settings: Settings) -> None:
     async with Database.open(empty_settings) as database, database.pool.connection() as connection:
         found = await connection.execute("SELECT count(*) FROM tool_t")
         assert await found.fetchone() == (0,)
+
+
+async def test_what_an_older_node_writes_beside_a_newer_one_has_its_defaults(
+    empty_settings: Settings,
+) -> None:
+    async with (
+        Database.open(empty_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        for migration in migrations()[:2]:
+            await connection.execute(migration.sql)
+        await connection.execute(
+            "INSERT INTO host_t (host_id, name) VALUES (gen_random_uuid(), 'x')"
+        )
+        add = (
+            b"INSERT INTO api_t (host_id, name, kind, location)"
+            b" SELECT host_id, '%s', 'openapi', 'x.json' FROM host_t"
+        )
+        await connection.execute(add % b"before")
+        await connection.execute(migrations()[2].sql)
+        await connection.execute(add % b"after")
+        found = await connection.execute("SELECT name, options FROM api_t ORDER BY name")
+        assert await found.fetchall() == [("after", {}), ("before", {})]
+
+
+@pytest.mark.parametrize(
+    ("values", "right"),
+    [
+        ({}, True),
+        ({"key": "k" * 128}, True),
+        ({"key": ""}, False),
+        ({"key": "k" * 129}, False),
+        ({"hash": b"x" * 31}, False),
+        ({"state": "lost"}, False),
+        ({"service": "s" * 512, "principal": "☃" * 256, "key": "é" * 128}, True),
+    ],
+)
+async def test_a_kept_answer_has_a_key_and_a_hash(
+    database_settings: Settings, values: dict[str, object], right: bool
+) -> None:
+    given = {"principal": "p", "service": "h/s/a/1", "key": "k", "hash": b"x" * 32, "state": "done"}
+    insert = (
+        "INSERT INTO command_idempotency_t (host_id, principal_id, service_id, idempotency_key,"
+        " request_hash, state, expires_ts) VALUES (gen_random_uuid(), %(principal)s, %(service)s,"
+        " %(key)s, %(hash)s, %(state)s, current_timestamp)"
+    )
+    async with (
+        Database.open(database_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        if right:
+            await connection.execute(insert, given | values)
+            return
+        with pytest.raises((IntegrityError, DataError)):
+            await connection.execute(insert, given | values)
 
 
 async def test_a_user_without_rights_can_use_a_migrated_database(

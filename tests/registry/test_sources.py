@@ -1,18 +1,23 @@
 """Imports from end to end: a file, its tools in the database."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from config.load import load
-from config.settings import Imports
-from registry.sources import ImportSpec, Sources, preview
+from config.settings import Imports, SourceSettings
+from registry.sources import ImportSpec, Sources, configured, preview
 from registry.store import ToolStore
+from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
+from schemas.hybrid import Action
+from schemas.source import HybridOptions
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
+from tests.fixtures_hybrid import RULE, SPEC, described, wanting
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +49,7 @@ async def test_a_preview_needs_no_database(description: Path) -> None:
 async def test_importing_again_updates_and_keeps_identities(
     sources: Sources, store: ToolStore, description: Path
 ) -> None:
-    await sources.import_openapi(spec(description))
+    await sources.import_(spec(description))
     before = {tool.name: tool.id for tool in await store.tools(HOST)}
     changed = pets(1)
     changed["paths"]["/pets"]["get"]["summary"] = "All pets"
@@ -73,12 +78,12 @@ async def test_an_unchanged_description_is_not_imported_again(
 async def test_an_import_that_would_leave_nothing_is_rejected(
     sources: Sources, store: ToolStore, description: Path
 ) -> None:
-    await sources.import_openapi(spec(description))
+    await sources.import_(spec(description))
     with pytest.raises(ImportRejected, match="exclude all 5 operations"):
-        await sources.import_openapi(spec(description, include=("nothing*",)))
+        await sources.import_(spec(description, include=("nothing*",)))
     description.write_text(json.dumps({**pets(), "paths": {}}))
     with pytest.raises(ImportRejected, match="no operations"):
-        await sources.import_openapi(spec(description))
+        await sources.import_(spec(description))
     assert len(await store.tools(HOST)) == 5
 
 
@@ -106,3 +111,205 @@ async def test_calls_go_where_the_operator_says_or_the_description(
     description.write_text(json.dumps({**pets(), "servers": servers}))
     report = await preview(spec(description, base_url=base_url), LIMITS)
     assert (report.source.base_url, report.source.base_url_trusted) == expected
+
+
+AT = "http://localhost:8439"
+
+
+@pytest.fixture
+def rule_spec(tmp_path: Path) -> ImportSpec:
+    """The import of `SPEC`, which lies in a file."""
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC)
+    return ImportSpec("rules", str(path), AT, kind="hybrid", options=HybridOptions("command"))
+
+
+async def test_a_hybrid_service_is_imported_with_all_that_its_calls_need(
+    sources: Sources, store: ToolStore, rule_spec: ImportSpec
+) -> None:
+    report = await sources.import_(rule_spec)
+    assert [one.name for one in report.outcomes] == [
+        "rule_createRule",
+        "rule_updateRule",
+        "rule_deleteRule",
+    ]
+    create, delete, update = await store.tools(HOST)
+    assert create.name == "rule_createRule"
+    assert delete.binding == HybridBinding(
+        service=f"{RULE}/deleteRule/0.1.0", scope="portal.w", side="command"
+    )
+    assert update.description == "Service to update a rule"
+    source = await store.source(HOST, "rules")
+    assert source is not None
+    assert (source.kind, source.title, source.base_url) == ("hybrid", RULE, AT)
+    assert (source.base_url_trusted, source.options) == (True, HybridOptions("command"))
+
+
+async def test_a_hybrid_service_is_refreshed_as_it_was_imported(
+    sources: Sources, store: ToolStore, rule_spec: ImportSpec
+) -> None:
+    options = HybridOptions("query", "legacy", 8)
+    await sources.import_(replace(rule_spec, options=options, exclude=("*/createRule/*",)))
+    ids = {tool.name: tool.id for tool in await store.tools(HOST)}
+    changed = SPEC.replace("scope: portal.w", "scope: portal.x")
+    Path(rule_spec.location).write_text(changed)
+    saved = (await sources.refresh("rules")).saved
+    assert saved is not None
+    assert (saved.updated, saved.added) == (("rule_updateRule", "rule_deleteRule"), ())
+    tools = await store.tools(HOST)
+    assert {tool.name: tool.id for tool in tools} == ids
+    assert {tool.binding.scope for tool in tools if isinstance(tool.binding, HybridBinding)} == {
+        "portal.x"
+    }
+    source = await store.source(HOST, "rules")
+    assert source is not None
+    assert (source.options, source.base_url) == (options, AT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": HybridOptions("query")},
+        {"options": HybridOptions("command", "legacy")},
+        {"options": HybridOptions("command", batch=2)},
+        {"base_url": "http://localhost:8440"},
+        {"include": ("*Rule",)},
+    ],
+)
+async def test_a_hybrid_service_is_imported_again_when_anything_changed(
+    sources: Sources, store: ToolStore, rule_spec: ImportSpec, change: dict[str, Any]
+) -> None:
+    assert await sources.import_changed(rule_spec) is not None
+    assert await sources.import_changed(rule_spec) is None
+    changed = replace(rule_spec, **change)
+    assert await sources.import_changed(changed) is not None
+    assert await sources.import_changed(changed) is None
+    source = await store.source(HOST, "rules")
+    assert source is not None
+    assert source.options == changed.options
+
+
+async def test_a_hybrid_service_of_500_actions_is_one_import(
+    sources: Sources, store: ToolStore, rule_spec: ImportSpec
+) -> None:
+    nodes = [wanting("S", name=f"do{number:03}") for number in range(500)]
+    Path(rule_spec.location).write_text(json.dumps(described(*nodes, S={"type": "object"})))
+    report = await sources.import_(rule_spec)
+    assert report.saved is not None
+    assert len(report.saved.added) == len(await store.tools(HOST)) == 500
+    assert await sources.import_changed(rule_spec) is None
+
+
+async def test_an_action_that_is_skipped_gets_no_name(
+    sources: Sources, rule_spec: ImportSpec
+) -> None:
+    Path(rule_spec.location).write_text(json.dumps(described(wanting("S"), wanting("S"), S={})))
+    report = await sources.import_(rule_spec)
+    assert [(one.status, one.name) for one in report.outcomes] == [
+        ("imported", "s_do"),
+        ("skipped", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "is empty; expected the spec.yaml or schema.json of a hybrid service"),
+        ("openapi: 3.1.0", "this is an OpenAPI description"),
+        ("- host: a", "holds a list; expected the spec.yaml"),
+        ("host: a\n service: b", "line 2"),
+        ("{host: a, service: b, action: [{name: c}]}", "every operation was skipped"),
+        (SPEC, "exclude all 3 operations"),
+    ],
+)
+async def test_what_is_no_hybrid_service_is_rejected_and_nothing_written(
+    sources: Sources, store: ToolStore, rule_spec: ImportSpec, text: str, expected: str
+) -> None:
+    Path(rule_spec.location).write_text(text)
+    with pytest.raises(ImportRejected, match=expected):
+        await sources.import_(replace(rule_spec, exclude=("*",)))
+    assert await store.sources(HOST) == []
+
+
+async def test_a_hybrid_service_without_an_address_is_rejected(
+    sources: Sources, rule_spec: ImportSpec
+) -> None:
+    with pytest.raises(ImportRejected, match="rules has no base_url"):
+        await sources.import_(replace(rule_spec, base_url=None))
+
+
+WRITTEN = ImportSpec("own", "company.rules", kind="python")
+
+
+def serving(store: ToolStore, *actions: Action) -> Sources:
+    """Imports of a process that serves these actions as the source `own`."""
+    return Sources(store, HOST, LIMITS, {"own": actions})
+
+
+async def test_a_service_of_this_process_is_imported_from_its_actions(store: ToolStore) -> None:
+    add = Action("h/s/add/1", "Adds.", {"properties": {"a": {}}}, positional=("a",))
+    assert await serving(store, add).import_changed(WRITTEN) is not None
+    (tool,) = await store.tools(HOST)
+    assert (tool.name, tool.binding) == ("s_add", PythonBinding("h/s/add/1", positional=("a",)))
+    source = await store.source(HOST, "own")
+    assert source is not None
+    assert (source.kind, source.location, source.base_url) == ("python", "company.rules", None)
+
+
+async def test_a_service_of_this_process_is_imported_again_when_its_actions_changed(
+    store: ToolStore,
+) -> None:
+    before, after = Action("h/s/add/1"), Action("h/s/add/1", scope="a.w")
+    assert await serving(store, before).import_changed(WRITTEN) is not None
+    assert await serving(store, before).import_changed(WRITTEN) is None
+    assert await serving(store, after).import_changed(WRITTEN) is not None
+    query = replace(WRITTEN, options=HybridOptions("query"))
+    assert await serving(store, after).import_changed(query) is not None
+    assert await serving(store, after).import_changed(query) is None
+    (tool,) = await store.tools(HOST)
+    assert tool.binding == PythonBinding("h/s/add/1", scope="a.w", side="query", validated=False)
+
+
+async def test_a_service_of_another_process_cannot_be_imported_here(store: ToolStore) -> None:
+    await serving(store, Action("a")).import_(WRITTEN)
+    with pytest.raises(ImportRejected, match=r"own is written in Python.*`toolgate serve`"):
+        await Sources(store, HOST, LIMITS).refresh("own")
+    assert len(await store.tools(HOST)) == 1
+
+
+async def test_actions_that_cannot_be_tools_are_rejected_with_their_module(
+    store: ToolStore,
+) -> None:
+    broken = Action("h/s/add/1", request_schema={"type": "nonsense"})
+    with pytest.raises(ImportRejected, match=r"company\.rules: the schema of h/s/add/1"):
+        await serving(store, broken).import_(WRITTEN)
+    with pytest.raises(ImportRejected, match="exclude all 1 operations"):
+        await serving(store, Action("a")).import_(replace(WRITTEN, exclude=("a",)))
+
+
+async def test_a_source_of_a_later_release_is_left_alone(
+    sources: Sources, store: ToolStore, rule_spec: ImportSpec
+) -> None:
+    await sources.import_(rule_spec)
+    async with store._pool.connection() as connection:
+        await connection.execute("UPDATE api_t SET kind = 'telepathy'")
+    with pytest.raises(ImportRejected, match="not known here: telepathy"):
+        await sources.refresh("rules")
+
+
+def test_settings_say_what_to_import_and_how() -> None:
+    patterns = {"include": ("a",), "exclude": ("b",)}
+    hybrid = SourceSettings(
+        hybrid="/s.yaml", base_url=AT, side="query", dialect="legacy", batch=5, **patterns
+    )
+    assert configured("x", hybrid) == ImportSpec(
+        "x", "/s.yaml", AT, ("a",), ("b",), "hybrid", HybridOptions("query", "legacy", 5)
+    )
+    python = SourceSettings(python="company.rules", side="command")
+    assert configured("x", python) == ImportSpec(
+        "x", "company.rules", kind="python", options=HybridOptions("command")
+    )
+    assert configured("x", SourceSettings(openapi="/a.json", **patterns)) == ImportSpec(
+        "x", "/a.json", include=("a",), exclude=("b",)
+    )
+    assert configured("x", SourceSettings(base_url=AT)) is None

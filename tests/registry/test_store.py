@@ -13,7 +13,8 @@ import pytest
 from registry.postgres import Database
 from registry.saving import ROWS_PER_STATEMENT
 from registry.store import Saved, SourceDraft, ToolStore
-from schemas.binding import Body, OpenAPIBinding, Parameter
+from schemas.binding import Body, HybridBinding, OpenAPIBinding, Parameter, PythonBinding
+from schemas.source import HybridOptions
 from schemas.tool import Annotations, ToolDraft
 from tests.fixtures_database import HOST
 
@@ -119,6 +120,57 @@ async def test_a_source_comes_back_as_it_was_saved(store: ToolStore) -> None:
     assert (source.include, source.exclude, source.tool_count) == (("pets",), (), 2)
     assert source.updated.endswith("+00:00")
     assert await store.source(HOST, "nobody") is None
+
+
+@pytest.mark.parametrize(
+    "options", [HybridOptions(), HybridOptions("query", "legacy", 20), HybridOptions("command")]
+)
+async def test_the_options_of_a_source_come_back_and_count_as_a_change(
+    store: ToolStore, options: HybridOptions
+) -> None:
+    before = replace(SHOP, options=HybridOptions(batch=2))
+    await store.save(HOST, before, [FULL], DOCUMENT)
+    await store.save(HOST, replace(SHOP, options=options), [FULL], DOCUMENT)
+    (source,) = await store.sources(HOST)
+    assert source.options == options
+
+
+async def test_a_change_of_options_alone_is_notified(store: ToolStore, database: Database) -> None:
+    await save(store, FULL)
+    async with notices(database) as heard:
+        await save(store, FULL)
+        changed = replace(SHOP, options=HybridOptions("query"))
+        await store.save(HOST, changed, [FULL], DOCUMENT)
+    assert heard == [HOST]
+
+
+async def test_options_of_a_later_release_hide_no_source(
+    store: ToolStore, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    await save(store, FULL)
+    await rows(database, """UPDATE api_t SET options = '{"batch": 3, "later": 1}' RETURNING 1""")
+    (source,) = await store.sources(HOST)
+    assert source.options == HybridOptions(batch=3)
+    await rows(database, """UPDATE api_t SET options = '{"dialect": "later"}' RETURNING 1""")
+    (source,) = await store.sources(HOST)
+    assert source.options == HybridOptions()
+    assert [record.message for record in caplog.records] == ["options_not_readable"]
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        HybridBinding("h/s/a/1", "a.r a.w", True, "query", False, "data"),
+        PythonBinding("subtract", positional=("minuend", "subtrahend"), rest="more"),
+        PythonBinding("h/s/a/1"),
+    ],
+)
+async def test_a_tool_of_a_hybrid_service_comes_back_as_it_was_saved(
+    store: ToolStore, binding: HybridBinding | PythonBinding
+) -> None:
+    await save(store, draft("a", binding=binding))
+    (tool,) = await store.tools(HOST)
+    assert tool.binding == binding
 
 
 async def test_tools_are_in_the_order_of_their_names(store: ToolStore) -> None:

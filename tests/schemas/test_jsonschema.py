@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from msgspec.json import encode
 
@@ -214,3 +216,30 @@ def test_a_bad_schema_is_refused_when_it_is_compiled(schema):
 def test_a_schema_that_is_no_json_is_refused_alike():
     with pytest.raises(ValueError, match="Not JSON"):
         Checker(b"{")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "schema", "good", "bad"),
+    [
+        ("http://json-schema.org/draft-04/schema#", {"maximum": 3, "exclusiveMaximum": True}, 2, 3),
+        ("http://json-schema.org/draft-06/schema#", {"exclusiveMaximum": 3}, 2, 3),
+        ("http://json-schema.org/draft-07/schema#", {"items": [{"type": "string"}]}, ["a"], [1]),
+        ("https://json-schema.org/draft/2019-09/schema", {"items": [{"const": 1}]}, [1], [2]),
+        ("https://json-schema.org/draft/2020-12/schema", {"prefixItems": [{"const": 1}]}, [1], [2]),
+        ("https://example.com/own", {"prefixItems": [{"const": 1}]}, [1], [2]),
+        (None, {"prefixItems": [{"const": 1}]}, [1], [2]),
+    ],
+)
+def test_a_schema_is_read_in_the_dialect_that_it_names(
+    dialect: str | None, schema: dict[str, Any], good: Any, bad: Any
+) -> None:
+    head = {} if dialect is None else {"$schema": dialect}
+    checker = Checker(encode({**head, "properties": {"v": schema}}))
+    assert checker.accepts({"v": good})
+    assert not checker.accepts({"v": bad})
+    assert checker.explain({"v": bad})
+
+
+def test_a_keyword_of_another_dialect_is_no_valid_schema() -> None:
+    with pytest.raises(ValueError, match="number"):
+        Checker(b'{"maximum": 3, "exclusiveMaximum": true}')

@@ -4,8 +4,9 @@
 security schemes are read by later versions of this package.
 """
 
+from registry.importers.imported import Imported
 from registry.importers.openapi.load import parse
-from registry.importers.openapi.read import Imported, read
+from registry.importers.openapi.read import read
 from registry.importers.openapi.selection import Options
 
 __all__ = ["Imported", "Options", "parse", "read"]

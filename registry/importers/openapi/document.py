@@ -92,6 +92,11 @@ def _version(root: dict[str, Any]) -> tuple[int, int]:
     if "swagger" in root:
         raise ImportRejected(f"This is Swagger {root['swagger']}. {supported}.")
     stated = root.get("openapi")
+    if stated is None and _is_hybrid(root):
+        raise ImportRejected(
+            "This describes a hybrid service: `toolgate import hybrid` reads it, and `hybrid:` in "
+            "the settings."
+        )
     if stated is None:
         raise ImportRejected(f"This is no OpenAPI description: `openapi` is missing. {supported}.")
     # unquoted in YAML, `openapi: 3.1` is a number
@@ -99,6 +104,12 @@ def _version(root: dict[str, Any]) -> tuple[int, int]:
     if match is None:
         raise ImportRejected(f"This is OpenAPI {str(stated)[:40]!r}. {supported}.")
     return 3, int(match[1])
+
+
+def _is_hybrid(root: dict[str, Any]) -> bool:
+    """Whether it is a spec.yaml or a schema.json of light-hybrid-4j."""
+    ids = (key for key in root if key.count("/") == 3 and not key.startswith("/"))
+    return {"host", "service", "action"} <= root.keys() or next(ids, None) is not None
 
 
 def server_urls(servers: object) -> Iterator[str]:

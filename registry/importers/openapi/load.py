@@ -7,25 +7,29 @@ from typing import Any, NoReturn
 import msgspec
 
 from registry.importers.openapi.load_yaml import parse_yaml
-from schemas.errors import ImportRejected
+from schemas.errors import DuplicateKeys, ImportRejected, ParseError
+from schemas.jsonrpc import decode_strict
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _EXPECTED = "expected an OpenAPI description, a JSON or YAML object"
 
 
-def parse(data: bytes, location: str) -> dict[str, Any]:
-    """The document in `data`; `location` (path or URL) is for messages and the file extension.
+def parse(
+    data: bytes, location: str, expected: str = _EXPECTED, *, unique: bool = False
+) -> dict[str, Any]:
+    """The document in `data`; `location` (path or URL) is for messages and the file extension,
+    `expected` for messages. `unique` refuses keys that stand twice in one object.
 
     Raises `ImportRejected` when it is neither JSON nor YAML, or not an object.
     """
     content = _decode(data, location)
     if not content.strip():
-        raise ImportRejected(f"{location} is empty; {_EXPECTED}.")
+        raise ImportRejected(f"{location} is empty; {expected}.")
     if content.lstrip().startswith("<"):
-        raise ImportRejected(f"{location} is HTML or XML; {_EXPECTED}.")
-    document = _parse_text(content, location)
+        raise ImportRejected(f"{location} is HTML or XML; {expected}.")
+    document = _parse_text(content, location, unique)
     if not isinstance(document, dict):
-        raise ImportRejected(f"{location} holds a {_kind(document)}; {_EXPECTED}.")
+        raise ImportRejected(f"{location} holds a {_kind(document)}; {expected}.")
     return document
 
 
@@ -38,17 +42,19 @@ def _decode(data: bytes, location: str) -> str:
         raise ImportRejected(f"{location}, line {line}: not valid {error.encoding}.") from error
 
 
-def _parse_text(content: str, location: str) -> Any:
+def _parse_text(content: str, location: str, unique: bool) -> Any:
     """JSON when it starts like JSON. Flow-style YAML does too: `.yaml` gets a second try."""
     if content.lstrip()[0] not in "{[":
-        return parse_yaml(content, location)
+        return parse_yaml(content, location, unique=unique)
     try:
-        return msgspec.json.decode(content)
+        return decode_strict(content.encode()) if unique else msgspec.json.decode(content)
+    except DuplicateKeys as error:
+        raise ImportRejected(f"{location}: {error}.") from error
     except RecursionError as error:
         raise ImportRejected(f"{location} is nested too deeply to be read.") from error
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, ParseError, UnicodeEncodeError) as error:
         if PurePosixPath(location).suffix in (".yaml", ".yml"):
-            return parse_yaml(content, location)
+            return parse_yaml(content, location, unique=unique)
         _reject_json(content, location, error)
 
 

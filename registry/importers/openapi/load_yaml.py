@@ -31,10 +31,11 @@ _WORDS = {
 }
 
 
-def parse_yaml(content: str, location: str) -> Any:
-    """The one document in `content`; raises `ImportRejected`."""
+def parse_yaml(content: str, location: str, *, unique: bool = False) -> Any:
+    """The one document in `content`; `unique` refuses a key that stands twice in one object, of
+    which the last counts otherwise. Raises `ImportRejected`."""
     try:
-        return _compose(content, location)
+        return _compose(content, location, unique)
     except yaml.MarkedYAMLError as error:
         where = _where(location, error.problem_mark)
         raise ImportRejected(f"{where}: not valid YAML: {error.problem}.") from error
@@ -56,8 +57,9 @@ class _Container:
 class _Composer:
     """Puts values together while events come in: a stack of open containers."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, unique: bool) -> None:
         self.location = location
+        self.unique = unique
         self.result: Any = None
         self.size = 0  # values in the result, aliases expanded
         self.written = 0  # values in the text
@@ -111,6 +113,8 @@ class _Composer:
         elif parent.key == "<<":
             parent.merges.append(value)
             parent.key = None
+        elif self.unique and parent.key in parent.value:
+            self.reject(event, f"the key {parent.key[:100]!r} stands twice in one object")
         else:
             parent.value[parent.key] = value
             parent.key = None
@@ -137,8 +141,8 @@ class _Composer:
         raise ImportRejected(f"{_where(self.location, event.start_mark)}: {problem}.")
 
 
-def _compose(content: str, location: str) -> Any:
-    composer = _Composer(location)
+def _compose(content: str, location: str, unique: bool) -> Any:
+    composer = _Composer(location, unique)
     handlers = {
         yaml.ScalarEvent: composer.scalar,
         yaml.MappingStartEvent: lambda event: composer.open(event, {}),

@@ -1,9 +1,9 @@
 """The pipeline: find the operations, name them, select, map each one, report on all."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
+from registry.importers.imported import Imported
 from registry.importers.openapi.document import Document, Skip, server_urls
 from registry.importers.openapi.operations import Operation, operations
 from registry.importers.openapi.selection import Options, matches, refusal
@@ -15,18 +15,6 @@ from schemas.tool import ToolDraft
 
 _EVERYTHING = Options()
 _REASONS_LIMIT = 5  # named in one outcome; a person reads no more
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A document as tools, with one outcome for each of its operations, in its order."""
-
-    title: str | None
-    version: str | None  # of the description, not of OpenAPI
-    servers: tuple[str, ...]  # as stated, perhaps relative; variables replaced by their defaults
-    drafts: tuple[ToolDraft, ...]
-    outcomes: tuple[Outcome, ...]
-    notes: tuple[str, ...] = ()  # on the document as a whole
 
 
 def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:

@@ -13,11 +13,9 @@ from registry.importers.openapi.operations import Operation
 from registry.importers.openapi.parameters import Parameters, Wire
 from registry.importers.openapi.schemas import Parts, Schemas
 from registry.importers.openapi.values import sequence, text
+from registry.importers.texts import cut
 from schemas.binding import Body, Location, OpenAPIBinding, Parameter
 from schemas.tool import Annotations, ToolDraft
-
-# Longer ones are manuals. A thousand tokens a tool is what a list of many tools can bear.
-DESCRIPTION_LIMIT = 4096
 
 _PARTS = re.compile(r"(\{[^{}]*\})")
 _PATH = "/%:@!$&'()*+,;=~"  # RFC 3986, 3.3; what is percent-encoded already stays so
@@ -181,16 +179,8 @@ def _texts(operation: Operation) -> tuple[str | None, str]:
     description = text(operation.node.get("description"))
     if summary and description and not description.startswith(summary):
         description = f"{summary}\n\n{description}"
-    description = _cut(description or summary or operation.endpoint)
+    description = cut(description or summary or operation.endpoint)
     return (summary if summary and summary != description else None), description
-
-
-def _cut(description: str) -> str:
-    """At a space, so that no word or link is halved."""
-    if len(description) <= DESCRIPTION_LIMIT:
-        return description
-    head = description[: DESCRIPTION_LIMIT - 1]
-    return (head.rsplit(maxsplit=1)[0] if " " in head else head).rstrip() + "…"
 
 
 def _rooted(path: str, notes: list[str]) -> str:

@@ -27,7 +27,10 @@ def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> N
         ran = with_pets("doctor", "--json", TOOLGATE_SERVER__PORT=free_port)
     assert ran.code == 0
     assert {check["name"]: check["status"] for check in ran.json} == dict.fromkeys(
-        ["python", "shadowing", "files", "settings", "port", "database", "migrations", "source"],
+        [
+            *("python", "shadowing", "files", "settings", "port", "auth"),
+            *("database", "migrations", "source"),
+        ],
         "ok",
     )
     details = {check["name"]: check["detail"] for check in ran.json}
@@ -41,6 +44,44 @@ def test_in_a_pipe_every_check_is_a_line(with_pets: Toolgate, free_port: str) ->
     assert ran.code == 0
     assert all(re.match(r"(ok|warning) +[a-z]+ +\S", line) for line in ran.out.splitlines())
     assert "http://127.0.0.1:9 cannot be reached: connection refused" in ran.out
+
+
+def test_services_in_python_and_keys_are_looked_at(bare: Toolgate, folder: Path) -> None:
+    settings = {
+        "TOOLGATE_DATABASE__URL": "postgresql://x:9",
+        "TOOLGATE_SOURCES__GOOD__PYTHON": "good.py",
+        "TOOLGATE_SOURCES__BAD__PYTHON": "bad.py",
+        "TOOLGATE_AUTH__MODE": "jwt",
+        "TOOLGATE_AUTH__KEY_FILE": "key.pem",
+    }
+    folder.joinpath("good.py").write_text(
+        "from gateway import hybrid\n\n@hybrid.action('a/b/c/1')\ndef c(data): ...\n"
+    )
+    folder.joinpath("bad.py").write_text("import nothing_of_this_name\n")
+    folder.joinpath("key.pem").write_text("no key")
+    ran = bare("doctor", "--json", **settings)
+    found = {(c["name"], c["status"]): c["detail"] for c in ran.json}
+    assert ran.code == 1
+    assert found["source", "ok"] == "good: 1 actions in Python"
+    assert "bad.py:1: ModuleNotFoundError" in found["source", "failed"]
+    assert "nothing_of_this_name" in found["source", "failed"]
+    assert "auth.key_file" in found["auth", "failed"]
+
+
+def test_patterns_of_a_service_in_python_that_match_nothing_are_told(
+    bare: Toolgate, folder: Path
+) -> None:
+    folder.joinpath("good.py").write_text(
+        "from gateway import hybrid\n\n@hybrid.action('a/b/c/1')\ndef c(data): ...\n"
+    )
+    folder.joinpath("toolgate.yaml").write_text(
+        "database: {url: 'postgresql://x:9'}\nsources: {good: {python: good.py, include: [x]}}\n"
+    )
+    found = [c for c in bare("doctor", "--json").json if c["name"] == "source"]
+    assert [(c["status"], c["detail"]) for c in found] == [
+        ("warning", "good: the pattern 'x' matches no action"),
+        ("ok", "good: 0 actions in Python"),
+    ]
 
 
 def test_a_port_says_who_has_it(bare: Toolgate, folder: Path) -> None:

@@ -141,11 +141,12 @@ async def test_a_port_in_use_is_an_error_with_advice(
     [
         (["--workers", "2"], "Sessions live in the memory of one process"),
         (["--workers", "0"], "only 1 is served"),
-        (["--host", "0.0.0.0"], "there is no authentication yet, so only loopback is served"),
-        (["--host", "::"], "there is no authentication yet"),
+        (["--host", "0.0.0.0"], "refusing to listen on 0.0.0.0: auth.mode is none"),
+        (["--host", "::"], "Set auth.mode: jwt with auth.key_file or auth.jwks_file"),
+        (["--host", "::"], "server.allowed_hosts"),
     ],
 )
-def test_what_is_not_safe_yet_is_refused_with_the_reason(
+def test_what_is_not_safe_is_refused_with_the_reason(
     bare: Toolgate, folder: Path, args: list[str], reason: str
 ) -> None:
     ran = bare("serve", *args)
@@ -215,6 +216,23 @@ async def test_a_bad_file_leaves_the_old_settings_in_force(
     assert "sources.pets.base_uri: there is no such setting" in event["reason"]
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
     assert answer["result"]["heard"]["path"] == "/pets"
+
+
+async def test_a_service_that_breaks_is_told_and_taken_when_it_is_mended(
+    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+) -> None:
+    service = settings_file.with_name("service.py")
+    service.write_text("def broken(:")
+    settings_file.write_text("sources: {more: {python: service.py}}")
+    gateway.process.send_signal(signal.SIGHUP)
+    event = await gateway.event("settings_rejected")
+    assert "sources.more.python" in event["reason"]
+    service.write_text(
+        "from gateway import hybrid\n\n@hybrid.action('mended')\ndef mended(data):\n    return 1\n"
+    )
+    await reloaded(gateway)
+    answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "mended"})
+    assert answer["result"] == 1
 
 
 def open_terminal(path: str) -> None:

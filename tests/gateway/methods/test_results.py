@@ -6,8 +6,9 @@ import pytest
 from msgspec import UNSET, Raw
 from msgspec.json import encode
 
-from gateway.context import Context, Principal
-from gateway.methods.results import call_result, plain_result
+from gateway.context import Context, Identity, Principal
+from gateway.methods.results import call_result, plain_result, spoken
+from gateway.protocol.dialects import Payload
 from schemas.errors import ToolFailed
 from schemas.mcp.revisions import (
     HANDSHAKE,
@@ -32,7 +33,7 @@ SOUND = AudioContent("AA==", "audio/wav")
 
 def shown(result, revision):
     """The decoded `result` of tools/call."""
-    context = Context(Principal("p", "t"), revision, "r-1")
+    context = Context(Identity(Principal("p", "t")), revision, "r-1")
     return json.loads(encode(call_result(result, context)))
 
 
@@ -69,7 +70,7 @@ def test_an_error_says_so_and_names_the_request(revision):
 )
 def test_structure_is_carried_unread_and_wrapped_where_only_objects_are_known(raw, wrapped):
     result = ToolResult(TEXT, Raw(raw))
-    context = Context(Principal("p", "t"), V2025_06_18, "r-1")
+    context = Context(Identity(Principal("p", "t")), V2025_06_18, "r-1")
     for revision in (V2025_06_18, V2025_11_25):
         context.revision = revision
         assert bytes(call_result(result, context).structured_content) == wrapped
@@ -146,3 +147,21 @@ def test_a_failed_tool_without_structure_gives_its_content(content, message):
     with pytest.raises(ToolFailed) as caught:
         plain_result(ToolResult(content, UNSET, is_error=True))
     assert (caught.value.message, caught.value.data) == (message, {"content": content})
+
+
+@pytest.mark.parametrize(
+    ("result", "payload"),
+    [
+        (ToolResult(()), Payload(None)),
+        (ToolResult(TEXT), Payload(b"x", is_text=True)),
+        (ToolResult((TextContent("é"),)), Payload("é".encode(), is_text=True)),
+        (ToolResult(TEXT, Raw(b'{"a": 1.00}')), Payload(b'{"a": 1.00}')),
+        (ToolResult((), Raw(b"null")), Payload(b"null")),
+        (
+            ToolResult((TextContent("a"), TextContent("b"))),
+            Payload(b'[{"type":"text","text":"a"},{"type":"text","text":"b"}]'),
+        ),
+    ],
+)
+def test_a_client_of_the_legacy_payload_gets_no_envelope(result, payload):
+    assert spoken(result) == payload

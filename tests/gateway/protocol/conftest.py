@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 
-from gateway.context import Context, Principal, Session
+from gateway.context import Context, Identity, Principal, Session
 from gateway.protocol.dispatcher import Dispatcher, Method
 from schemas.errors import InvalidParams, MethodNotFound
 from schemas.jsonrpc import Request
@@ -15,6 +15,7 @@ from schemas.mcp.revisions import JSON_RPC, Revision
 
 NOTES = ("update", "notify_hello", "notifications/hello")
 PRINCIPAL = Principal("p", "tenant")
+IDENTITY = Identity(PRINCIPAL)
 
 
 @dataclass
@@ -88,7 +89,7 @@ async def verbs(anyio_backend: str) -> Verbs:
 
 
 def context(revision: Revision = JSON_RPC, session: Session | None = None) -> Context:
-    return Context(PRINCIPAL, revision, "r-1", session)
+    return Context(IDENTITY, revision, "r-1", session)
 
 
 def session(revision: Revision) -> Session:

@@ -6,7 +6,7 @@ import json
 import anyio
 import pytest
 
-from gateway.protocol.running import Batches, BatchLimits
+from gateway.protocol.running import Batches, BatchLimits, member_server
 from schemas.errors import InvalidRequest
 from schemas.jsonrpc import Invalid, Response
 from schemas.mcp.revisions import V2025_03_26
@@ -20,7 +20,8 @@ LIMITS = BatchLimits(items=100, concurrency=4, timeout_s=5, answer_bytes=1_000_0
 async def run(verbs, batch, limits=LIMITS, around=None):
     """The decoded answers; None when there are none."""
     with anyio.fail_after(10):
-        body = await Batches(limits).run(verbs.dispatcher(), around or context(), batch)
+        serve = member_server(verbs.dispatcher())
+        body = await Batches(limits).run(serve, around or context(), batch)
     return None if body is None else json.loads(body)
 
 

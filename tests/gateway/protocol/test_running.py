@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import CANCELLED_BY_CLIENT
-from gateway.protocol.running import Batches, BatchLimits, run_cancellable
+from gateway.protocol.running import Batches, BatchLimits, member_server, run_cancellable
 from schemas.jsonrpc import Reply
 from schemas.mcp.revisions import V2025_03_26, V2025_06_18
 from tests.gateway.protocol.conftest import context, notification, request, session
@@ -110,7 +110,9 @@ async def test_a_member_of_a_batch_is_taken_back_alone(verbs):
     batch = [request("hold", id_=1), request("hold", id_=2), request("sum", [5], 3)]
     limits = BatchLimits(10, 2, 5, 1_000_000, 100)
     around = context(V2025_03_26, old)
-    running = asyncio.create_task(Batches(limits).run(verbs.dispatcher(), around, batch))
+    running = asyncio.create_task(
+        Batches(limits).run(member_server(verbs.dispatcher()), around, batch)
+    )
     await held(verbs, 2)
     old.cancel(1)
     verbs.release.set()
@@ -126,7 +128,9 @@ async def test_a_member_taken_back_is_not_answered_when_the_batch_is_late(verbs)
     batch = [request("hold", id_=1), request("hold", id_=2)]
     around = context(V2025_03_26, old)
     limits = BatchLimits(10, 2, 0.3, 1_000_000, 100)
-    running = asyncio.create_task(Batches(limits).run(verbs.dispatcher(), around, batch))
+    running = asyncio.create_task(
+        Batches(limits).run(member_server(verbs.dispatcher()), around, batch)
+    )
     await held(verbs, 2)
     old.running[1].cancel(CANCELLED_BY_CLIENT)
     answer = await running

@@ -5,9 +5,11 @@ import json
 import pytest
 from starlette.types import Message
 
+from gateway.protocol.dialects import Rules
 from gateway.protocol.running import Batches, BatchLimits
-from gateway.transports.jsonrpc_http import JsonRpcHTTP
-from tests.gateway.protocol.conftest import PRINCIPAL
+from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
+from schemas.mcp.revisions import JSON_RPC
+from tests.gateway.protocol.conftest import IDENTITY
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +31,9 @@ async def answer(verbs, body):
     async def send(message: Message) -> None:
         sent.append(message)
 
-    front = JsonRpcHTTP(
-        verbs.dispatcher(), PRINCIPAL, Batches(BatchLimits(100, 4, 5, 1_000_000, 100)), 100_000
-    )
+    batches = Batches(BatchLimits(100, 4, 5, 1_000_000, 100))
+    parts = Front(verbs.dispatcher(), lambda _scope: IDENTITY, batches, 100_000)
+    front = JsonRpcHTTP(parts, Rules(JSON_RPC, spec=True))
     headers = [(b"content-type", b"application/json")]
     await front({"type": "http", "method": "POST", "headers": headers}, receive, send)
     text = b"".join(message.get("body", b"") for message in sent)

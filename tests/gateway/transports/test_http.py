@@ -2,9 +2,11 @@
 
 import pytest
 
+from gateway.context import Identity, Principal
 from gateway.protocol.admission import Headers
 from gateway.transports.http import (
     Responder,
+    caller,
     header,
     query_value,
     read_body,
@@ -21,9 +23,21 @@ from schemas.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
+from schemas.hybrid import (
+    AUTH_TOKEN_EXPIRED,
+    AUTH_TOKEN_SCOPE_MISMATCH,
+    MISSING_AUTH_TOKEN,
+    SCOPE_TOKEN_EXPIRED,
+    UNAVAILABLE,
+    ServiceFailed,
+    StatusFault,
+)
 from tests.gateway.asgi import DISCONNECT, Wire, http, part
 
 pytestmark = pytest.mark.anyio
+
+REALM = 'Bearer realm="toolgate"'
+INVALID_TOKEN = f'{REALM}, error="invalid_token", error_description='
 
 
 def test_the_headers_that_decide():
@@ -206,6 +220,55 @@ async def test_a_method_that_is_not_allowed_says_which_are():
     await Responder(wire.send).fault(MethodNotAllowed("x", "GET, POST"))
     assert wire.status == 405
     assert wire.headers["allow"] == "GET, POST"
+
+
+@pytest.mark.parametrize(
+    ("fault", "challenge"),
+    [
+        (StatusFault(MISSING_AUTH_TOKEN), REALM),  # RFC 6750, 3.1: no error where no token came
+        (
+            StatusFault(AUTH_TOKEN_EXPIRED),
+            INVALID_TOKEN + '"Jwt token in authorization header expired"',
+        ),
+        (
+            StatusFault(SCOPE_TOKEN_EXPIRED),
+            INVALID_TOKEN + '"Jwt token in X-Scope-Token expired"',
+        ),
+        (
+            StatusFault(AUTH_TOKEN_EXPIRED._replace(description='a "b" \\ \r\nX: \xe9')),
+            INVALID_TOKEN + "\"a 'b' ' ''X: '\"",
+        ),
+        (
+            StatusFault(AUTH_TOKEN_SCOPE_MISMATCH, "[a]", '["b]'),
+            f'{REALM}, error="insufficient_scope"',
+        ),
+        # a service's own 401: its words are no header of ours
+        (ServiceFailed(401, {"code": "ERR10000", "description": "a\r\nb"}), REALM),
+    ],
+)
+async def test_who_may_not_is_told_which_token_would_do(fault, challenge):
+    wire = Wire()
+    await Responder(wire.send).fault(fault)
+    assert wire.status == fault.status
+    assert wire.headers["www-authenticate"] == challenge
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Forbidden("x"), InvalidRequest("x"), ServiceFailed(403, "x"), StatusFault(UNAVAILABLE, "x")],
+)
+async def test_no_token_would_help_with_other_refusals(fault):
+    wire = Wire()
+    await Responder(wire.send).fault(fault)
+    assert "www-authenticate" not in wire.headers
+
+
+def test_a_front_gets_the_caller_or_the_reason_why_there_is_none():
+    nobody = Principal("anonymous", "tenant")
+    known, refused = Identity(nobody), Identity(nobody, StatusFault(MISSING_AUTH_TOKEN))
+    assert caller(lambda scope: known, http()) is known
+    with pytest.raises(StatusFault, match="No Authorization header"):
+        caller(lambda scope: refused, http())
 
 
 async def test_a_stream_is_not_buffered():

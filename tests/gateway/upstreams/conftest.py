@@ -22,6 +22,8 @@ def limits(**changes: Any) -> Limits:
         "response_limit_bytes": 1000,
         "retries": 2,
         "retry_backoff_s": 0.001,
+        "python_threads": 1,
+        "python_calls": 1,
     }
     return Limits(**(values | changes))
 

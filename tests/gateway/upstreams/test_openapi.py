@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Raw
 
-from gateway.context import Context, Principal
+from gateway.context import Context, Identity, Principal
 from gateway.upstreams.openapi import OpenAPIUpstream
 from schemas.binding import OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
@@ -14,7 +14,7 @@ from tests.servers.rest import Recorder
 
 pytestmark = pytest.mark.anyio
 
-CONTEXT = Context(Principal("p", "t"), V2025_06_18, "r-1")
+CONTEXT = Context(Identity(Principal("p", "t")), V2025_06_18, "r-1")
 BINDING = OpenAPIBinding("GET", "/pets/{id}", (Parameter("id", "id", "path", "simple", False),))
 GET_PET = Tool(
     "uuid", "getPet", None, "One pet", Raw(b"{}"), None, Annotations(), BINDING, "pets", "digest"

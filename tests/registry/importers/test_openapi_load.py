@@ -135,3 +135,33 @@ def test_aliases_that_expand_to_a_billion_values_are_refused():
 
 def test_a_key_given_twice_keeps_its_last_value_in_both_formats():
     assert parse(b'{"a": 1, "a": 2}', "a") == parse(b"a: 1\na: 2", "a") == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("data", "location", "message"),
+    [
+        (b"a: 1\nb: {c: 1, c: 2}", "a.yaml", "a.yaml, line 2, column 14: the key 'c' stands twice"),
+        (b"a: 1\n? a\n: 2", "a.yaml", "the key 'a' stands twice"),
+        (b'{"a": {"b": 1, "b": 2}}', "a.json", "a.json: An object has the member 'b' twice"),
+        (b"{a: 1, a: 2}", "a.yaml", "a.yaml, line 1, column 11: the key 'a' stands twice"),
+    ],
+)
+def test_a_key_given_twice_is_refused_where_only_one_can_be_meant(data, location, message):
+    with pytest.raises(ImportRejected) as caught:
+        parse(data, location, unique=True)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"a: &a {c: 1}\nb: {<<: *a, c: 2}", b'{"a": {"c": 1}, "b": {"c": 2}}'],
+)
+def test_keys_of_different_objects_and_merged_ones_stand_once(data):
+    assert parse(data, "a.yaml", unique=True) == {"a": {"c": 1}, "b": {"c": 2}}
+
+
+@pytest.mark.parametrize("data", [b'{"a": 1,}', b"{" * 5000, b'{"a": NaN}', b'{"a": "\\ud800"}'])
+def test_what_is_no_json_is_said_likewise_where_keys_are_unique(data):
+    with pytest.raises(ImportRejected) as strict:
+        parse(data, "api", unique=True)
+    assert str(strict.value).split(":")[0] == refusal(data).split(":")[0]

@@ -81,6 +81,20 @@ def test_the_order_of_the_document_changes_no_name():
     assert {draft.key: draft.name for draft in read(turned).drafts} == names
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"host": "h.net", "service": "s", "action": []},
+        {"h.net/world/hello/0.1.0": {"schema": {}}},
+    ],
+)
+def test_a_hybrid_service_is_told_from_a_description_without_its_version(document):
+    with pytest.raises(ImportRejected, match="`toolgate import hybrid` reads it"):
+        read(document)
+    with pytest.raises(ImportRejected, match="`openapi` is missing"):
+        read({"/a/b/c": {}, "paths": {}})
+
+
 def test_duplicate_operation_ids_are_imported_and_reported():
     paths = {"/a": {"get": {"operationId": "x"}}, "/b": {"get": {"operationId": "x"}}}
     result = imported(document(paths))

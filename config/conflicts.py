@@ -1,0 +1,104 @@
+"""What is wrong with settings that are right one by one."""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+from config.problem import KeyPath, Problem, dotted
+from config.settings import Settings, SourceSettings
+
+OWN_PATHS = ("/health", "/ready", "/metrics")
+SOURCE_KINDS = ("openapi", "hybrid", "python")
+# What means nothing beside a kind. An entry without one adjusts a source that is of any kind.
+IDLE = {
+    "openapi": ("side", "dialect", "batch", "forward_token"),
+    "hybrid": (),
+    "python": ("base_url", "headers", "dialect", "batch", "forward_token"),
+}
+
+UNSAID = SourceSettings()  # all its defaults
+
+Where = Callable[..., str]  # where the first of these key paths stands that is no default
+
+
+def conflicts(settings: Settings, where: Where) -> list[Problem]:
+    """`where` says where the first of some key paths stands that is no default."""
+    return [
+        *_path_clashes(settings, where),
+        *_pool_excess(settings, where),
+        *_unclear_sources(settings, where),
+        *_impossible_sources(settings, where),
+        *_missing_key(settings, where),
+    ]
+
+
+def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
+    mcp = settings.mcp.path
+    taken: list[tuple[str, KeyPath]] = [
+        *((path, ()) for path in OWN_PATHS),
+        *((path, ("mcp", "path")) for path in (mcp, f"{mcp}/sse", f"{mcp}/message")),
+        (settings.rpc.path, ("rpc", "path")),
+    ]
+    if settings.portal.enabled:
+        taken.append((settings.portal.query_path, ("portal", "query_path")))
+        taken.append((settings.portal.command_path, ("portal", "command_path")))
+    return [
+        Problem(
+            where(key, owner),
+            dotted(key),
+            f"expected a path of its own, found {path} (taken by {dotted(owner) or 'Toolgate'})",
+        )
+        for (other, owner), (path, key) in combinations(taken, 2)
+        if path == other and key
+    ]
+
+
+def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
+    database = settings.database
+    if database.url != "embedded" or database.pool_max < database.max_connections:
+        return []
+    key, bound = ("database", "pool_max"), ("database", "max_connections")
+    text = f"expected less than database.max_connections ({database.max_connections})"
+    return [Problem(where(key, bound), dotted(key), f"{text}, found {database.pool_max}")]
+
+
+def _unclear_sources(settings: Settings, where: Where) -> list[Problem]:
+    problems = []
+    for name, source in settings.sources.items():
+        given = [kind for kind in SOURCE_KINDS if getattr(source, kind) is not None]
+        if len(given) > 1:
+            key = ("sources", name, given[1])
+            text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(given)}"
+            problems.append(Problem(where(key), dotted(key), text))
+    return problems
+
+
+def _impossible_sources(settings: Settings, where: Where) -> Iterator[Problem]:
+    for name, source in settings.sources.items():
+        given = [kind for kind in SOURCE_KINDS if getattr(source, kind) is not None]
+        for key, text in _impossible(source, given[0] if len(given) == 1 else None):
+            path = ("sources", name, key)
+            yield Problem(where(path), dotted(path), text)
+
+
+def _impossible(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
+    """Keys of an entry that cannot work, and why."""
+    if kind == "hybrid" and source.base_url is None:
+        yield "hybrid", "expected base_url beside it: a description does not say where calls go"
+    if source.dialect == "legacy" and source.batch > 1 and kind not in ("openapi", "python"):
+        yield (
+            "batch",
+            f"expected 1 with dialect: legacy, which has no batches, found {source.batch}",
+        )
+    for key in IDLE.get(kind or "", ()):
+        if getattr(source, key) != getattr(UNSAID, key):
+            yield key, f"expected no such key beside {kind}, where it means nothing"
+
+
+def _missing_key(settings: Settings, where: Where) -> list[Problem]:
+    auth = settings.auth
+    if auth.mode == "none" or bool(auth.key_file) != bool(auth.jwks_file):
+        return []
+    key = ("auth", "mode")
+    found = "both" if auth.key_file else "neither"
+    text = f"expected auth.key_file or auth.jwks_file with it, found {found}"
+    return [Problem(where(key), dotted(key), text)]

@@ -1,0 +1,240 @@
+"""`toolgate parity`: test vectors, played to any server that speaks the portal's dialects."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from rich.progress import Progress
+
+from gateway.cli.database import run
+from gateway.cli.failure import FAILED, USAGE, fail
+from gateway.cli.options import json_option
+from gateway.cli.output import err, print_json, print_rows, say
+from gateway.parity import report
+from gateway.parity.compare import compare
+from gateway.parity.play import Outcome, Plan, plan, play
+from gateway.parity.probe import equipped, reach
+from gateway.parity.send import Sender, opened
+from gateway.parity.tokens import mint
+from gateway.parity.vectors import Mode, Run, Suite, load
+
+QUERY, COMMAND, RPC = "/portal/query", "/portal/command", "/rpc"
+FOLDER = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command was asked for."""
+
+    target: str
+    against: str | None
+    compat: Mode
+    legacy: bool  # judge by what light-hybrid-4j answers
+    paths: Mapping[str, str]  # an empty one: the target has none
+    against_paths: Mapping[str, str]
+    timeout_s: float
+
+
+@click.command()
+@click.option("--target", metavar="URL", required=True, help="The server to test.")
+@click.option("--against", metavar="URL", help="A second server; show where the two differ.")
+@click.option("--vectors", type=FOLDER, metavar="DIR", help="Vectors [default: ours].")
+@click.option("--only", multiple=True, metavar="ID", help="These vectors only, as in 'L3*'.")
+@click.option(
+    "--compat",
+    type=click.Choice(["strict", "spec"]),
+    default="strict",
+    show_default=True,
+    help="How the target's portal paths answer (its setting portal.compat).",
+)
+@click.option(
+    "--expect",
+    type=click.Choice(["toolgate", "legacy"]),
+    default="toolgate",
+    show_default=True,
+    help="Whose answers are right: Toolgate's, or those of light-hybrid-4j.",
+)
+@click.option(
+    "--key",
+    type=FOLDER,
+    metavar="FILE",
+    help="Private key (PEM) that the target trusts [default: the one beside the vectors].",
+)
+@click.option("--query-path", metavar="PATH", default=QUERY, show_default=True)
+@click.option("--command-path", metavar="PATH", default=COMMAND, show_default=True)
+@click.option("--rpc-path", metavar="PATH", help=f"[default: {RPC}; with --expect legacy none]")
+@click.option(
+    "--against-path",
+    "against_paths",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Where --against has query, command or rpc, if not where the target has it.",
+)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=30, metavar="S",
+              help="Seconds for one answer.", show_default=True)  # fmt: skip
+@json_option
+def parity(
+    target: str,
+    against: str | None,
+    vectors: Path | None,
+    only: tuple[str, ...],
+    compat: Mode,
+    expect: Literal["toolgate", "legacy"],
+    key: Path | None,
+    query_path: str,
+    command_path: str,
+    rpc_path: str | None,
+    against_paths: tuple[str, ...],
+    timeout_s: float,
+    as_json: bool,
+) -> None:
+    """Test a server with the parity vectors.
+
+    They cover the legacy payload, JSON-RPC, and batches. The target can be Toolgate,
+    light-hybrid-4j, or a rewrite of it in any language. It must offer the services that the
+    vectors call, and trust their key: tests/vectors/hybrid/README.md of the source has both. A
+    PATH may be a whole URL, and an empty one says that there is none.
+
+    \b
+    Examples:
+      toolgate parity --target http://localhost:8765
+      toolgate parity --target http://localhost:8765 --only L33 --only 'J1*'
+      toolgate parity --target http://localhost:8080 --expect legacy \\
+          --query-path http://localhost:8440/portal/query
+      toolgate parity --target http://localhost:8765 \\
+          --against http://localhost:8080
+
+    Exit codes: 0 all passed, or the ledger explains every difference (the other server
+    answers as it says of light-hybrid-4j); 1 not.
+    """
+    if expect == "legacy" and (compat == "spec" or against):
+        fail("--expect legacy goes with neither --compat spec nor --against", USAGE)
+    default_rpc = "" if expect == "legacy" else RPC
+    rpc = default_rpc if rpc_path is None else rpc_path
+    paths = {"query": query_path, "command": command_path, "rpc": rpc}
+    other_paths = paths | _pairs(against_paths)
+    wanted = Wanted(target, against, compat, expect == "legacy", paths, other_paths, timeout_s)
+    _check_urls(wanted)
+    passed = run(_parity(wanted, vectors, key, only, as_json))
+    if not passed:
+        click.get_current_context().exit(FAILED)
+
+
+def _pairs(given: Iterable[str]) -> dict[str, str]:
+    pairs = dict(text.partition("=")[::2] for text in given)
+    for name in pairs.keys() - {"query", "command", "rpc"}:
+        fail(f"--against-path: expected query=, command= or rpc=, not {name!r}", USAGE)
+    return pairs
+
+
+def _check_urls(wanted: Wanted) -> None:
+    for option, url in (("--target", wanted.target), ("--against", wanted.against)):
+        if url is not None and not url.startswith(("http://", "https://")):
+            fail(f"{option}: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
+    for path in {*wanted.paths.values(), *wanted.against_paths.values()} - {""}:
+        if not path.startswith(("/", "http://", "https://")):
+            fail(f"expected a path such as /portal/query, or a URL, not {path!r}", USAGE)
+
+
+async def _parity(
+    wanted: Wanted, folder: Path | None, key: Path | None, only: Sequence[str], as_json: bool
+) -> bool:
+    """Whether all is well."""
+    suite = load(folder)
+    tokens = mint(suite, key)
+    rpc = bool(wanted.paths["rpc"]) and (not wanted.against or bool(wanted.against_paths["rpc"]))
+    due = plan(_selected(suite, only), wanted.compat, legacy=wanted.legacy, rpc=rpc)
+    servers = [(wanted.target, wanted.paths)]
+    if wanted.against is not None:
+        servers.append((wanted.against, wanted.against_paths))
+    async with AsyncExitStack() as stack:
+        senders = [
+            await stack.enter_async_context(opened(url, paths, wanted.timeout_s))
+            for url, paths in servers
+        ]
+        for sender in senders:
+            await reach(sender, due.due)
+            await equipped(sender, suite, due.due, tokens)
+        outcomes = await _outcomes(senders, due, tokens, wanted.legacy)
+    if len(servers) == 1:
+        return _tell(wanted, due, [one for [one] in outcomes], as_json)
+    return _tell_differences(wanted, due, [(one, other) for one, other in outcomes], as_json)
+
+
+def _selected(suite: Suite, only: Sequence[str]) -> list[Run]:
+    runs = list(suite.runs)
+    for pattern in only:
+        if not any(_meant(run, pattern) for run in runs):
+            near = get_close_matches(pattern, [run.vector.id for run in runs], n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            fail(f"--only: there is no vector {pattern!r} in {suite.folder}.{hint}", USAGE)
+    return [run for run in runs if not only or any(_meant(run, one) for one in only)]
+
+
+def _meant(run: Run, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (run.label, run.vector.id))
+
+
+async def _outcomes(
+    senders: Sequence[Sender], due: Plan, tokens: Mapping[str, str], legacy: bool
+) -> list[list[Outcome]]:
+    """Of each run, what came of it at each server."""
+    with _progress(due.due) as runs:
+        return [[await play(one, run, tokens, legacy=legacy) for one in senders] for run in runs]
+
+
+@contextmanager
+def _progress(runs: Sequence[Run]) -> Iterator[Iterator[Run]]:
+    """The runs, with a bar for who watches."""
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        yield iter(progress.track(runs, description="vectors"))
+
+
+def _tell(wanted: Wanted, due: Plan, outcomes: Sequence[Outcome], as_json: bool) -> bool:
+    passed = all(outcome.passed for outcome in outcomes)
+    if as_json:
+        print_json({**_asked(wanted), **report.as_json(due, outcomes)})
+        return passed
+    if not passed:
+        print_rows(report.COLUMNS, report.failure_rows(outcomes))
+    for hint in report.hints(outcomes, wanted.compat):
+        say(hint, "yellow")
+    applied = [] if wanted.legacy else report.applied(outcomes)
+    if applied:
+        say(f"Intended differences from light-hybrid-4j (LEDGER.md): {', '.join(applied)}")
+    say(report.summary(due, outcomes, wanted.compat), "green" if passed else "red")
+    return passed
+
+
+def _tell_differences(
+    wanted: Wanted, due: Plan, pairs: Sequence[tuple[Outcome, Outcome]], as_json: bool
+) -> bool:
+    found = [difference for pair in pairs for difference in compare(*pair)]
+    unexplained = [one for one in found if one.reason is None]
+    if as_json:
+        print_json({**_asked(wanted), **report.comparison_json(due, len(due.due), found)})
+        return not unexplained
+    if unexplained:
+        columns = ("VECTOR", "WHERE", "TARGET", "AGAINST")
+        print_rows(columns, report.difference_rows(unexplained))
+    for note in report.difference_notes(found):
+        say(note)
+    if unexplained:
+        for name, outcomes in zip(
+            ("The target", "--against"), zip(*pairs, strict=True), strict=True
+        ):
+            for hint in report.hints(outcomes, wanted.compat, name):
+                say(hint, "yellow")
+    text = report.difference_summary(due, found, wanted.compat)
+    say(text, "red" if unexplained else "green")
+    return not unexplained
+
+
+def _asked(wanted: Wanted) -> dict[str, Any]:
+    asked = {"target": wanted.target, "compat": wanted.compat}
+    return asked if wanted.against is None else {**asked, "against": wanted.against}

@@ -1,0 +1,244 @@
+"""Hybrid services written in Python: mark functions as actions, name the module in the settings.
+
+    from gateway import hybrid
+
+    SCHEMA = {"type": "object", "required": ["ruleId"]}
+
+    @hybrid.action("lightapi.net/rule/deleteRule/0.1.0", side="command", schema=SCHEMA)
+    async def delete_rule(data, call: hybrid.Call):
+        return "OK"
+
+    sources:
+      rules: {python: rules.py}
+
+A function takes the data, and the `Call` if it has a second parameter; one with a default is given
+it only if it is named `call` or annotated so. A function that is not `async` runs in a thread; one
+that is must not block, or it holds up every other call. It returns None for nothing, text, or
+anything that JSON can say; text that is JSON counts as JSON, and numbers that JSON does not have,
+NaN and infinity, become null. `raise Failure(...)` answers with a Status of your own; any other
+exception is a bug, and the client learns no more than that.
+
+A module attribute HYBRID_SPEC, the path of a spec.yaml (relative to the module's folder), describes
+the actions in the place of the decorators: schema, scope, skipAuth. A function that it does not
+describe is not served.
+"""
+
+import inspect
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+from anyio import CapacityLimiter, to_thread
+
+from gateway.context import Principal
+from gateway.declared import declared
+from gateway.modules import module
+from registry.importers.hybrid import Described, read_file
+from schemas.errors import ToolgateError
+from schemas.hybrid import Action, Side, Status
+
+log = logging.getLogger("toolgate.hybrid")
+
+__all__ = ["Call", "Failure", "Status", "action"]
+
+SPEC = "HYBRID_SPEC"
+_MARK = "__hybrid_action__"
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What surrounds the data of one call."""
+
+    principal: Principal
+    request_id: str
+    service: str  # the id that was called
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+
+
+class Failure(ToolgateError):
+    """The action could not do what was asked."""
+
+    def __init__(self, status: int, body: Mapping[str, Any] | Status | str) -> None:
+        """`status` is the HTTP status, 400 to 599; `body` a Status, or text."""
+        if not 400 <= status <= 599:
+            raise ValueError(f"the HTTP status of a Failure is 400 to 599, not {status}")
+        super().__init__(body if isinstance(body, str) else f"HTTP {status}")
+        self.status = status
+        self.body = body
+
+
+def action(
+    id_: str,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    scope: str | None = None,
+    skip_auth: bool = False,
+    side: Side | None = None,
+    description: str = "",
+    positional: Sequence[str] = (),
+    rest: str | None = None,
+) -> Callable[[Function], Function]:
+    """Serve the function as the action `id_`: host/service/action/version, or any method name.
+
+    `schema` is the JSON Schema of the data; without one nothing is checked. `side` "command" or
+    "query" keeps it to that portal path; only a query is known to change nothing. `positional`
+    names the arguments that an array of params stands for, `rest` the one that takes those after.
+
+    Raises TypeError and ValueError for what cannot be meant.
+    """
+    said = declared(
+        id_,
+        description=description,
+        schema=schema,
+        scope=scope,
+        skip_auth=skip_auth,
+        side=side,
+        positional=positional,
+        rest=rest,
+    )
+
+    def mark(function: Function) -> Function:
+        text = description or inspect.getdoc(function) or ""
+        setattr(function, _MARK, replace(said, description=text))
+        return function
+
+    return mark
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A marked function, as it is called."""
+
+    function: Function
+    takes_call: bool
+    is_async: bool
+
+    async def __call__(self, data: Any, call: Call) -> Any:
+        arguments = (data, call) if self.takes_call else (data,)
+        if self.is_async:
+            return await self.function(*arguments)
+        # How many run at a time is bounded where this is called from.
+        return await to_thread.run_sync(self.function, *arguments, limiter=CapacityLimiter(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The actions of one module."""
+
+    target: str  # the module, or the path of the file
+    actions: tuple[Action, ...]
+    handlers: Mapping[str, Handler]  # by the id of the action
+
+
+def load(target: str) -> Service:
+    """The service in the module, or the .py file, `target`. Raises ToolgateError."""
+    loaded = module(target)
+    marked = _marked(loaded)
+    described = _described(loaded, [mark for mark, _ in marked.values()])
+    if not described:
+        raise ToolgateError(f"{target} has no actions: mark functions with @hybrid.action(...)")
+    handlers = {one.id: _handler(marked[one.id][1], target) for one in described}
+    return Service(target, tuple(described), handlers)
+
+
+def _marked(module: ModuleType) -> dict[str, tuple[Action, Function]]:
+    """The marked functions of the module, by the ids of their actions."""
+    found: dict[str, tuple[Action, Function]] = {}
+    for function in vars(module).values():
+        mark = getattr(function, _MARK, None)
+        if not isinstance(mark, Action):
+            continue
+        if mark.id in found and found[mark.id][1] is not function:
+            raise ToolgateError(f"{module.__file__} has two functions for the action {mark.id}")
+        found[mark.id] = (mark, function)
+    return found
+
+
+def _described(module: ModuleType, marked: list[Action]) -> list[Action]:
+    """What is served: the marked actions, as the module's spec has them if there is one."""
+    named = getattr(module, SPEC, None)
+    if named is None:
+        return marked
+    file = _spec_file(module, named)
+    described = _read_spec(file)
+    in_spec = {one.id: one for one in described.actions}
+    for one in marked:
+        if one.id not in in_spec:
+            log.warning("action_not_described", extra={"action": one.id, "spec": str(file)})
+    for id_ in in_spec.keys() - {one.id for one in marked}:
+        log.warning("action_not_written", extra={"action": id_})
+    return [_merged(in_spec[one.id], one) for one in marked if one.id in in_spec]
+
+
+def _spec_file(module: ModuleType, named: Any) -> Path:
+    if not isinstance(named, str | os.PathLike):
+        raise ToolgateError(f"{module.__file__}: {SPEC}: expected a path, found {named!r:.60}")
+    return Path(module.__file__ or "").parent / named
+
+
+def _read_spec(file: Path) -> Described:
+    try:
+        described = read_file(file.read_bytes(), str(file))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ToolgateError(f"{SPEC}: {file}: {reason}") from error
+    except ToolgateError as error:
+        raise ToolgateError(f"{SPEC}: {error}") from error
+    for note in described.notes:
+        log.warning("service_described_badly", extra={"spec": str(file), "reason": note})
+    for one in described.outcomes:
+        if one.reason:
+            told = {"action": one.operation, "becomes": one.status, "reason": one.reason}
+            log.warning("action_described_badly", extra=told)
+    return described
+
+
+def _merged(described: Action, marked: Action) -> Action:
+    """What a spec can say comes from the spec; a docstring says more than a made-up description."""
+    made_up = described.description == f"Service {described.id}"
+    return replace(
+        described,
+        description=marked.description if made_up and marked.description else described.description,
+        side=marked.side,
+        positional=marked.positional,
+        rest=marked.rest,
+    )
+
+
+def _handler(function: Function, target: str) -> Handler:
+    is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+    return Handler(function, _takes_call(function, target), is_async)
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _takes_call(function: Function, target: str) -> bool:
+    """Whether the function takes the `Call` too. Raises ToolgateError when it takes neither that
+    nor the data alone."""
+    signature = inspect.signature(function)
+    places = [one for one in signature.parameters.values() if one.kind in _BY_POSITION]
+    takes_call = len(places) > 1 and (places[1].default is places[1].empty or _for_call(places[1]))
+    try:
+        signature.bind(*([None] * (2 if takes_call else 1)))
+    except TypeError as error:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        text = f"{target}: {name} must take (data) or (data, call), not {signature}"
+        raise ToolgateError(text) from error
+    return takes_call
+
+
+def _for_call(parameter: inspect.Parameter) -> bool:
+    """Whether its name or its annotation, perhaps still text, says that it is for the `Call`."""
+    said = parameter.annotation
+    if isinstance(said, str):
+        return parameter.name == "call" or Call.__name__ in re.findall(r"\w+", said)
+    return parameter.name == "call" or Call in (said, *get_args(said))

@@ -1,0 +1,40 @@
+"""What a call of a hybrid action is checked for besides its data, whichever way it comes."""
+
+from collections.abc import Iterable
+
+from gateway.context import Identity
+from schemas.binding import ServiceBinding
+from schemas.errors import Fault
+from schemas.hybrid import (
+    AUTH_TOKEN_SCOPE_MISMATCH,
+    BAD_IDEMPOTENCY_KEY,
+    SCOPE_TOKEN_SCOPE_MISMATCH,
+    StatusFault,
+)
+
+IDEMPOTENCY_KEY_LIMIT = 128  # characters, as the portal's database has it
+
+
+def check_key(binding: ServiceBinding, key: str | None) -> None:
+    """Before anything is done; queries do nothing twice anyway. Raises StatusFault."""
+    if key is not None and binding.side != "query" and not 1 <= len(key) <= IDEMPOTENCY_KEY_LIMIT:
+        raise StatusFault(BAD_IDEMPOTENCY_KEY, len(key))
+
+
+def check_scope(binding: ServiceBinding, identity: Identity) -> None:
+    """One of the action's scopes is enough; an application's X-Scope-Token speaks before the
+    user's token (light-4j's `enableVerifyScope`). Raises StatusFault."""
+    wanted = set((binding.scope or "").split())
+    if binding.skip_auth or not wanted or not identity.verified:
+        return
+    spoken = identity.scope_token
+    if isinstance(spoken, Fault):
+        raise spoken
+    scopes = identity.principal.scopes if spoken is None else spoken
+    if wanted.isdisjoint(scopes):
+        kind = AUTH_TOKEN_SCOPE_MISMATCH if spoken is None else SCOPE_TOKEN_SCOPE_MISMATCH
+        raise StatusFault(kind, _listed(scopes), _listed(wanted))
+
+
+def _listed(scopes: Iterable[str]) -> str:
+    return f"[{', '.join(sorted(scopes))}]"

@@ -1,0 +1,180 @@
+"""Hybrid actions called by their id, and the portal's own tools/list and tools/call.
+
+The order of the checks is that of light-hybrid-4j: the action exists, its data is right, the caller
+may. `auth_first` (always so on `/rpc`) turns the last two round.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from gateway.abc import Handler, Upstream
+from gateway.context import Context
+from gateway.methods.checks import check_key, check_scope
+from gateway.methods.results import call_result, plain_result, spoken
+from gateway.protocol.dialects import Payload
+from registry.catalog import Catalog, Catalogs
+from schemas.binding import PythonBinding, ServiceBinding
+from schemas.errors import InvalidParams, MethodNotFound
+from schemas.hybrid import (
+    HANDLER_NOT_FOUND,
+    VALIDATOR_SCHEMA,
+    ServiceFailed,
+    StatusFault,
+    split,
+)
+from schemas.jsonrpc import Request, decode_json, encode, json_type
+from schemas.mcp.messages import CallToolParams, CallToolResult, read
+from schemas.tool import Tool, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    tool: Tool
+    binding: ServiceBinding
+    catalog: Catalog
+
+
+class Services:
+    def __init__(
+        self,
+        catalogs: Catalogs,
+        upstreams: Mapping[type, Upstream],
+        verify_scope: bool,
+        tool_by_name: Handler,
+    ) -> None:
+        """`tool_by_name` serves what is no service, where tools are methods too."""
+        self._catalogs = catalogs
+        self._upstreams = upstreams
+        self._verify_scope = verify_scope
+        self._tool_by_name = tool_by_name
+        self._listed: dict[str, tuple[Catalog, Raw]] = {}
+
+    async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
+        """The method is the id, the params are the data, the result is what the action says."""
+        found = self._find(context, request.method)
+        if found is None:
+            if context.revision.tools_are_methods:
+                return await self._otherwise(context, request)
+            if context.letter.auth_first:  # strangers do not learn what there is
+                context.require_identity()
+            raise StatusFault(HANDLER_NOT_FOUND, request.method[:512])
+        legacy = context.revision.text_results
+        data = request.params if legacy else _by_name(found.binding, request.params)
+        result = await self._run(found, data, context)
+        if result.is_error:
+            raise failure(result)
+        return spoken(result) if legacy else plain_result(result)
+
+    async def _otherwise(self, context: Context, request: Request) -> Raw:
+        try:
+            result: Raw = await self._tool_by_name(context, request)
+        except MethodNotFound as error:
+            if split(request.method) is None:
+                raise
+            text = error.message
+            raise StatusFault(HANDLER_NOT_FOUND, request.method[:512], text=text) from error
+        return result
+
+    async def list(self, context: Context, _request: Request) -> Raw:
+        """The actions under their ids, all at once, as light-hybrid-4j lists those of a portal."""
+        tenant = context.principal.tenant
+        catalog = self._catalogs.of(tenant)
+        known, listed = self._listed.get(tenant, (None, Raw(b"")))
+        if known is not catalog:
+            listed = Raw(encode({"tools": [_member(tool) for tool in catalog.services]}))
+            self._listed[tenant] = (catalog, listed)
+        return listed
+
+    async def call(self, context: Context, request: Request) -> CallToolResult:
+        """tools/call with the id of an action as the name."""
+        params = read(request.params, CallToolParams)
+        found = self._find(context, params.name)
+        if found is None:
+            if context.letter.auth_first:
+                context.require_identity()
+            raise InvalidParams(f"Unknown tool: {params.name[:100]}")
+        data: Any = UNSET if params.arguments is None else params.arguments
+        if found.binding.argument is not None:  # as the listed schema has it
+            data = (params.arguments or {}).get(found.binding.argument, UNSET)
+        return call_result(await self._run(found, data, context), context)
+
+    def _find(self, context: Context, id_: str) -> _Found | None:
+        catalog = self._catalogs.of(context.principal.tenant)
+        tool = catalog.service(id_)
+        if tool is None or not isinstance(tool.binding, ServiceBinding):
+            return None
+        sides = {tool.binding.side, context.letter.side} - {None}
+        return _Found(tool, tool.binding, catalog) if len(sides) < 2 else None
+
+    async def _run(self, found: _Found, data: Any, context: Context) -> ToolResult:
+        binding = found.binding
+        if context.letter.auth_first:
+            self._authorize(binding, context)
+        arguments = _checked(found, data)
+        if not context.letter.auth_first:
+            self._authorize(binding, context)
+        check_key(binding, context.letter.idempotency_key)
+        source = found.catalog.sources.get(found.tool.source)
+        return await self._upstreams[type(binding)].call(found.tool, source, arguments, context)
+
+    def _authorize(self, binding: ServiceBinding, context: Context) -> None:
+        if not binding.skip_auth:
+            context.require_identity()
+        if self._verify_scope:
+            check_scope(binding, context.identity)
+
+
+def _by_name(binding: ServiceBinding, params: Any) -> Any:
+    """Params by position as params by name, where the action knows positions. JSON-RPC 2.0 has no
+    other params than objects and arrays (section 4.2)."""
+    if params is UNSET or params is None or isinstance(params, dict):
+        return params
+    if not isinstance(params, list):
+        text = f"Invalid params: an object is expected, not {json_type(params)}"
+        raise InvalidParams(text)
+    if binding.argument is not None:
+        return params
+    names = binding.positional if isinstance(binding, PythonBinding) else ()
+    rest = binding.rest if isinstance(binding, PythonBinding) else None
+    if not names and rest is None:
+        raise InvalidParams("Invalid params: positional array params are not supported")
+    if len(params) > len(names) and rest is None:
+        text = f"Invalid params: at most {len(names)} by position ({', '.join(names)})"
+        raise InvalidParams(f"{text}, not {len(params)}")
+    named = dict(zip(names, params, strict=False))
+    return named if rest is None else {**named, rest: params[len(names) :]}
+
+
+def _checked(found: _Found, data: Any) -> Any:
+    """The arguments that are `data`. Raises StatusFault with the first violation."""
+    value = None if data is UNSET else data
+    binding = found.binding
+    if not binding.validated:
+        return value
+    arguments = value if binding.argument is None else {binding.argument: value}
+    checker = found.catalog.checker(found.tool)
+    try:
+        if checker.accepts(arguments):
+            return arguments
+        violation = checker.violation(arguments, binding.argument)
+    except ValueError as error:
+        violation = "$: is nested too deeply to be checked"
+        raise StatusFault(VALIDATOR_SCHEMA, violation) from error
+    raise StatusFault(VALIDATOR_SCHEMA, violation)
+
+
+def failure(result: ToolResult) -> ServiceFailed:
+    """The fault that a failed call of a hybrid action is for who called it by its id."""
+    structure = result.structured_content
+    if structure is UNSET:  # no answer came at all
+        return ServiceFailed(502, "The service gave no answer")
+    answer = decode_json(bytes(structure))
+    return ServiceFailed(answer["status"], answer.get("body", ""))
+
+
+def _member(tool: Tool) -> dict[str, Any]:
+    name = tool.binding.service if isinstance(tool.binding, ServiceBinding) else tool.name
+    return {"name": name, "description": tool.description, "inputSchema": tool.input_schema}

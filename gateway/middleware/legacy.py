@@ -1,0 +1,59 @@
+"""Who still sends the legacy payload: counted for each path, and told once for each client."""
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.abc import Handler
+from gateway.context import Context
+from schemas.jsonrpc import Request
+
+log = logging.getLogger("toolgate.legacy")
+
+CLIENTS_REMEMBERED = 1000
+
+
+class LegacyUse(Collector):
+    def __init__(self) -> None:
+        self._count: Counter[str] = Counter()
+        self._clients: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def collect(self) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_legacy_requests", "Legacy hybrid payloads, by path.", labels=("path",)
+        )
+        for path, count in list(self._count.items()):
+            total.add_metric((path,), count)
+        yield total
+
+    def middleware(self, handler: Handler) -> Handler:
+        async def watched(context: Context, request: Request) -> Any:
+            if context.revision.text_results:
+                self._seen(context, request)
+            return await handler(context, request)
+
+        return watched
+
+    def _seen(self, context: Context, request: Request) -> None:
+        path, address = context.letter.side or "rpc", context.letter.client
+        self._count[path] += 1
+        client = (context.principal.id if context.identity.verified else "", address)
+        if client in self._clients:
+            self._clients.move_to_end(client)
+            return
+        if len(self._clients) >= CLIENTS_REMEMBERED:
+            self._clients.popitem(last=False)
+        self._clients[client] = None
+        log.warning(
+            "legacy_payload_deprecated",
+            extra={
+                "client": client[0] or address,
+                "path": path,
+                "method": request.method[:100],
+                "instead": "send JSON-RPC 2.0",
+            },
+        )

@@ -1,0 +1,194 @@
+"""Whether an answer is what a vector expects. Pure.
+
+Expected JSON may hold matchers, objects with one member that begins with $: tests/vectors/hybrid/
+README.md has them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET
+
+from gateway.parity.send import Answer
+from gateway.parity.vectors import Expect
+from schemas.errors import ToolgateError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as expected."""
+
+    where: str  # status, header content-type, body.error.code
+    expected: str
+    actual: str
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "(missing)"
+
+
+MISSING = _Missing()
+BODY_SHOWN = 500  # bytes of an answer that is told
+TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None),
+    "array": list, "object": dict,
+}  # fmt: skip
+
+
+def judge(expect: Expect, answer: Answer, *, lenient_type: bool = False) -> list[Finding]:
+    """What is wrong with `answer`; empty when nothing is. `lenient_type` forgives an answer that
+    names no media type."""
+    found = list(_status(expect, answer))
+    for name, expected in expect.headers.items():
+        actual = answer.headers.get(name.lower(), MISSING)
+        if name.lower() == "content-type":
+            if actual is MISSING and lenient_type:
+                continue
+            actual = media_type(actual) if isinstance(actual, str) else actual
+        found += differences(expected, actual, f"header {name}")
+    return found + list(_body(expect, answer))
+
+
+def media_type(value: str) -> str:
+    return value.partition(";")[0].strip().lower()
+
+
+def _status(expect: Expect, answer: Answer) -> Iterator[Finding]:
+    allowed = expect.status if isinstance(expect.status, tuple) else (expect.status,)
+    if answer.status not in allowed:
+        said = answer.body[:BODY_SHOWN].decode(errors="replace")
+        yield Finding("status", " or ".join(map(str, allowed)), f"{answer.status} {said}".strip())
+
+
+def _body(expect: Expect, answer: Answer) -> Iterator[Finding]:
+    text = answer.body.decode(errors="replace")
+    if expect.empty:
+        yield from differences("", text, "body")
+    elif expect.text is not UNSET:
+        yield from differences(expect.text, text, "body")
+    elif expect.body is not UNSET or expect.match is not UNSET:
+        exact = expect.match is UNSET
+        try:
+            value = parse(answer.body)
+        except ValueError as error:
+            yield Finding("body", "JSON", f"{text[:BODY_SHOWN] or '(empty)'} ({error})")
+            return
+        yield from differences(expect.body if exact else expect.match, value, "body", exact=exact)
+
+
+def parse(body: bytes) -> Any:
+    """JSON, to the letter. Raises ValueError."""
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def differences(
+    expected: Any, actual: Any, where: str, *, exact: bool = False, matchers: bool = True
+) -> Iterator[Finding]:
+    """Where `actual` is not `expected`; members that `expected` lacks count if `exact`."""
+    how = {"exact": exact, "matchers": matchers}
+    if matchers and (matcher := _matcher(expected)) is not None:
+        if not _matches(*matcher, actual):
+            yield Finding(where, shown(expected), shown(actual))
+    elif isinstance(expected, dict) and isinstance(actual, dict):
+        names = [*expected, *(actual.keys() - expected.keys() if exact else ())]
+        for name in names:
+            wanted, found = expected.get(name, MISSING), actual.get(name, MISSING)
+            yield from differences(wanted, found, f"{where}.{name}", **how)
+    elif isinstance(expected, list) and isinstance(actual, list):
+        if len(expected) != len(actual):
+            yield Finding(where, shown(expected), shown(actual))
+            return
+        for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
+            yield from differences(one, other, f"{where}[{index}]", **how)
+    elif not same(expected, actual):
+        yield Finding(where, shown(expected), shown(actual))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as JSON: true is not 1, and 1.0 is."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return bool(one == other)
+
+
+def fits(expected: Any, actual: Any) -> bool:
+    return next(differences(expected, actual, ""), None) is None
+
+
+def _matcher(expected: Any) -> tuple[str, Any] | None:
+    if not isinstance(expected, dict) or len(expected) != 1:
+        return None
+    [(name, value)] = expected.items()
+    if not name.startswith("$"):
+        return None
+    if name not in MATCHERS:
+        raise ToolgateError(f"There is no matcher {name}; there are {', '.join(MATCHERS)}")
+    return name, value
+
+
+def _matches(name: str, value: Any, actual: Any) -> bool:
+    if actual is MISSING:
+        return name == "$absent"
+    return MATCHERS[name](value, actual)
+
+
+def _type(value: str, actual: Any) -> bool:
+    if isinstance(actual, bool) and value != "boolean":
+        return False
+    return isinstance(actual, TYPES[value])
+
+
+def _contains(value: str | list[str], actual: Any) -> bool:
+    parts = [value] if isinstance(value, str) else value
+    return isinstance(actual, str) and all(part in actual for part in parts)
+
+
+def _includes(value: list[Any], actual: Any) -> bool:
+    return isinstance(actual, list) and all(any(fits(one, a) for a in actual) for one in value)
+
+
+def _unordered(value: list[Any], actual: Any) -> bool:
+    """Whether the members can be paired; several may fit the same one."""
+    if not isinstance(actual, list) or len(actual) != len(value):
+        return False
+    if not value:
+        return True
+    first, *rest = value
+    return any(
+        fits(first, one) and _unordered(rest, actual[:index] + actual[index + 1 :])
+        for index, one in enumerate(actual)
+    )
+
+
+MATCHERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$any": lambda _value, _actual: True,
+    "$absent": lambda _value, _actual: False,
+    "$type": _type,
+    "$starts": lambda value, actual: isinstance(actual, str) and actual.startswith(value),
+    "$contains": _contains,
+    "$length": lambda value, actual: isinstance(actual, str | list) and len(actual) == value,
+    "$one_of": lambda value, actual: any(fits(one, actual) for one in value),
+    "$includes": _includes,
+    "$unordered": _unordered,
+}
+
+
+def shown(value: Any) -> str:
+    """A value for a person; texts without quotes, matchers by what they mean."""
+    if value is MISSING or isinstance(value, str):
+        return str(value)
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in MATCHERS:
+        [(name, inner)] = value.items()
+        plain = name.removeprefix("$").replace("_", " ")
+        return plain if inner is True else f"{plain} {shown(inner)}"
+    return json.dumps(value, ensure_ascii=False)

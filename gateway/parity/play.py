@@ -1,0 +1,123 @@
+"""Vectors played to a server, one after the other."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.parity.judge import Finding, judge
+from gateway.parity.send import Answer, Sender, Unanswered
+from gateway.parity.vectors import Expect, Given, Mode, Run
+
+RUN, PATH = "%RUN%", "%PATH%"
+
+T = TypeVar("T", Given, Expect)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One step, sent."""
+
+    answer: Answer | None
+    failure: str | None  # why there is no answer
+    as_legacy: bool  # whether light-hybrid-4j answers like this, so far as that is known
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    run: Run
+    played: tuple[Played, ...]
+    findings: tuple[Finding, ...] = ()
+    mark: str = ""  # what stood in the place of %RUN%
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which runs are due, and how many are not, by the reason."""
+
+    due: tuple[Run, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def plan(runs: Iterable[Run], compat: Mode, *, legacy: bool, rpc: bool) -> Plan:
+    """`legacy`: light-hybrid-4j is expected, and vectors to which its answer is unknown are left
+    out. So are those for /rpc unless the target has that (`rpc`)."""
+    due: list[Run] = []
+    left_out: dict[str, int] = {}
+    other = "spec" if compat == "strict" else "strict"
+    for run in runs:
+        reason = None
+        if not run.due(compat):
+            reason = f"of {other} mode"
+        elif not rpc and any(step.given.target == "rpc" for step in run.steps):
+            reason = "for /rpc"
+        elif legacy and run.vector.ledger is not None and run.vector.ledger.legacy is None:
+            reason = "of unknown outcome"
+        if reason is None:
+            due.append(run)
+        else:
+            left_out[reason] = left_out.get(reason, 0) + 1
+    return Plan(tuple(due), left_out)
+
+
+async def play(
+    sender: Sender, run: Run, tokens: Mapping[str, str], *, legacy: bool = False
+) -> Outcome:
+    """Send the steps of `run`, and judge them. A step without an answer ends the run."""
+    mark = uuid.uuid4().hex
+    played: list[Played] = []
+    findings: list[Finding] = []
+    for index, step in enumerate(run.steps):
+        values = {RUN: mark, PATH: sender.path(str(step.given.target))}
+        old = fill(legacy_expectation(run, index), values)
+        try:
+            answer = await sender.send(fill(step.given, values), tokens)
+        except Unanswered as error:
+            played.append(Played(None, str(error), as_legacy=False))
+            findings.append(Finding("answer", "an HTTP answer", str(error)))
+            break
+        unlike_legacy = judge(old, answer, lenient_type=True)
+        played.append(Played(answer, None, as_legacy=not unlike_legacy))
+        found = unlike_legacy if legacy else judge(fill(step.expect, values), answer)
+        findings += [_at(one, index, len(run.steps)) for one in found]
+    return Outcome(run, tuple(played), tuple(findings), mark)
+
+
+def _at(finding: Finding, index: int, steps: int) -> Finding:
+    where = f"step {index + 1}: {finding.where}" if steps > 1 else finding.where
+    return Finding(where, finding.expected, finding.actual)
+
+
+def legacy_expectation(run: Run, index: int) -> Expect:
+    """What light-hybrid-4j answers to a step."""
+    ledger = run.vector.ledger
+    if ledger is None or ledger.legacy is None:
+        return run.steps[index].expect
+    return ledger.legacy if isinstance(ledger.legacy, Expect) else ledger.legacy[index]
+
+
+def fill(struct: T, values: Mapping[str, str]) -> T:
+    """`struct` with the placeholders in its texts replaced."""
+    return msgspec.structs.replace(
+        struct,
+        **{name: _filled(getattr(struct, name), values) for name in struct.__struct_fields__},
+    )
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
+    match value:
+        case str():
+            for placeholder, text in values.items():
+                value = value.replace(placeholder, text)
+            return value
+        case dict():
+            return {name: _filled(one, values) for name, one in value.items()}
+        case list() | tuple():
+            return type(value)(_filled(one, values) for one in value)
+    return value

@@ -1,0 +1,159 @@
+"""One request of a vector, as HTTP, and the answer to it."""
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from msgspec import UNSET
+from yarl import URL
+
+from gateway.parity.vectors import Given
+from schemas.errors import ToolgateError
+
+ANSWER_LIMIT_BYTES = 64 * 2**20
+
+
+class Unanswered(ToolgateError):
+    """There was no HTTP answer; `str()` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Sends to one server."""
+
+    base: str
+    paths: Mapping[str, str]  # by target; a path, or a URL of its own
+    http: aiohttp.ClientSession
+    timeout: aiohttp.ClientTimeout
+
+    def url(self, target: str) -> str:
+        path = self.paths[target]
+        return path if "://" in path else self.base.rstrip("/") + path
+
+    def path(self, target: str) -> str:
+        return URL(self.url(target)).raw_path
+
+    async def send(self, given: Given, tokens: Mapping[str, str]) -> Answer:
+        """Raises Unanswered. `tokens` has those that `given` names."""
+        query = query_string(given.query)
+        url = self.url(str(given.target)) + (f"?{query}" if query else "")
+        content = body(given)
+        return await self._request(
+            given.method, URL(url, encoded=True), content, headers(given, tokens)
+        )
+
+    async def _request(
+        self, method: str, url: URL, content: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        try:
+            async with self.http.request(
+                method,
+                url,
+                data=content,
+                headers=headers,
+                allow_redirects=False,
+                skip_auto_headers=("Content-Type",),
+                timeout=self.timeout,
+            ) as response:
+                received = await _read(response)
+        except TimeoutError as error:
+            raise Unanswered(f"no answer within {self.timeout.total:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unanswered(_why(error)) from error
+        found = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, found, received)
+
+
+def _why(error: Exception) -> str:
+    """In words; those of the HTTP client speak of its own insides."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return f"the name {error.host} does not resolve"
+        case aiohttp.ClientSSLError():
+            return "TLS failed: it speaks none, or its certificate is not trusted"
+        case aiohttp.ClientConnectorError() if error.errno:
+            return os.strerror(error.errno).lower()  # connection refused, no route to host
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | OSError():
+            return "the connection broke off before the answer was complete"
+        case aiohttp.ClientResponseError():
+            return "the answer is no HTTP"
+        case aiohttp.InvalidURL():
+            return "the URL is not valid"
+        case aiohttp.ClientError():
+            return "no connection"
+    return str(error)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > ANSWER_LIMIT_BYTES:
+            raise ValueError(f"the answer exceeds {ANSWER_LIMIT_BYTES} bytes")
+    return b"".join(chunks)
+
+
+@asynccontextmanager
+async def opened(base: str, paths: Mapping[str, str], timeout_s: float) -> AsyncIterator[Sender]:
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
+        yield Sender(base, paths, http, timeout)
+
+
+def query_string(query: str | Mapping[str, Any]) -> str:
+    """Each member percent-encoded once, but for letters, digits and -._~; what is no text goes as
+    JSON. Text in the place of members goes as it is."""
+    if isinstance(query, str):
+        return query
+    return "&".join(
+        f"{quote(name, safe='')}={quote(_text(query[name]), safe='')}" for name in query
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def body(given: Given) -> bytes | None:
+    if given.body is not UNSET:
+        return _json(given.body).encode()
+    if given.parts is not None:
+        return "".join(text * count for text, count in given.parts).encode()
+    if given.base64 is not None:
+        try:
+            return base64.b64decode(given.base64, validate=True)
+        except binascii.Error as error:
+            raise ToolgateError(f"base64 of a vector: {error}") from error
+    return None if given.text is None else given.text.encode()
+
+
+def headers(given: Given, tokens: Mapping[str, str]) -> dict[str, str]:
+    """A body is JSON unless the vector says something else."""
+    sent: dict[str, str | None] = {}
+    if body(given) is not None:
+        sent["Content-Type"] = "application/json"
+    if given.token is not None:
+        sent["Authorization"] = f"Bearer {tokens[given.token]}"
+    if given.scope_token is not None:
+        sent["X-Scope-Token"] = f"Bearer {tokens[given.scope_token]}"
+    sent |= given.headers
+    return {name: value for name, value in sent.items() if value is not None}

@@ -1,0 +1,208 @@
+"""What a vector says: the requests, what is expected of the answers, where we differ on purpose.
+
+The format is described in tests/vectors/hybrid/README.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+
+from schemas.errors import ToolgateError
+from schemas.hybrid import split
+
+Target = Literal["command", "query", "rpc"]
+Mode = Literal["strict", "spec"]
+Evidence = Literal["test", "code", "inferred", "design"]
+
+TOKENS = "tokens.json"
+CHECKOUT = Path(__file__).parents[2] / "tests" / "vectors" / "hybrid"
+SHIPPED = Path(__file__).with_name("shipped")
+
+
+class Given(Struct, frozen=True, forbid_unknown_fields=True):
+    """One request. At most one of `body`, `text`, `parts` and `base64` is set."""
+
+    target: Target | tuple[Target, ...]  # several: the vector is played to each
+    method: str = "POST"
+    query: str | dict[str, Any] = ""  # as it is, or members to be encoded
+    headers: dict[str, str | None] = field(default_factory=dict)  # None: not sent
+    token: str | None = "valid"  # noqa: S105 - the name of one
+    scope_token: str | None = None
+    body: Any = UNSET  # JSON
+    text: str | None = None
+    parts: tuple[tuple[str, int], ...] | None = None  # each text so many times
+    base64: str | None = None
+
+
+class Expect(Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer. At most one of `body`, `match`, `text` and `empty` is set."""
+
+    status: int | tuple[int, ...]
+    headers: dict[str, Any] = field(default_factory=dict)
+    body: Any = UNSET  # this JSON, and no more
+    match: Any = UNSET  # at least this JSON
+    text: Any = UNSET
+    empty: bool = False
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
+    given: Given
+    expect: Expect
+
+
+class Ledger(Struct, frozen=True, forbid_unknown_fields=True):
+    """A difference from light-hybrid-4j that is meant."""
+
+    was: str
+    now: str
+    reason: str
+    setting: str | None = None  # the setting that decides
+    legacy: Expect | tuple[Expect, ...] | None = None  # one for each step; None: not known
+
+
+class Vector(Struct, frozen=True, forbid_unknown_fields=True):
+    """Either `given` and `expect`, or `steps`, played in their order."""
+
+    id: str
+    title: str
+    modes: tuple[Mode, ...]
+    given: Given | None = None
+    expect: Expect | None = None
+    steps: tuple[Step, ...] = ()
+    ledger: Ledger | None = None
+    evidence: Evidence | None = None  # how it is known what light-hybrid-4j does
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        if self.given is None or self.expect is None:
+            return self.steps
+        return (Step(self.given, self.expect),)
+
+
+class General(Struct, frozen=True, forbid_unknown_fields=True):
+    """A difference that no single vector shows."""
+
+    id: str
+    was: str
+    now: str
+    reason: str
+    setting: str | None = None
+
+
+class File(Struct, frozen=True, forbid_unknown_fields=True):
+    title: str
+    vectors: tuple[Vector, ...]
+    general: tuple[General, ...] = ()
+    needs: str | None = None  # an action that only answers: called first, to see if it is there
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A vector on its way to one target."""
+
+    label: str  # L1, or L1@rpc where a vector has several targets
+    vector: Vector
+    steps: tuple[Step, ...]  # each with one target
+
+    @property
+    def mode_free(self) -> bool:
+        """Whether only /rpc is asked, which has one mode."""
+        return all(step.given.target == "rpc" for step in self.steps)
+
+    def due(self, compat: Mode) -> bool:
+        return ("spec" if self.mode_free else compat) in self.vector.modes
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    folder: Path
+    files: tuple[File, ...]
+
+    @property
+    def vectors(self) -> Iterator[Vector]:
+        return (vector for file in self.files for vector in file.vectors)
+
+    @property
+    def runs(self) -> Iterator[Run]:
+        return (run for vector in self.vectors for run in _runs(vector))
+
+
+def load(folder: Path | None = None) -> Suite:
+    """The vectors in `folder`; without one those of the checkout, else those that came with the
+    package. Raises ToolgateError that names the file."""
+    chosen = folder or next((one for one in (CHECKOUT, SHIPPED) if one.is_dir()), None)
+    if chosen is None:
+        raise ToolgateError("No vectors came with this installation: name a folder of them")
+    if not chosen.is_dir():
+        raise ToolgateError(f"{chosen}: there is no such folder")
+    paths = sorted(path for path in chosen.glob("*.json") if path.name != TOKENS)
+    if not paths:
+        raise ToolgateError(f"{chosen}: no vectors (*.json) are in there")
+    suite = Suite(chosen, tuple(map(_file, paths)))
+    twice = [id_ for id_, count in Counter(one.id for one in suite.vectors).items() if count > 1]
+    if twice:
+        raise ToolgateError(f"{chosen}: several vectors have the id {twice[0]}")
+    return suite
+
+
+def _file(path: Path) -> File:
+    try:
+        file = msgspec.json.decode(path.read_bytes(), type=File)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ToolgateError(f"{path}: {error}") from error
+    if file.needs is not None and split(file.needs) is None:
+        raise ToolgateError(f"{path}: expected host/service/action/version in `needs`")
+    for vector in file.vectors:
+        if problem := _problem(vector):
+            raise ToolgateError(f"{path}: {vector.id}: {problem}")
+    return file
+
+
+def _problem(vector: Vector) -> str | None:
+    """What the types do not say about a vector."""
+    steps = vector.all_steps
+    single = vector.given is not None and vector.expect is not None
+    if (vector.given is None) != (vector.expect is None) or single == bool(vector.steps):
+        return "expected either `given` and `expect`, or `steps`"
+    if not vector.modes:
+        return "`modes` is empty: expected strict, spec or both"
+    for step in steps:
+        if _several(step.given, _NO_BODY, ("body", "text", "parts", "base64")):
+            return "expected at most one of body, text, parts and base64"
+        if _several(step.expect, _NO_ANSWER, ("body", "match", "text", "empty")):
+            return "expected at most one of body, match, text and empty"
+    return _legacy_problem(vector.ledger, len(steps))
+
+
+_NO_BODY, _NO_ANSWER = Given("rpc"), Expect(200)
+
+
+def _several(struct: Struct, blank: Struct, names: Sequence[str]) -> bool:
+    return sum(getattr(struct, name) is not getattr(blank, name) for name in names) > 1
+
+
+def _legacy_problem(ledger: Ledger | None, steps: int) -> str | None:
+    legacy = ledger.legacy if ledger else None
+    if isinstance(legacy, tuple) and len(legacy) != steps:
+        return f"`ledger.legacy` has {len(legacy)} expectations for {steps} steps"
+    if isinstance(legacy, Expect) and steps > 1:
+        return "`ledger.legacy` must be a list, with an expectation for each step"
+    return None
+
+
+def _runs(vector: Vector) -> Iterator[Run]:
+    steps = vector.all_steps
+    targets = steps[0].given.target
+    if isinstance(targets, str) or len(steps) > 1:
+        yield Run(vector.id, vector, steps)
+        return
+    [step] = steps
+    for target in targets:
+        one = replace(step, given=replace(step.given, target=target))
+        yield Run(f"{vector.id}@{target}", vector, (one,))

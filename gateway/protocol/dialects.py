@@ -1,0 +1,247 @@
+"""One parse, two dialects: JSON-RPC 2.0, and the legacy payload {host, service, action, version,
+data} of light-hybrid-4j. Body in, messages out; outcome in, answer out. Knows no transport.
+
+What a body says must not depend on who reads it: a body in both dialects at once is refused, and so
+are members named twice. Strict rules answer as light-hybrid-4j does wherever one of its clients can
+notice; every other difference stands in tests/vectors/LEDGER.md.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from gateway.protocol.dispatcher import success
+from schemas.errors import (
+    Fault,
+    Forbidden,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotAllowed,
+    MethodNotFound,
+    ParseError,
+    PayloadTooLarge,
+    Unavailable,
+)
+from schemas.hybrid import (
+    FORBIDDEN,
+    HANDLER_NOT_FOUND,
+    LEGACY_SWITCHED_OFF,
+    METHOD_MISSING,
+    METHOD_NOT_ALLOWED,
+    NOT_A_REQUEST,
+    NOT_JSON,
+    REQUEST_TOO_LARGE,
+    RUNTIME_EXCEPTION,
+    TUPLE,
+    UNAVAILABLE,
+    VALIDATOR_SCHEMA,
+    ServiceFailed,
+    Side,
+    StatusFault,
+    StatusKind,
+    service_id,
+)
+from schemas.jsonrpc import (
+    ErrorObject,
+    ErrorReply,
+    Invalid,
+    Message,
+    Reply,
+    Request,
+    RequestId,
+    classify,
+    decode_plain,
+    decode_strict,
+    encode,
+    error_reply,
+    json_type,
+    limited,
+    pieces,
+)
+from schemas.mcp.revisions import Revision
+
+Pieces = bytes | list[bytes | memoryview]
+JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How one path reads and answers."""
+
+    revision: Revision  # the row of its JSON-RPC messages
+    spec: bool  # JSON-RPC 2.0 to the letter; else as light-hybrid-4j
+    legacy: bool = True  # whether the legacy payload is served
+    wrapped: bool = True  # errors before the handler come in an envelope
+    side: Side | None = None
+    auth_first: bool = True
+    void_body: bytes = b""  # of a legacy answer when there is nothing to say
+
+
+class Legacy(Struct, frozen=True):
+    """A legacy payload, as the request that it asks for; its id means nothing."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What a hybrid action gave: JSON text, plain text, or None for nothing at all."""
+
+    body: bytes | None
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer."""
+
+    status: int
+    body: Pieces = b""
+    media_type: bytes = JSON
+
+
+def read(body: bytes, rules: Rules, batch_limit: int) -> Message | Legacy | list[Message]:
+    """What `body` asks for. Raises the Fault that refuses it as a whole."""
+    plain = decode_plain(body, batch_limit)
+    if plain is None:
+        value = decode_strict(body)
+        if isinstance(value, list):
+            return [_member(one, rules) for one in limited(value, batch_limit)]
+        return _single(value, rules)
+    if rules.spec:
+        return plain
+    return [_lenient(one) for one in plain] if isinstance(plain, list) else _lenient(plain)
+
+
+def _single(value: Any, rules: Rules) -> Message | Legacy:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"A request is an object, not {json_type(value)}")
+    if _is_legacy(value, rules) and not _is_mixed(value):
+        if not rules.legacy:
+            raise StatusFault(LEGACY_SWITCHED_OFF)
+        id_ = service_id(value)
+        if any("/" in part for name in TUPLE if isinstance(part := value.get(name), str)):
+            # two tuples must not name one action: a gateway in front may have judged the other
+            raise StatusFault(HANDLER_NOT_FOUND, id_[:512])
+        return Legacy(Request("2.0", id_, value.get("data", UNSET), 0))
+    return _member(value, rules)
+
+
+def _is_legacy(value: dict[str, Any], rules: Rules) -> bool:
+    if rules.spec:
+        return "jsonrpc" not in value and any(part in value for part in TUPLE)
+    return value.get("jsonrpc") != "2.0"
+
+
+def _is_mixed(value: dict[str, Any]) -> bool:
+    return "jsonrpc" in value and any(part in value for part in TUPLE)
+
+
+def _member(value: Any, rules: Rules) -> Message:
+    if isinstance(value, dict) and _is_mixed(value):
+        id_ = value.get("id")
+        text = f'"jsonrpc" excludes the legacy members ({", ".join(TUPLE)}): send one or the other'
+        fault = InvalidRequest(text)
+        return Invalid(id_ if isinstance(id_, int | float | str) else None, fault)
+    if rules.spec or not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
+        return classify(value)
+    return _strict(value)
+
+
+def _strict(value: dict[str, Any]) -> Message:
+    """A JSON-RPC object as light-hybrid-4j reads it: an id may be anything, and null is none."""
+    id_: RequestId = value.get("id")
+    method, params = value.get("method"), value.get("params", UNSET)
+    if method is None:
+        return Invalid(id_, StatusFault(METHOD_MISSING, "", text='"method" is missing'))
+    if not isinstance(method, str):
+        text = f'"method" must be a string, not {json_type(method)}'
+        return Invalid(id_, StatusFault(NOT_A_REQUEST, text, text=text))
+    if id_ is not None and not isinstance(params, dict | list | None | UnsetType):
+        text = f"$: an object is expected, not {json_type(params)}"
+        return Invalid(id_, StatusFault(VALIDATOR_SCHEMA, text, text=f"Invalid params: {text}"))
+    return Request("2.0", method, params, UNSET if id_ is None else id_)
+
+
+def _lenient(message: Message) -> Message:
+    if isinstance(message, Request) and message.id is None:
+        return replace(message, id=UNSET)
+    return message
+
+
+def legacy_answer(outcome: Any, rules: Rules) -> Answer:
+    """What a client of the legacy payload gets: the result as it is, or a Status."""
+    match outcome:
+        case Payload(None):
+            return Answer(200, rules.void_body)
+        case Payload(bytes(body), is_text):
+            return Answer(200, body, TEXT if is_text else JSON)
+        case ServiceFailed(body=str(text)):
+            return Answer(outcome.status, text.encode(), TEXT)
+        case ServiceFailed():
+            return Answer(outcome.status, encode(outcome.body))
+        case Fault():
+            fault = as_status(outcome)
+            return Answer(fault.status, encode(fault.as_status))
+    return Answer(200, encode(outcome))
+
+
+def reply(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Reply | ErrorReply:
+    """The envelope of a JSON-RPC answer."""
+    if not isinstance(outcome, Fault):
+        return success(id_, outcome)
+    if rules.revision.tools_are_methods:
+        return error_reply(id_, outcome, request_id)
+    if isinstance(outcome, ServiceFailed):
+        return error_reply(id_, outcome)
+    data = {**(as_status(outcome).data or {}), **(outcome.data or {})}
+    return ErrorReply(id_, ErrorObject(outcome.code, outcome.message, data))
+
+
+def rpc_answer(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Answer:
+    """What the sender of a single JSON-RPC request gets."""
+    if not isinstance(outcome, Fault):
+        return Answer(200, pieces(success(id_, outcome)))
+    if not rules.wrapped and not isinstance(outcome, ServiceFailed | InvalidParams):
+        return legacy_answer(outcome, rules)
+    return Answer(_status(outcome, rules), encode(reply(id_, outcome, rules, request_id)))
+
+
+def refusal(body: bytes, fault: Fault, rules: Rules, request_id: str) -> Answer:
+    """What the sender of a `body` gets that is refused whole: a Status where nobody can tell the
+    dialect, because it is no JSON."""
+    modern = body.lstrip()[:1] == b"[" or b'"jsonrpc"' in body
+    if rules.spec or (modern and not isinstance(fault, ParseError)):
+        return rpc_answer(None, fault, rules, request_id)
+    return legacy_answer(fault, rules)
+
+
+def _status(fault: Fault, rules: Rules) -> int:
+    """An error of JSON-RPC is a good HTTP answer, but nobody should overlook a 401."""
+    if not rules.spec:
+        return fault.status if isinstance(fault, ServiceFailed) else as_status(fault).status
+    return fault.status if fault.status in {401, 403} else 200
+
+
+def as_status(fault: Fault) -> StatusFault:
+    """`fault` as light-hybrid-4j would have put it."""
+    if isinstance(fault, StatusFault):
+        return fault
+    kind = next((kind for of, kind in _KINDS if isinstance(fault, of)), RUNTIME_EXCEPTION)
+    return StatusFault(kind, *([fault.message] if "{}" in kind.description else []))
+
+
+_KINDS: tuple[tuple[type[Fault], StatusKind], ...] = (
+    (ParseError, NOT_JSON),
+    (PayloadTooLarge, REQUEST_TOO_LARGE),
+    (Forbidden, FORBIDDEN),
+    (MethodNotAllowed, METHOD_NOT_ALLOWED._replace(description="{}")),
+    (InvalidRequest, NOT_A_REQUEST),
+    (MethodNotFound, HANDLER_NOT_FOUND._replace(description="{}")),
+    (InvalidParams, VALIDATOR_SCHEMA),
+    (Unavailable, UNAVAILABLE),
+    (InternalError, RUNTIME_EXCEPTION),
+)

@@ -1,0 +1,142 @@
+"""What any service answers over HTTP: its text, its JSON, its errors, as content of a result."""
+
+import base64
+import codecs
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from gateway.upstreams.client import HttpResponse
+from gateway.upstreams.serialize import is_json
+from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
+from schemas.jsonrpc import encode
+from schemas.tool import (
+    AudioContent,
+    BlobResource,
+    Content,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    ToolResult,
+)
+
+_syntax = msgspec.json.Decoder(Raw)  # reads without building anything
+
+
+def failed(text: str) -> ToolResult:
+    return ToolResult((TextContent(text),), is_error=True)
+
+
+def media_type(response: HttpResponse) -> str:
+    """In lower case, without parameters; empty when the service names none."""
+    named = printable(response.headers.get("Content-Type", ""))
+    return named.split(";", 1)[0].strip().lower()
+
+
+def error(response: HttpResponse) -> ToolResult:
+    """The result that an answer other than 2xx is: an error that a model can read."""
+    status = f"HTTP {response.status} {printable(response.reason)}".strip()
+    if 300 <= response.status < 400:
+        # not where to, and not the body that says it: that may be an address of the inside
+        told = Raw(encode({"status": response.status}))
+        return ToolResult(
+            (TextContent(f"{status}: redirects are not followed"),), told, is_error=True
+        )
+    kind = media_type(response)
+    body: Any = text(response) if _is_text(kind, response.body) else f"[{kind}]"
+    shown = f"{status}\n{body}" if response.body else status
+    if is_json(kind) and isinstance(raw := structure(response.body), Raw):
+        body = raw
+    return failure(response.status, shown, body)
+
+
+def failure(status: int, shown: str, body: Any) -> ToolResult:
+    """A failure that has an HTTP status; `body` is what the service said, text or JSON."""
+    told = Raw(encode({"status": status, "body": body}))
+    return ToolResult((TextContent(shown),), told, is_error=True)
+
+
+def status_failure(status: int, told: Any, body: Any = None) -> ToolResult:
+    """A failure as a hybrid service reports it. `told` is what the Status says, or text; `body` the
+    Status as it came, if it came encoded."""
+    members = told if isinstance(told, Mapping) else {}
+    names = " ".join(str(members[name]) for name in ("code", "message") if members.get(name))
+    head = " ".join(filter(None, (f"HTTP {status}", names)))
+    description = told if isinstance(told, str) else members.get("description")
+    shown = f"{head}: {description}" if description else head
+    return failure(status, shown, told if body is None else body)
+
+
+def no_answer(text: str, late: bool = False) -> ToolResult:
+    """A hybrid call that its service did not answer, or not so that it can be used."""
+    fault = StatusFault(UPSTREAM_TIMEOUT if late else UPSTREAM_FAILED, text)
+    return status_failure(fault.status, fault.data)
+
+
+def structure(body: bytes) -> Raw | UnsetType:
+    """`body` as it came, if it is JSON: some services only say that it is."""
+    body = body.removeprefix(codecs.BOM_UTF8)  # RFC 8259, section 8.1
+    try:
+        _syntax.decode(body)
+        body.decode()  # the syntax check does not look into strings
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UNSET
+    return Raw(body)
+
+
+def content(response: HttpResponse, request_id: str) -> Content:
+    """The body as what it is: text, a picture, sound, or a resource named after the request."""
+    kind = media_type(response)
+    if _is_text(kind, response.body):
+        return TextContent(text(response))
+    data = base64.b64encode(response.body).decode()
+    if kind.startswith("image/"):
+        return ImageContent(data, kind)
+    if kind.startswith("audio/"):
+        return AudioContent(data, kind)
+    uri = f"toolgate://results/{request_id}"
+    return EmbeddedResource(BlobResource(uri, kind or "application/octet-stream", data))
+
+
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
+# what services send; others of Python's codecs are slow beyond reason (punycode) or no charsets
+_CHARSETS = re.compile(
+    r"(us-)?ascii|latin-?1|iso-8859-\d+|windows-\d+|cp\d+|utf-?(16|32)([lb]e)?|koi8-[ru]"
+    r"|shift_?jis|euc-(jp|kr)|iso-2022-(jp|kr)|gb(2312|k|18030)|big5"
+)
+_TEXTUAL = frozenset(
+    {
+        "application/xml",
+        "application/yaml",
+        "application/x-yaml",
+        "application/x-ndjson",
+        "application/jsonl",
+        "application/javascript",
+    }
+)
+
+
+def _is_text(kind: str, body: bytes) -> bool:
+    if kind.startswith("text/") or kind.endswith("+xml") or is_json(kind):
+        return True
+    return kind in _TEXTUAL or (kind == "" and b"\0" not in body)
+
+
+def text(response: HttpResponse) -> str:
+    charset = _CHARSET.search(response.headers.get("Content-Type", ""))
+    if charset is not None and _CHARSETS.fullmatch(charset[1].lower()):
+        try:
+            decoded = response.body.decode(charset[1], errors="replace")
+            decoded.encode()  # some codecs of Python make half characters: nobody can send those on
+            return decoded
+        except (LookupError, ValueError):
+            pass
+    return response.body.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace")
+
+
+def printable(header: str) -> str:
+    """What a header says; bytes that are no ASCII, which have no agreed meaning there, become ?."""
+    return header.encode("ascii", errors="replace").decode()

@@ -1,0 +1,165 @@
+"""Hybrid actions that run inside the gateway."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from anyio import CapacityLimiter
+from msgspec import Raw
+
+from gateway.abc import Command, Once
+from gateway.context import Context, Principal
+from gateway.hybrid import Call, Failure, Handler, Service
+from gateway.state.finishing import Finishing
+from gateway.upstreams.answers import no_answer, status_failure
+from gateway.upstreams.deadline import Deadline
+from schemas.binding import PythonBinding
+from schemas.errors import Fault, InternalError
+from schemas.hybrid import RUNTIME_EXCEPTION, Status, StatusFault, status_members
+from schemas.jsonrpc import decode_strict, encode
+from schemas.source import Source
+from schemas.tool import TextContent, Tool, ToolResult
+
+log = logging.getLogger("toolgate.hybrid")
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the calls of Python actions."""
+
+    timeout_of: Callable[[str], float]  # seconds for one call, by the name of the source
+    threads: int  # actions that are not async, at a time
+    calls: int  # calls that go on when their clients have gone, at a time
+
+
+class PythonUpstream:
+    """Commands, and whatever runs in a thread, go on to their end when the client has gone."""
+
+    def __init__(self, services: Mapping[str, Service], once: Once, limits: Limits) -> None:
+        """`services` by the name of their source."""
+        self._services = services
+        self._once = once
+        self._limits = limits
+        self._threads = CapacityLimiter(limits.threads)
+        self.finishing = Finishing(limits.calls)
+
+    async def call(
+        self,
+        tool: Tool,
+        source: Source | None,  # noqa: ARG002 - the service is here
+        arguments: Any,
+        context: Context,
+    ) -> ToolResult:
+        binding = cast("PythonBinding", tool.binding)  # app.py hands us these only
+        service = self._services.get(tool.source)
+        function = service.handlers.get(binding.service) if service else None
+        if function is None:
+            return no_answer(f"The Python service {tool.source} is not loaded in this process")
+        data = arguments if binding.argument is None else arguments[binding.argument]
+        call = _call(binding, context)
+        timeout_s = self._limits.timeout_of(tool.source)
+        if binding.side == "query" and function.is_async:
+            return await _run(function, data, call, timeout_s)
+        if call.idempotency_key is None or binding.side == "query":
+            return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
+        # who is nobody shares no key with a principal of that name
+        who = (
+            context.principal if context.identity.verified else Principal("", call.principal.tenant)
+        )
+        command = Command(who, call.service, call.idempotency_key, _canonical.encode(data))
+
+        async def run() -> ToolResult:
+            try:
+                return await self._bounded(function, data, call, timeout_s)
+            except InternalError:  # a result too: what was done must not be done again
+                return status_failure(500, StatusFault(RUNTIME_EXCEPTION).data)
+
+        return await self._finish(self._once(command, run), timeout_s)
+
+    async def _finish(self, work: Coroutine[Any, Any, ToolResult], timeout_s: float) -> ToolResult:
+        """Wait for `work` no longer than that; it goes on."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.finishing.run(work)
+        except TimeoutError:
+            return _late(timeout_s)
+
+    async def _bounded(
+        self, function: Handler, data: Any, call: Call, timeout_s: float
+    ) -> ToolResult:
+        if function.is_async:
+            return await _run(function, data, call, timeout_s)
+        async with self._threads:  # held until the thread ends: nobody can stop it
+            return await _outcome(function, data, call)
+
+
+def _call(binding: PythonBinding, context: Context) -> Call:
+    letter = context.letter
+    return Call(
+        context.principal,
+        context.request_id,
+        binding.service,
+        letter.correlation_id,
+        letter.idempotency_key,
+    )
+
+
+async def _run(function: Handler, data: Any, call: Call, timeout_s: float) -> ToolResult:
+    try:
+        with Deadline(timeout_s):
+            return await _outcome(function, data, call)
+    except TimeoutError:  # ours: one of the action's own is a bug of its
+        return _late(timeout_s)
+
+
+async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
+    """Raises InternalError for a bug of the action's, which the log has whole."""
+    try:
+        return spoken(await function(data, call))
+    except Failure as failure:
+        return status_failure(failure.status, _plain(failure.body))
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        extra = {"action": call.service, "request_id": call.request_id}
+        log.exception("action_crashed", extra=extra)
+        raise InternalError("Internal error") from error
+
+
+def _owner(context: Context) -> Principal:
+    """Whose Idempotency-Keys they are; who is nobody shares none with somebody of that name."""
+    nobody = Principal("", context.principal.tenant)
+    return context.principal if context.identity.verified else nobody
+
+
+def _late(timeout_s: float) -> ToolResult:
+    return no_answer(f"The action did not answer within {timeout_s:g} s", late=True)
+
+
+def _plain(body: Mapping[str, Any] | Status | str) -> Any:
+    return status_members(body) if isinstance(body, Status) else body
+
+
+def spoken(value: Any) -> ToolResult:
+    """What a function returned, as a result."""
+    if value is None:
+        return ToolResult(())
+    if isinstance(value, str):
+        return _text(value)
+    raw = encode(value)
+    return ToolResult((TextContent(raw.decode()),), Raw(raw))
+
+
+def _text(value: str) -> ToolResult:
+    raw = value.encode()
+    try:
+        decode_strict(raw)
+    except Fault:  # no JSON, or none of which all readers say the same: text it stays
+        return ToolResult((TextContent(value),))
+    return ToolResult((TextContent(value),), Raw(raw))

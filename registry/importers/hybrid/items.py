@@ -1,0 +1,138 @@
+"""The actions of a description as they are written there, in either of its two forms."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from registry.importers.hybrid import keys
+from schemas.errors import ImportRejected
+from schemas.hybrid import split
+
+ID_LIMIT = 512  # bytes; an index row of PostgreSQL holds no more than 2,700, with other ids too
+
+_EXPECTED = (
+    "expected a hybrid spec.yaml (host, service and a list `action`) or schema.json "
+    "(host/service/action/version to schema and scope)"
+)
+_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number",
+          float: "a number", type(None): "nothing"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One action as it is written."""
+
+    label: str  # its id, if it has one
+    node: Mapping[str, Any]
+    request: Any = None  # its schema; None: it has none
+    inline: bool = False  # the schema stands where light-hybrid-4j expects a reference
+    problem: str | None = None  # why it cannot be an action
+    notes: tuple[str, ...] = ()  # what else is odd about it
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A whole description."""
+
+    items: tuple[Item, ...]
+    shared: Mapping[str, Any]  # schemas by their names
+    notes: tuple[str, ...] = ()  # on the description as a whole
+
+
+def written(document: Any) -> Written:
+    """Raises ImportRejected for what is no description of a hybrid service."""
+    if not isinstance(document, dict):
+        raise ImportRejected(f"{_EXPECTED}, found {kind(document)}")
+    if "action" not in document and not {"host", "service"} <= document.keys():
+        return Written(tuple(_schema_items(document)), {})
+    shared, items = _shared(document), tuple(_spec_items(document))
+    return Written(items, shared, tuple(keys.unknown(document, keys.DOCUMENT)))
+
+
+def size_of(id_: str) -> int:
+    return len(id_.encode("utf-8", "surrogatepass"))
+
+
+def text(value: Any) -> str:
+    """Text; `version: 1.0` is a number in YAML."""
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value).strip() if plain else ""
+
+
+def kind(value: Any) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _shared(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    schemas = document.get("schemas") or {}
+    if not isinstance(schemas, dict):
+        raise ImportRejected(f"schemas: expected a mapping of names, found {kind(schemas)}")
+    return {str(name): schema for name, schema in schemas.items()}
+
+
+def _spec_items(document: Mapping[str, Any]) -> Iterator[Item]:
+    host, service = (_part(document, name) for name in ("host", "service"))
+    listed = document.get("action")
+    if not isinstance(listed, list):
+        raise ImportRejected(f"action: expected a list of actions, found {kind(listed)}")
+    for number, node in enumerate(listed, 1):
+        yield _spec_item(f"{host}/{service}", f"action {number}", node)
+
+
+def _spec_item(service: str, label: str, node: Any) -> Item:
+    if not isinstance(node, dict):
+        problem = f"expected a mapping with name and version, found {kind(node)}"
+        return Item(label, {}, problem=problem)
+    name, version = text(node.get("name")), text(node.get("version"))
+    if not name or not version:
+        problem = f"it has no {'version' if name else 'name'}"
+        return Item(f"{label} {name or version}".strip(), node, problem=problem)
+    request = node.get("request")
+    schema = request.get("schema") if isinstance(request, dict) else request
+    oddities = list(keys.of_action(node))
+    if isinstance(node["version"], float):  # 1.10 was written, perhaps
+        oddities.append(keys.Oddity(f"version is a number: taken as {version!r}; quote it"))
+    return _item(f"{service}/{name}/{version}", node, schema, True, oddities)
+
+
+def _schema_items(document: Mapping[str, Any]) -> Iterator[Item]:
+    if not any(isinstance(id_, str) and id_.count("/") == 3 for id_ in document):
+        openapi = document.keys() & {"openapi", "swagger"}
+        hint = "; this is an OpenAPI description: `toolgate import openapi` reads it"
+        raise ImportRejected(f"{_EXPECTED}{hint if openapi else ''}")
+    for id_, node in document.items():
+        if not isinstance(node, dict):
+            problem = f"expected a mapping with schema and scope, found {kind(node)}"
+            yield Item(str(id_), {}, problem=problem)
+        elif split(str(id_)) is None:
+            yield Item(str(id_), node, problem="its key is not host/service/action/version")
+        else:
+            oddities = list(keys.of_old_action(node))
+            yield _item(str(id_), node, node.get("schema"), False, oddities)
+
+
+def _item(
+    id_: str, node: Mapping[str, Any], request: Any, inline: bool, oddities: list[keys.Oddity]
+) -> Item:
+    if size_of(id_) > ID_LIMIT:
+        problem = f"its id has {size_of(id_)} bytes, more than {ID_LIMIT}"
+        return Item(f"{id_[:60]}…", node, problem=problem)
+    mistaken = next((one.text for one in oddities if one.restricts), None)
+    if unclear := _unclear(node.get("scope")) or mistaken:  # not to be left open to all
+        return Item(id_, node, problem=unclear)
+    return Item(id_, node, request, inline, notes=tuple(one.text for one in oddities))
+
+
+def _unclear(scope: Any) -> str | None:
+    listed = scope if isinstance(scope, list) else [scope]
+    for one in listed:
+        if not isinstance(one, str) and (one is not None or listed is scope):
+            return f"scope: expected text, found {kind(one)}"
+    return None
+
+
+def _part(document: Mapping[str, Any], name: str) -> str:
+    found = text(document.get(name))
+    if not found:
+        raise ImportRejected(f"{name}: expected text, found {kind(document.get(name))}")
+    return found

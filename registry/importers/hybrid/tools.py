@@ -1,0 +1,106 @@
+"""Actions to tool drafts: names, input schemas, bindings, hints."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from registry.importers.hybrid.closing import Unusable, closed
+from registry.importers.hybrid.items import ID_LIMIT, size_of
+from registry.importers.hybrid.read import key_of
+from registry.importers.texts import cut
+from registry.names import assign, legal, suffixed
+from schemas.binding import HybridBinding, PythonBinding
+from schemas.errors import ImportRejected
+from schemas.hybrid import Action, Side, split
+from schemas.tool import Annotations, ToolDraft
+
+Kind = Literal["hybrid", "python"]
+
+ARGUMENT = "data"  # of a tool whose action takes something else than an object
+
+_ABOUT_OBJECTS = frozenset(("properties", "required", "additionalProperties", "patternProperties"))
+_OF_THE_WHOLE = frozenset(("$schema", "$defs"))
+
+
+def drafts(actions: Sequence[Action], kind: Kind, side: Side | None = None) -> list[ToolDraft]:
+    """One draft for each action, in their order; `side` is for those that name none.
+
+    Raises ImportRejected for a request schema that cannot be compiled; `read_spec` gives none.
+    """
+    names = _names([action.id for action in actions])
+    return [_draft(action, names[action.id], kind, action.side or side) for action in actions]
+
+
+def _names(ids: Sequence[str]) -> dict[str, str]:
+    """`rule_deleteRule`; where that is not one action alone, its version and then its host too."""
+    forms = {id_: _forms(id_) for id_ in ids}
+    lengths = dict.fromkeys(ids, 0)
+    for longer in (1, 2):
+        claims = Counter(forms[id_][lengths[id_]].casefold() for id_ in ids)
+        for id_ in ids:
+            if claims[forms[id_][lengths[id_]].casefold()] > 1:
+                lengths[id_] = longer
+    return assign({id_: (forms[id_][lengths[id_]], None) for id_ in ids})
+
+
+def _forms(id_: str) -> tuple[str, str, str]:
+    """The names that an action may get, the best first."""
+    parts = split(id_)
+    if parts is None:
+        name = _legal(id_)
+        return name, name, name
+    short = f"{parts['service']}_{parts['action']}"
+    medium = f"{short}_{parts['version']}"
+    return _legal(short), _legal(medium), _legal(f"{parts['host']}_{medium}")
+
+
+def _legal(text: str) -> str:
+    return legal(text) or suffixed("call", text)
+
+
+def _draft(action: Action, name: str, kind: Kind, side: Side | None) -> ToolDraft:
+    if not 1 <= size_of(action.id) <= ID_LIMIT:
+        raise ImportRejected(f"{action.id[:60]!r}: an id has 1 to {ID_LIMIT} bytes")
+    schema, argument = _input(action)
+    parts = split(action.id)
+    return ToolDraft(
+        key=key_of(action.id),
+        name=name,
+        description=cut(action.description or f"Service {action.id}"),
+        input_schema=schema,
+        binding=_binding(action, kind, side, argument),
+        annotations=Annotations(read_only_hint=True) if side == "query" else Annotations(),
+        tags=(parts["service"],) if parts else (),
+    )
+
+
+def _input(action: Action) -> tuple[dict[str, Any], str | None]:
+    """The input schema of the tool, and the argument that stands for all of the data."""
+    if action.request_schema is None:
+        return {"type": "object"}, None
+    try:
+        schema = closed(action.request_schema)
+    except Unusable as problem:
+        raise ImportRejected(f"the schema of {action.id}: {problem}") from problem
+    if schema.get("type") == "object":
+        return schema, None
+    if "type" not in schema and schema.keys() & _ABOUT_OBJECTS:
+        return {"type": "object", **schema}, None
+    whole = {keyword: schema[keyword] for keyword in schema.keys() & _OF_THE_WHOLE}
+    data = {keyword: value for keyword, value in schema.items() if keyword not in whole}
+    return {
+        "type": "object",
+        "required": [ARGUMENT],
+        "properties": {ARGUMENT: data},
+        **dict(sorted(whole.items())),
+    }, ARGUMENT
+
+
+def _binding(
+    action: Action, kind: Kind, side: Side | None, argument: str | None
+) -> HybridBinding | PythonBinding:
+    validated = action.request_schema is not None
+    shared = (action.id, action.scope, action.skip_auth, side, validated, argument)
+    if kind == "hybrid":
+        return HybridBinding(*shared)
+    return PythonBinding(*shared, positional=action.positional, rest=action.rest)

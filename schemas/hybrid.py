@@ -1,0 +1,179 @@
+"""The light-hybrid-4j dialect: actions, their ids, and Status, the shape of its errors.
+
+Codes, texts and HTTP statuses are those of light-4j's `status.yml`; those that begin with ERR18 are
+ours, for what light-hybrid-4j has no code for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
+
+from schemas.errors import Fault
+
+Side = Literal["query", "command"]
+TUPLE = ("host", "service", "action", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action of a hybrid service, as its description or its decorator has it."""
+
+    id: str  # host/service/action/version; for a plain JSON-RPC method any name
+    description: str = ""
+    request_schema: dict[str, Any] | None = None  # self-contained; None: `data` is not checked
+    response_schema: dict[str, Any] | None = None
+    scope: str | None = None  # scopes, separated by blanks; one of them is enough
+    skip_auth: bool = False
+    side: Side | None = None  # None: answers on both portal paths
+    positional: tuple[str, ...] = ()  # names of the arguments that an array of params holds
+    rest: str | None = None  # name of the argument that takes the members after those
+
+
+def service_id(payload: Mapping[str, Any]) -> str:
+    """The id that a legacy payload names: each part that is there with a slash behind it, the
+    version last and without one, as light-hybrid-4j builds it. Parts that are no text count as
+    missing."""
+    host, service, action, version = (
+        part if isinstance(part := payload.get(name), str) else "" for name in TUPLE
+    )
+    return "".join(f"{part}/" for part in (host, service, action) if part) + version
+
+
+def split(id_: str) -> dict[str, str] | None:
+    """The legacy tuple of a service id; None for an id that does not have four parts."""
+    parts = id_.split("/")
+    return dict(zip(TUPLE, parts, strict=True)) if len(parts) == 4 and all(parts) else None
+
+
+class Status(Struct, frozen=True, rename="camel"):
+    """The body of a failure; the order of the members is that of light-4j."""
+
+    status_code: int
+    code: str
+    message: str  # UPPER_SNAKE
+    description: str
+    metadata: dict[str, Any] | UnsetType = UNSET
+    severity: str = "ERROR"
+
+
+class StatusKind(NamedTuple):
+    code: str
+    http: int
+    message: str
+    description: str  # with {} for each value
+    rpc_code: int  # `error.code` where a JSON-RPC client is told
+
+
+INVALID_AUTH_TOKEN = StatusKind(
+    "ERR10000", 401, "INVALID_AUTH_TOKEN",
+    "Incorrect signature or malformed token in authorization header", 401,
+)  # fmt: skip
+AUTH_TOKEN_EXPIRED = StatusKind(
+    "ERR10001", 401, "AUTH_TOKEN_EXPIRED", "Jwt token in authorization header expired", 401
+)
+MISSING_AUTH_TOKEN = StatusKind(
+    "ERR10002", 401, "MISSING_AUTH_TOKEN",
+    "No Authorization header or the token is not bearer type", 401,
+)  # fmt: skip
+INVALID_SCOPE_TOKEN = StatusKind(
+    "ERR10003", 401, "INVALID_SCOPE_TOKEN",
+    "Incorrect signature or malformed token in X-Scope-Token header", 401,
+)  # fmt: skip
+SCOPE_TOKEN_EXPIRED = StatusKind(
+    "ERR10004", 401, "SCOPE_TOKEN_EXPIRED", "Jwt token in X-Scope-Token expired", 401
+)
+AUTH_TOKEN_SCOPE_MISMATCH = StatusKind(
+    "ERR10005", 403, "AUTH_TOKEN_SCOPE_MISMATCH",
+    "Scopes {} in authorization token and specification scopes {} are not matched", 403,
+)  # fmt: skip
+SCOPE_TOKEN_SCOPE_MISMATCH = StatusKind(
+    "ERR10006", 403, "SCOPE_TOKEN_SCOPE_MISMATCH",
+    "Scopes {} in scope token and specification scopes {} are not matched", 403,
+)  # fmt: skip
+METHOD_NOT_ALLOWED = StatusKind(
+    "ERR10008", 405, "METHOD_NOT_ALLOWED",
+    "Request method {} cannot be found in the path {}.", -32600,
+)  # fmt: skip
+RUNTIME_EXCEPTION = StatusKind(
+    "ERR10010", 500, "RUNTIME_EXCEPTION", "Unexpected runtime exception", -32603
+)
+# what light-hybrid-4j answers with a 500 although the client was wrong: its code, our status
+NOT_JSON = StatusKind(
+    "ERR10010", 400, "RUNTIME_EXCEPTION", "The request cannot be read: {}", -32700
+)
+NOT_A_REQUEST = StatusKind(
+    "ERR10010", 400, "RUNTIME_EXCEPTION", "The request cannot be read: {}", -32600
+)
+TOKEN_VERIFICATION_EXCEPTION = StatusKind(
+    "ERR10090", 400, "TOKEN_VERIFICATION_EXCEPTION", "Token verification exception {}.", 400
+)
+VALIDATOR_SCHEMA = StatusKind(
+    "ERR11004", 400, "VALIDATOR_SCHEMA", "Schema Validation Error - {}", -32602
+)
+HANDLER_NOT_FOUND = StatusKind(
+    "ERR11200", 400, "HANDLER_NOT_FOUND", "Handler for service {} cannot be found.", -32601
+)
+METHOD_MISSING = HANDLER_NOT_FOUND._replace(rpc_code=-32600)  # a JSON-RPC request without `method`
+REQUEST_BODY_EMPTY = StatusKind(
+    "ERR11201", 400, "REQUEST_BODY_EMPTY", "Hybrid request body is empty for post method.", -32700
+)
+REQUEST_CMD_EMPTY = StatusKind(
+    "ERR11202", 400, "REQUEST_CMD_EMPTY",
+    "Hybrid request cmd parameter is empty for get method.", -32700,
+)  # fmt: skip
+BAD_IDEMPOTENCY_KEY = StatusKind(
+    "ERR18400", 400, "INVALID_IDEMPOTENCY_KEY",
+    "Idempotency-Key must have 1 to 128 characters, not {}", -32600,
+)  # fmt: skip
+IDEMPOTENCY_CONFLICT = StatusKind(
+    "ERR18409", 409, "IDEMPOTENCY_CONFLICT", "This Idempotency-Key {}", 409
+)
+LEGACY_SWITCHED_OFF = StatusKind(
+    "ERR18410", 400, "LEGACY_SWITCHED_OFF",
+    "The legacy payload is no longer served on this path: send JSON-RPC 2.0, "
+    'as in {{"jsonrpc":"2.0","method":"host/service/action/version","params":{{}},"id":1}}', -32600,
+)  # fmt: skip
+REQUEST_TOO_LARGE = StatusKind("ERR18413", 413, "REQUEST_TOO_LARGE", "{}", -32600)
+FORBIDDEN = StatusKind("ERR18403", 403, "FORBIDDEN", "{}", -32600)
+UPSTREAM_FAILED = StatusKind("ERR18502", 502, "UPSTREAM_FAILED", "{}", 502)
+UNAVAILABLE = StatusKind("ERR18503", 503, "UNAVAILABLE", "{}", 1503)
+UPSTREAM_TIMEOUT = StatusKind("ERR18504", 504, "UPSTREAM_TIMEOUT", "{}", 504)
+
+
+class StatusFault(Fault):
+    """A request that fails by a Status of ours, before its handler ran."""
+
+    def __init__(self, kind: StatusKind, *values: object, text: str | None = None) -> None:
+        """`text` is what a JSON-RPC client reads as `error.message`; else the description."""
+        description = kind.description.format(*values)
+        self.as_status = Status(kind.http, kind.code, kind.message, description)
+        super().__init__(text or description, status_members(self.as_status))
+        self.code = kind.rpc_code
+        self.status = kind.http
+
+
+class ServiceFailed(Fault):
+    """A hybrid service ran and answered with an error of its own."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        """`body` is the decoded Status object, or text, as it came with the HTTP `status`."""
+        self.body = body
+        status = status if 400 <= status <= 599 else 502
+        members = body if isinstance(body, dict) else {}
+        said = (members.get("message"), members.get("code"), None if members else body)
+        message = next((text for text in said if isinstance(text, str) and text), "The call failed")
+        super().__init__(message, members or None)
+        code = members.get("statusCode")
+        self.code = code if type(code) is int else status
+        self.status = status
+
+
+def status_members(status: Status) -> dict[str, Any]:
+    """The wire form, not yet encoded."""
+    members = asdict(status)
+    members["statusCode"] = members.pop("status_code")
+    order = ("statusCode", "code", "message", "description", "metadata", "severity")
+    return {name: members[name] for name in order if members[name] is not UNSET}

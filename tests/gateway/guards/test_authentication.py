@@ -1,0 +1,441 @@
+"""Tokens: who is known by them, who is refused with which Status, and for how long."""
+
+import base64
+import hmac
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from starlette.types import Scope
+
+from config.load import load
+from gateway.context import Identity
+from gateway.guards.authentication import Authenticator
+from schemas.hybrid import StatusFault
+from tests.gateway.asgi import http
+from tests.gateway.guards.signing import NOW, Signer, by_jwks, by_key, signer
+
+RS, ES, ED = signer("RS256"), signer("ES256"), signer("EdDSA")
+TENANT = "00000000-0000-0000-0000-000000000001"
+
+
+class Clock:
+    """A time that tests can change."""
+
+    def __init__(self) -> None:
+        self.now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+Make = Callable[..., Authenticator]
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: Clock) -> Make:
+    """Makes an Authenticator of one key, or of a JWKS."""
+
+    def make(key: Signer | list[Signer] = ES, **changes: Any) -> Authenticator:
+        if isinstance(key, Signer):
+            auth = by_key(tmp_path, key.pem, **changes)
+        else:
+            auth = by_jwks(tmp_path, [one.jwk() for one in key], **changes)
+        return Authenticator(auth, TENANT, clock)
+
+    return make
+
+
+def sent(token: str, *scope_tokens: str) -> Scope:
+    more = [("X-Scope-Token", one) for one in scope_tokens]
+    return http(headers=[("Authorization", f"Bearer {token}"), *more])
+
+
+def code(identity: Identity) -> str | None:
+    """The Status that refuses; checks that whoever is refused is nobody."""
+    if identity.refusal is None:
+        assert identity.verified
+        return None
+    assert not identity.verified
+    assert identity.principal.id == "anonymous"
+    assert not identity.principal.scopes
+    assert isinstance(identity.refusal, StatusFault)
+    return identity.refusal.as_status.code
+
+
+def unsigned(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
+    parts = [json.dumps(header).encode(), json.dumps(claims).encode(), signature]
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+CLAIMS = {"sub": "ada", "exp": NOW + 60}
+INVALID, EXPIRED, MISSING = "ERR10000", "ERR10001", "ERR10002"
+
+
+def test_without_authentication_everybody_is_the_same_and_no_token_is_read() -> None:
+    authenticator = Authenticator(load(None, {}).auth, TENANT)
+    identity = authenticator.identify(http())
+    assert authenticator.identify(sent("nonsense", "nonsense")) is identity
+    assert (identity.refusal, identity.verified, identity.scope_token) == (None, False, None)
+    assert identity.principal.key == (TENANT, "anonymous")
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [(RS, "RS256"), (RS, "PS256"), (ES, "ES256"), (ED, "EdDSA")],
+)
+def test_a_token_of_the_right_key_makes_its_subject_known(
+    make: Make, key: Signer, algorithm: str
+) -> None:
+    token = Signer(algorithm, key.private).token(scope="portal.r portal.w", team="blue")
+    identity = make(key).identify(sent(token))
+    assert (identity.refusal, identity.verified, identity.scope_token) == (None, True, None)
+    assert identity.principal.key == (TENANT, "ada")
+    assert identity.principal.scopes == {"portal.r", "portal.w"}
+    assert identity.principal.claims["team"] == "blue"
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([], MISSING),
+        ([("Authorization", "Basic YTpi")], MISSING),
+        ([("Authorization", "")], MISSING),
+        ([("Authorization", "Bearer")], MISSING),
+        ([("Authorization", "Bearer ")], MISSING),
+        ([("Authorization", ES.token())], MISSING),
+        ([("Cookie", f"token={ES.token()}")], MISSING),
+        ([("X-Scope-Token", ES.token())], MISSING),
+        ([("Authorization", f"Bearer {ES.token()}")] * 2, INVALID),
+        ([("Authorization", f"Bearer {ES.token()}"), ("Authorization", "Basic a")], INVALID),
+        ([("Authorization", f"Bearer {ES.token()}, Bearer {ES.token()}")], INVALID),
+        ([("Authorization", f"bearer {ES.token()}")], None),  # RFC 9110: schemes ignore case
+        ([("Authorization", f"BEARER   {ES.token()}")], None),
+    ],
+)
+def test_the_header_that_a_token_comes_in(
+    make: Make, headers: list[tuple[str, str]], expected: str | None
+) -> None:
+    assert code(make().identify(http(headers=headers))) == expected
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        "a.b.c",
+        "....",
+        "Bearer",
+        "\xe9\xff",
+        ES.token()[:-2],
+        ES.token() + "A",
+        ES.token() + ".",
+        f" {ES.token()} {ES.token()}",
+        ES.token().rsplit(".", 1)[0] + ".",
+        unsigned({"alg": "ES256"}, CLAIMS),
+        unsigned({"alg": "ES256"}, CLAIMS, b"\0" * 64),
+        unsigned({}, CLAIMS),
+        unsigned({"alg": ["ES256"]}, CLAIMS),
+        unsigned({"alg": None}, CLAIMS),
+        signer("ES256", "somebody else").token(),
+        RS.token(),
+        ES.token({"crit": ["exp"], "exp": NOW}),
+        ES.token({"crit": ["b64"], "b64": False}),
+        unsigned({"alg": "ES256", "kid": 5}, CLAIMS),
+    ],
+)
+def test_what_nobody_we_trust_has_signed_is_refused(make: Make, token: str) -> None:
+    assert code(make().identify(sent(token))) == INVALID
+
+
+def test_a_token_whose_claims_were_changed_is_refused(make: Make) -> None:
+    head, _, signature = ES.token().split(".")
+    _, claims, _ = unsigned({}, {**CLAIMS, "sub": "eve"}).split(".")
+    assert code(make().identify(sent(f"{head}.{claims}.{signature}"))) == INVALID
+
+
+@pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE"])
+def test_unsigned_tokens_are_refused(make: Make, algorithm: str) -> None:
+    token = unsigned({"alg": algorithm, "typ": "JWT"}, CLAIMS)
+    assert code(make().identify(sent(token))) == INVALID
+
+
+@pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
+@pytest.mark.parametrize("key", [RS, ES, ED])
+def test_the_public_key_is_no_shared_secret(make: Make, key: Signer, algorithm: str) -> None:
+    """Key confusion: what everybody may read must not be what signs (RFC 8725, 2.1)."""
+    start = unsigned({"alg": algorithm, "typ": "JWT"}, CLAIMS).rsplit(".", 1)[0]
+    digest = algorithm.replace("HS", "sha")
+    signature = hmac.digest(key.pem, start.encode(), digest)
+    token = f"{start}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+    assert code(make(key).identify(sent(token))) == INVALID
+    assert code(make([key]).identify(sent(token))) == INVALID
+
+
+def test_an_algorithm_that_is_not_accepted_is_refused(make: Make) -> None:
+    token = Signer("RS512", RS.private).token()
+    assert code(make(RS).identify(sent(token))) == INVALID
+    assert code(make(RS, algorithms=("RS512",)).identify(sent(token))) is None
+    assert code(make(RS, algorithms=("RS512",)).identify(sent(RS.token()))) == INVALID
+
+
+def test_a_key_that_comes_inside_a_token_is_not_believed(make: Make) -> None:
+    eve = signer("ES256", "eve")
+    token = eve.token({"jwk": eve.jwk(), "jku": "https://evil.example/jwks", "x5u": "file:///k"})
+    assert code(make().identify(sent(token))) == INVALID
+
+
+def test_a_token_names_one_key_of_several(make: Make) -> None:
+    old, new = signer("RS256", "old", "2025"), signer("RS256", "new", "2026")
+    authenticator = make([old, new])
+    for key in (old, new):
+        assert code(authenticator.identify(sent(key.token()))) is None
+    assert code(authenticator.identify(sent(old.token({"kid": "2026"})))) == INVALID
+    assert code(authenticator.identify(sent(old.token({"kid": "2024"})))) == INVALID
+    assert code(authenticator.identify(sent(Signer("RS256", old.private).token()))) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        ({"exp": NOW + 1}, None),
+        ({"exp": NOW - 59}, None),  # auth.leeway_s
+        ({"exp": NOW - 59.5}, None),
+        ({"exp": NOW - 60}, EXPIRED),
+        ({"exp": NOW - 3600}, EXPIRED),
+        ({"exp": 0}, EXPIRED),
+        ({"exp": -1e300}, EXPIRED),
+        ({"exp": None}, INVALID),
+        ({"exp": "soon"}, INVALID),
+        ({"exp": str(NOW + 60)}, INVALID),
+        ({"exp": True}, INVALID),
+        ({"exp": [NOW + 60]}, INVALID),
+        ({"exp": float("inf")}, INVALID),
+        ({"exp": float("nan")}, INVALID),
+        ({"exp": 10**400}, INVALID),
+        ({"nbf": NOW + 60}, None),
+        ({"nbf": NOW + 61}, INVALID),
+        ({"nbf": "now"}, INVALID),
+        ({"nbf": NOW + 61, "exp": NOW + 62}, INVALID),
+    ],
+)
+def test_a_token_is_good_from_nbf_to_exp(
+    make: Make, claims: dict[str, Any], expected: str | None
+) -> None:
+    assert code(make().identify(sent(ES.token(**claims)))) == expected
+
+
+def test_a_token_that_is_remembered_ends_when_it_says(make: Make, clock: Clock) -> None:
+    authenticator, token = make(leeway_s=5), ES.token(exp=NOW + 100)
+    for now in (NOW, NOW + 50, NOW + 104.9):
+        clock.now = now
+        assert code(authenticator.identify(sent(token))) is None
+    for now in (NOW + 105, NOW + 106):
+        clock.now = now
+        assert code(authenticator.identify(sent(token))) == EXPIRED
+
+
+def test_a_token_that_is_not_valid_yet_is_asked_again(make: Make, clock: Clock) -> None:
+    authenticator, token = make(), ES.token(nbf=NOW + 600)
+    assert code(authenticator.identify(sent(token))) == INVALID
+    clock.now = NOW + 600
+    assert code(authenticator.identify(sent(token))) is None
+
+
+def test_no_more_tokens_are_remembered_than_the_settings_say(make: Make) -> None:
+    authenticator = make(cached_tokens=3)
+    tokens = [ES.token(sub=f"user {number}") for number in range(5)]
+    for token in [*tokens, *tokens]:
+        assert code(authenticator.identify(sent(token))) is None
+    assert authenticator._tokens is not None
+    assert [token.name for token in authenticator._tokens._known.values()] == [
+        "user 2", "user 3", "user 4",
+    ]  # fmt: skip
+
+
+def test_a_token_that_comes_again_pushes_no_other_out(make: Make) -> None:
+    authenticator = make(cached_tokens=2)
+    first, second = ES.token(sub="first"), ES.token(sub="second")
+    for token in (first, second, second):
+        authenticator.identify(sent(token))
+    assert authenticator._tokens is not None
+    assert [token.name for token in authenticator._tokens._known.values()] == ["first", "second"]
+
+
+def test_what_was_refused_is_not_remembered(make: Make, clock: Clock) -> None:
+    authenticator, good = make(cached_tokens=1), ES.token()
+    authenticator.identify(sent(good))
+    assert authenticator._tokens is not None
+    (kept,) = authenticator._tokens._known
+    for token in ("x", ES.token(exp=NOW - 99), signer("ES256", "eve").token()):
+        assert code(authenticator.identify(sent(token))) is not None
+    assert list(authenticator._tokens._known) == [kept]
+    clock.now = NOW + 7200
+    authenticator.identify(sent(good))
+    assert not authenticator._tokens._known  # what has ended takes no place
+
+
+def test_a_token_of_one_key_says_nothing_to_an_authenticator_of_another(make: Make) -> None:
+    token = ES.token()
+    assert code(make(ES).identify(sent(token))) is None
+    assert code(make(signer("ES256", "other")).identify(sent(token))) == INVALID
+
+
+def test_issuer_and_audience_count_where_they_are_set(make: Make) -> None:
+    strict = make(issuer="https://id.example", audience="toolgate")
+    good = {"iss": "https://id.example", "aud": "toolgate"}
+    assert code(strict.identify(sent(ES.token(**good)))) is None
+    assert code(strict.identify(sent(ES.token(**good | {"aud": ["a", "toolgate"]})))) is None
+    for wrong in (
+        {"iss": "https://id.example/"},
+        {"iss": None},
+        {"iss": ["https://id.example"]},
+        {"aud": "other"},
+        {"aud": []},
+        {"aud": None},
+        {"aud": {"toolgate": 1}},
+    ):
+        assert code(strict.identify(sent(ES.token(**good | wrong)))) == INVALID, wrong
+    assert code(make().identify(sent(ES.token(iss="anyone", aud="anything")))) is None
+
+
+@pytest.mark.parametrize(
+    ("claims", "name"),
+    [
+        ({"sub": "ada", "user_id": "b", "client_id": "c"}, "ada"),
+        ({"sub": None, "user_id": "b", "client_id": "c"}, "b"),
+        ({"sub": "", "userId": "b", "cid": "c"}, "b"),
+        ({"sub": None, "client_id": "c"}, "c"),
+        ({"sub": None, "cid": "c"}, "c"),
+        ({"sub": "Ada Lovelace <ada@example.com>"}, "Ada Lovelace <ada@example.com>"),
+        ({"sub": "阿达"}, "阿达"),
+        ({"sub": "a" * 255}, "a" * 255),
+    ],
+)
+def test_the_name_of_who_calls(make: Make, claims: dict[str, Any], name: str) -> None:
+    identity = make().identify(sent(ES.token(**claims)))
+    assert code(identity) is None
+    assert identity.principal.id == name
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"sub": None},
+        {"sub": ""},
+        {"sub": "a" * 256},  # more than OpenID Connect allows, and the database holds
+        {"sub": "a\0b"},
+        {"sub": "a\nb"},
+        {"sub": "\ud800"},
+        {"sub": None, "user_id": 5},
+        {"sub": None, "user_id": ["a"]},
+    ],
+)
+def test_a_token_that_names_nobody_usable_is_refused(make: Make, claims: dict[str, Any]) -> None:
+    assert code(make().identify(sent(ES.token(**claims)))) == INVALID
+
+
+def test_a_subject_that_is_no_text_is_refused(make: Make) -> None:
+    assert code(make().identify(sent(ES.token(sub=5)))) == INVALID
+
+
+@pytest.mark.parametrize("text", [b"[]", b"5", b'"a"', b"{", b"", b"[" * 3000])
+def test_claims_that_are_no_object_are_refused(make: Make, text: bytes) -> None:
+    assert code(make().identify(sent(ES.sign(text)))) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({}, set()),
+        ({"scope": "a b"}, {"a", "b"}),
+        ({"scope": " a  b "}, {"a", "b"}),
+        ({"scope": ["a", "b"]}, {"a", "b"}),
+        ({"scp": ["a"]}, {"a"}),
+        ({"scp": "a b"}, {"a", "b"}),
+        ({"scope": "a", "scp": ["b"]}, {"a"}),
+        ({"scope": ""}, set()),
+        ({"scope": {"a": 1}}, set()),
+        ({"scope": ["a", 5, None, ["b"]]}, {"a"}),
+        ({"scope": 5}, set()),
+    ],
+)
+def test_scopes_in_every_form(make: Make, claims: dict[str, Any], scopes: set[str]) -> None:
+    authenticator = make()
+    identity = authenticator.identify(sent(ES.token(**claims)))
+    assert identity.principal.scopes == scopes
+    assert authenticator.identify(sent(ES.token(), ES.token(**claims))).scope_token == scopes
+
+
+def test_a_token_beyond_the_limit_is_not_looked_at(make: Make) -> None:
+    token = ES.token(team="x" * 500)
+    assert code(make(token_limit_bytes=len(token)).identify(sent(token))) is None
+    assert code(make(token_limit_bytes=len(token) - 1).identify(sent(token))) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("scope_token", "expected"),
+    [
+        (ES.token(scope="app.r", sub=None, client_id="app"), {"app.r"}),
+        ("Bearer " + ES.token(scope="app.r"), {"app.r"}),
+        ("bearer " + ES.token(scope="app.r"), {"app.r"}),
+        (ES.token(scope="app.r", sub=None), {"app.r"}),  # whose it is does not matter
+        (ES.token(exp=NOW - 99), "ERR10004"),
+        (ES.token(exp=None), "ERR10003"),
+        (signer("ES256", "eve").token(), "ERR10003"),
+        ("Basic a", "ERR10003"),
+        ("Bearer ", "ERR10003"),
+        ("", "ERR10003"),
+    ],
+)
+def test_a_scope_token_is_judged_but_refuses_nobody_yet(
+    make: Make, scope_token: str, expected: set[str] | str
+) -> None:
+    identity = make().identify(sent(ES.token(scope="user.r"), scope_token))
+    assert code(identity) is None
+    assert identity.principal.scopes == {"user.r"}
+    found = identity.scope_token
+    assert (found.as_status.code if isinstance(found, StatusFault) else found) == expected
+
+
+def test_two_scope_tokens_are_one_too_many(make: Make) -> None:
+    found = make().identify(sent(ES.token(), ES.token(), ES.token())).scope_token
+    assert isinstance(found, StatusFault)
+    assert found.as_status.code == "ERR10003"
+
+
+def test_a_failure_that_is_not_the_token_s_has_a_status_of_its_own(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A mock, because no token is known that gets the library there.
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("modulus 0xdeadbeef is of no use")
+
+    authenticator, token = make(), ES.token()
+    monkeypatch.setattr(jwt, "decode", fails)
+    identity = authenticator.identify(sent(token))
+    assert code(identity) == "ERR10090"
+    assert str(identity.refusal) == "Token verification exception of Authorization."
+
+
+def test_neither_the_log_nor_the_answer_has_anything_of_a_token(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    token = ES.token({"crit": ["private-extension"], "private-extension": 1}, team="secret-team")
+    identity = make().identify(sent(token, ES.token(exp=NOW - 99)))
+    assert code(identity) == INVALID
+    said = [(record.getMessage(), vars(record).get("reason")) for record in caplog.records]
+    assert said == [("token_refused", "InvalidTokenError")]
+    for part in ("private-extension", "secret-team", *token.split(".")):
+        assert part not in repr([vars(record) for record in caplog.records])
+        assert part not in repr((identity.refusal, vars(identity.refusal or object)))

@@ -1,0 +1,283 @@
+"""What a function in Python returned, or raised, as a result."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import UNSET, Raw, Struct
+
+from gateway import hybrid
+from gateway.abc import Command
+from gateway.context import Context, Identity, Letter, Principal
+from gateway.hybrid import Failure, Handler, Service
+from gateway.upstreams.python import Limits, PythonUpstream, spoken
+from schemas.binding import PythonBinding
+from schemas.errors import InternalError
+from schemas.hybrid import Status, StatusFault
+from schemas.mcp.revisions import PORTAL
+from schemas.tool import Annotations, TextContent, Tool, ToolResult
+
+pytestmark = pytest.mark.anyio
+
+ID = "lightapi.net/rule/deleteRule/0.1.0"
+ADA = Principal("ada", "tenant")
+
+
+class Rule(Struct):
+    name: str
+
+
+def tool(binding: PythonBinding, source: str = "rules") -> Tool:
+    return Tool("id", "name", None, "", Raw(b"{}"), None, Annotations(), binding, source, "digest")
+
+
+class Keys:
+    """Stands for the table of Idempotency-Keys, which has tests of its own."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    async def once(self, command: Command, run: Any) -> ToolResult:
+        self.commands.append(command)
+        return await run()
+
+
+def upstream_of(handler: Handler, once: Any = None, **limits: Any) -> PythonUpstream:
+    timeout_s = limits.pop("timeout_s", 30)
+    limited = Limits(lambda source: timeout_s, **{"threads": 2, "calls": 2, **limits})
+    service = Service("x", (), {ID: handler})
+    return PythonUpstream({"rules": service}, once or Keys().once, limited)
+
+
+async def call(function: Any, arguments: Any = None, keys: Keys | None = None, **said: Any) -> Any:
+    """The result of `function`; `said` is for its binding, or the letter (`idempotency_key`)."""
+    key = said.pop("idempotency_key", None)
+
+    async def run(data: Any, of: hybrid.Call) -> Any:
+        return function(data, of)
+
+    upstream = upstream_of(Handler(run, takes_call=True, is_async=True), (keys or Keys()).once)
+    letter = Letter(idempotency_key=key, correlation_id="c-1")
+    context = Context(Identity(ADA, verified=True), PORTAL, "r-1", letter=letter)
+    return await upstream.call(tool(PythonBinding(ID, **said)), None, arguments, context)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "structure"),
+    [
+        ("OK", "OK", UNSET),
+        ("", "", UNSET),
+        ("{not json", "{not json", UNSET),
+        ('{"a": 1.0}', '{"a": 1.0}', Raw(b'{"a": 1.0}')),
+        ("[" * 5000, "[" * 5000, UNSET),
+        ('{"a": 1, "a": 2}', '{"a": 1, "a": 2}', UNSET),  # readers differ on what it says
+        ("5", "5", Raw(b"5")),
+        ({"a": [1, None]}, '{"a":[1,null]}', Raw(b'{"a":[1,null]}')),
+        (2**53 + 1, "9007199254740993", Raw(b"9007199254740993")),
+        ([], "[]", Raw(b"[]")),
+        (False, "false", Raw(b"false")),
+        (Rule("x"), '{"name":"x"}', Raw(b'{"name":"x"}')),
+        (Raw(b'{"a": 1}'), '{"a": 1}', Raw(b'{"a": 1}')),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_it_returned(value: Any, text: str, structure: Any) -> None:
+    result = spoken(value)
+    assert result.content == (TextContent(text),)
+    assert result.structured_content == structure
+    assert not result.is_error
+
+
+def test_nothing_is_nothing() -> None:
+    assert spoken(None) == ToolResult(())
+
+
+@pytest.mark.parametrize(
+    ("failure", "text", "structure"),
+    [
+        (
+            Failure(400, {"statusCode": 401, "code": "ERR10001", "message": "AUTH_TOKEN_EXPIRED"}),
+            "HTTP 400 ERR10001 AUTH_TOKEN_EXPIRED",
+            b'{"status":400,"body":{"statusCode":401,"code":"ERR10001","message":"AUTH_TOKEN_EXPIRED"}}',
+        ),
+        (
+            Failure(404, Status(404, "ERR11637", "OBJECT_NOT_FOUND", 'No "x"')),
+            'HTTP 404 ERR11637 OBJECT_NOT_FOUND: No "x"',
+            (
+                b'{"status":404,"body":{"statusCode":404,"code":"ERR11637",'
+                b'"message":"OBJECT_NOT_FOUND","description":"No \\"x\\"","severity":"ERROR"}}'
+            ),
+        ),
+        (Failure(503, "Try later"), "HTTP 503: Try later", b'{"status":503,"body":"Try later"}'),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+async def test_a_failure_is_an_error_that_a_model_can_read(
+    failure: Failure, text: str, structure: bytes
+) -> None:
+    def fails(*_: Any) -> None:
+        raise failure
+
+    expected = ToolResult((TextContent(text),), Raw(structure), is_error=True)
+    assert await call(fails) == expected
+    assert await call(fails, idempotency_key="k") == expected
+
+
+async def test_it_gets_the_data_and_the_call() -> None:
+    def seen(data: Any, of: hybrid.Call) -> Any:
+        return [data, of.principal.id, of.request_id, of.service, of.correlation_id]
+
+    result = await call(seen, {"x": 1})
+    assert result.structured_content == Raw(f'[{{"x":1}},"ada","r-1","{ID}","c-1"]'.encode())
+    whole = await call(seen, {"data": [5]}, argument="data")
+    assert bytes(whole.structured_content).startswith(b"[[5],")
+
+
+async def test_a_command_with_a_key_is_done_by_the_keeper_of_keys() -> None:
+    keys = Keys()
+    await call(lambda *_: 1, {"b": 1, "a": {"d": 1, "c": 2}}, keys, idempotency_key="k")
+    assert keys.commands == [Command(ADA, ID, "k", b'{"a":{"c":2,"d":1},"b":1}')]
+    await call(lambda *_: 1, None, keys, idempotency_key="k", side="command")
+    assert keys.commands[1].body == b"null"
+
+
+async def test_nothing_else_is() -> None:
+    keys = Keys()
+    await call(lambda *_: 1, {}, keys)
+    await call(lambda *_: 1, {}, keys, idempotency_key="k", side="query")
+    assert keys.commands == []
+
+
+async def test_a_crash_is_a_bug_but_with_a_key_a_result(caplog: pytest.LogCaptureFixture) -> None:
+    def crashes(*_: Any) -> None:
+        raise RuntimeError("secret")
+
+    with pytest.raises(InternalError):
+        await call(crashes)
+    result = await call(crashes, idempotency_key="k")
+    assert result.is_error
+    assert b"ERR10010" in bytes(result.structured_content)
+    assert "secret" not in str(result)
+    assert [record.message for record in caplog.records] == ["action_crashed"] * 2
+
+
+async def test_what_cannot_be_written_is_a_crash_too() -> None:
+    with pytest.raises(InternalError):
+        await call(lambda *_: object())
+    assert (await call(lambda *_: object(), idempotency_key="k")).is_error
+
+
+@pytest.mark.parametrize(("source", "id_"), [("rules", "a/b/c/1"), ("others", ID)])
+async def test_a_service_that_runs_elsewhere_only_says_so(source: str, id_: str) -> None:
+    upstream = upstream_of(Handler(print, takes_call=False, is_async=False))
+    context = Context(Identity(ADA), PORTAL, "r-1")
+    result = await upstream.call(tool(PythonBinding(id_), source), None, {}, context)
+    assert result.is_error
+    assert "is not loaded in this process" in result.content[0].text
+
+
+def asked(**said: Any) -> tuple[Tool, None, dict[str, Any], Context]:
+    """The arguments of `PythonUpstream.call`."""
+    context = Context(Identity(ADA, verified=True), PORTAL, "r-1")
+    return tool(PythonBinding(ID, **said)), None, {}, context
+
+
+@pytest.mark.parametrize("side", ["query", "command"])
+async def test_an_action_that_takes_too_long_is_stopped(side: str) -> None:
+    stopped = asyncio.Event()
+
+    async def slow(_data: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    upstream = upstream_of(Handler(slow, takes_call=False, is_async=True), timeout_s=0.01)
+    with anyio.fail_after(30):
+        result = await upstream.call(*asked(side=side))
+        await stopped.wait()
+    assert result.content[0].text.startswith("HTTP 504 ERR18504 UPSTREAM_TIMEOUT")
+
+
+async def test_a_timeout_of_its_own_is_a_bug_of_the_action() -> None:
+    async def gives_up(_data: Any) -> None:
+        raise TimeoutError
+
+    upstream = upstream_of(Handler(gives_up, takes_call=False, is_async=True))
+    with pytest.raises(InternalError):
+        await upstream.call(*asked(side="query"))
+
+
+@pytest.mark.parametrize("error", [RecursionError, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("side", ["query", "command"])
+async def test_whatever_it_raises_is_a_bug_of_the_action(
+    side: str, error: type[BaseException]
+) -> None:
+    async def raises(_data: Any) -> None:
+        raise error
+
+    upstream = upstream_of(Handler(raises, takes_call=False, is_async=True))
+    with pytest.raises(InternalError):
+        await upstream.call(*asked(side=side))
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_command_ends_although_its_client_has_gone(is_async: bool) -> None:
+    begun, release, done = threading.Event(), threading.Event(), threading.Event()
+
+    def work(_data: Any) -> None:
+        begun.set()
+        release.wait(30)
+        done.set()
+
+    async def work_async(_data: Any) -> None:
+        begun.set()
+        await anyio.to_thread.run_sync(release.wait, 30)
+        done.set()
+
+    upstream = upstream_of(Handler(work_async if is_async else work, False, is_async))
+    with anyio.fail_after(30):
+        client = asyncio.create_task(upstream.call(*asked(side="command")))
+        await anyio.to_thread.run_sync(begun.wait)
+        client.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await client
+        assert not done.is_set()
+        release.set()
+        await upstream.finishing.settle(time.monotonic() + 30)
+    assert done.is_set()
+
+
+async def test_threads_are_held_until_they_end_and_calls_are_bounded() -> None:
+    release, running = threading.Event(), threading.Semaphore(0)
+
+    def work(_data: Any) -> None:
+        running.release()
+        release.wait(30)
+
+    upstream = upstream_of(Handler(work, False, False), threads=1, calls=2)
+    with anyio.fail_after(30):
+        clients = [asyncio.create_task(upstream.call(*asked())) for _ in range(2)]
+        await anyio.to_thread.run_sync(running.acquire)
+        for client in clients:
+            client.cancel()
+        await asyncio.wait(clients)
+        assert not running.acquire(blocking=False)  # the second waits for the first's thread
+        with pytest.raises(StatusFault) as refused:
+            await upstream.call(*asked())
+        assert refused.value.status == 503
+        release.set()
+        await upstream.finishing.settle(time.monotonic() + 30)
+        assert running.acquire(blocking=False)
+        assert not (await upstream.call(*asked())).is_error
+
+
+async def test_strangers_share_no_keys_with_who_has_their_name() -> None:
+    keys = Keys()
+    upstream = upstream_of(Handler(lambda _data: 1, False, False), keys.once)
+    context = Context(Identity(ADA), PORTAL, "r-1", letter=Letter(idempotency_key="k"))
+    await upstream.call(tool(PythonBinding(ID)), None, {}, context)
+    assert keys.commands[0].principal == Principal("", "tenant")

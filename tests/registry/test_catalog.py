@@ -1,0 +1,97 @@
+"""The catalog of hybrid actions: found by their ids, listed with them."""
+
+import logging
+
+import pytest
+from msgspec import Raw
+from msgspec.json import decode
+
+from registry.catalog import Catalog
+from schemas.binding import Binding, HybridBinding, OpenAPIBinding, PythonBinding
+from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision
+from schemas.tool import Annotations, Tool
+
+
+def tool(name: str, binding: Binding, source: str = "any") -> Tool:
+    return Tool(
+        id=name,
+        name=name,
+        title=None,
+        description="",
+        input_schema=Raw(b'{"type":"object"}'),
+        output_schema=None,
+        annotations=Annotations(),
+        binding=binding,
+        source=source,
+        digest=name,
+    )
+
+
+def hybrid(name: str, id_: str) -> Tool:
+    return tool(name, HybridBinding(id_))
+
+
+def python(name: str, id_: str) -> Tool:
+    return tool(name, PythonBinding(id_))
+
+
+REST = tool("rest", OpenAPIBinding("GET", "/"))
+
+
+def test_services_are_found_by_their_ids_and_are_in_their_order() -> None:
+    catalog = Catalog([hybrid("a", "h/z/a/1"), REST, python("b", "h/a/b/1")])
+    assert [one.name for one in catalog.services] == ["b", "a"]
+    found = catalog.service("h/z/a/1")
+    assert found is not None
+    assert found.name == "a"
+    assert catalog.service("rest") is None
+    assert catalog.service("h/z/a/") is None
+
+
+@pytest.mark.parametrize(
+    ("tools", "served"),
+    [
+        ([hybrid("a", "x"), hybrid("b", "x")], "a"),
+        ([hybrid("a", "x"), python("b", "x")], "b"),
+        ([python("a", "x"), hybrid("b", "x")], "a"),
+        ([python("a", "x"), python("b", "x")], "a"),
+        ([hybrid("a", "x"), python("b", "x"), python("c", "x"), hybrid("d", "x")], "b"),
+    ],
+)
+def test_of_several_services_with_one_id_one_is_served_and_somebody_told(
+    tools: list[Tool], served: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "toolgate.catalog"):
+        catalogs = [Catalog(order) for order in (tools, tools[::-1])]
+    for catalog in catalogs:
+        assert [one.name for one in catalog.services] == [served]
+        assert len(catalog.tools) == len(tools)
+    assert [record.message for record in caplog.records] == ["service_twice"] * 2
+    assert vars(caplog.records[0])["services"] == [
+        "x served by any, not by " + ", ".join(["any"] * (len(tools) - 1))
+    ]
+
+
+def test_it_is_told_which_source_serves_and_which_do_not(caplog: pytest.LogCaptureFixture) -> None:
+    claims = {"a": HybridBinding("x"), "b": PythonBinding("x"), "c": HybridBinding("x")}
+    Catalog([tool(name, binding, f"source-{name}") for name, binding in claims.items()])
+    (record,) = caplog.records
+    assert vars(record)["services"] == ["x served by source-b, not by source-a, source-c"]
+
+
+def test_nobody_is_told_about_services_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
+    Catalog([hybrid("a", "x"), hybrid("b", "y"), REST])
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("revision", [*HANDSHAKE.values(), *STATELESS.values()])
+def test_a_list_gives_the_id_of_a_service_where_tools_have_titles(revision: Revision) -> None:
+    listed = decode(Catalog([hybrid("a", "h/s/a/1"), REST]).page(revision, None, 9).tools)
+    meta = {"toolgate/service": "h/s/a/1"} if revision.titles else None
+    assert [one.get("_meta") for one in listed] == [meta, None]
+
+
+def test_a_service_with_another_id_is_another_list() -> None:
+    first, second = Catalog([hybrid("a", "h/s/a/1")]), Catalog([hybrid("a", "h/s/a/2")])
+    assert not first.lists_like(second)
+    assert first.lists_like(Catalog([python("a", "h/s/a/1")]))
