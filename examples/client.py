@@ -1,6 +1,6 @@
 """The official MCP client against the gateway: list the tools, search them, call two.
 
-    python examples/client.py [URL] [WORD]
+    .venv/bin/python examples/client.py [URL] [WORD]
 
 Needs the package `mcp` (2.3). Prints the revision of the protocol that the two agreed on.
 """

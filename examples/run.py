@@ -1,4 +1,5 @@
-"""What `make run` runs: the pet shop and, in front of it, the gateway; until Ctrl-C.
+"""What `make run` runs: the pet shop and, in front of it, the gateway; until Ctrl-C. The rules of
+`examples/portal/` run inside the gateway.
 
 Both are child processes. When one ends, so does the other; neither outlives this process.
 """
@@ -20,11 +21,15 @@ PETSHOP = (sys.executable, "-m", "examples.petshop")
 GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", "examples/petshop/toolgate.yaml")
 USUAL_PORT = 8766  # where the pet shop's own OpenAPI file says that it is
 STOP_S = 20  # longer than the gateway drains and its database needs to stop
-ENDPOINT = re.compile(r"JSON-RPC at (http\S+)")
+ENDPOINT = re.compile(r"JSON-RPC at ((http://[^/\s]+)\S*)")
 TRY = """
 Try it:
   curl -s {endpoint} -H 'Content-Type: application/json' \\
     -d '{{"jsonrpc": "2.0", "id": 1, "method": "listPets", "params": {{"species": "cat"}}}}'
+
+The payload of light-hybrid-4j, to a service in Python:
+  curl -s {base}/portal/query \\
+    -d '{{"host": "lightapi.net", "service": "rule", "action": "getRuleCount", "version": "0.1.0"}}'
 
 The pet shop behind it is at {petshop}. Ctrl-C stops both.
 """
@@ -74,7 +79,7 @@ async def announce(gateway: Process, petshop: str) -> None:
     while line := await read_line(gateway):
         print(line, end="", flush=True)
         if match := ENDPOINT.search(line):
-            print(TRY.format(endpoint=match[1], petshop=petshop), flush=True)
+            print(TRY.format(endpoint=match[1], base=match[2], petshop=petshop), flush=True)
 
 
 async def until_one_ends(children: dict[str, Process]) -> None:

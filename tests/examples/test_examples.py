@@ -43,17 +43,17 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 
 @needs_curl
-def test_the_printed_call_works_when_it_is_pasted(run: Run) -> None:
-    pasted = re.search(r"^  curl .*?'\n\n", run.printed, re.DOTALL | re.MULTILINE)
-    assert pasted
-    answer = json.loads(output("sh", "-c", pasted[0]))
+def test_the_printed_calls_work_when_they_are_pasted(run: Run) -> None:
+    pets, rules = re.findall(r"^  curl .*?'\n\n", run.printed, re.DOTALL | re.MULTILINE)
+    answer = json.loads(output("sh", "-c", pets))
     assert {pet["species"] for pet in answer["result"]["pets"]} == {"cat"}
+    assert json.loads(output("sh", "-c", rules)) == {"rules": 0, "hosts": 0}
 
 
 def test_the_official_client_lists_searches_and_calls(run: Run) -> None:
     printed = output(sys.executable, "examples/client.py", f"{run.url}/mcp", "photo")
     assert "revision 2026-07-28" in printed
-    assert re.search(r"14 tools\n(  \w+ .*\n){14}\n", printed)
+    assert re.search(r"22 tools\n(  \w+ .*\n){22}\n", printed)
     assert re.search(r'Tools about "photo"\n  getPetPhoto .*\n\n', printed)
     assert '"name":"Misty"' in printed
     assert re.search(r"createPet\(.*\)\n  \{\"id\":\d+,\"name\":\"Kit\"", printed)

@@ -1,0 +1,250 @@
+"""The portal example: a service in Python, and the clients that a portal has."""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.load import load
+from config.settings import Database
+from examples.portal import dashboard
+from examples.portal.fetch_client import (
+    CORS,
+    FetchClient,
+    FetchError,
+    converted,
+    describe,
+    is_rpc,
+    rule,
+)
+from tests.examples.conftest import ROOT
+from tests.fixtures_gateway import Client, running
+from tests.fixtures_servers import Serve
+from tests.servers.rest import Recorder
+
+pytestmark = pytest.mark.anyio
+
+PORTAL = ROOT / "examples/portal"
+KEY = {"hostId": "1234567", "ruleId": "cors"}
+TUPLE = {"host": "lightapi.net", "service": "rule", "action": "deleteRule", "version": "0.1.0"}
+
+
+@pytest.fixture
+async def gateway(database_settings: Database) -> AsyncIterator[Client]:
+    settings = replace(load(str(PORTAL / "toolgate.yaml"), {}), database=database_settings)
+    async with running(settings) as client:
+        yield client
+
+
+@pytest.fixture
+async def portal(gateway: Client) -> AsyncIterator[FetchClient]:
+    async with aiohttp.ClientSession() as http:
+        yield FetchClient(http, gateway.url)
+
+
+async def output(program: Path, *arguments: str) -> list[tuple[str, str]]:
+    """The lines that a program prints, as label and text."""
+    with anyio.fail_after(30):
+        done = await anyio.run_process([sys.executable, str(program), *arguments], check=False)
+    assert done.stderr == b""
+    assert done.returncode == 0
+    return [(line[:14].rstrip(), line[15:]) for line in done.stdout.decode().splitlines()]
+
+
+async def test_the_client_creates_reads_and_removes_a_rule(gateway: Client) -> None:
+    printed = await output(PORTAL / "fetch_client.py", gateway.url)
+    created = {"data": CORS | {"updateUser": "anonymous", "newAggregateVersion": 1}}
+    stored = CORS | {"updateUser": "anonymous", "aggregateVersion": 1}
+    (create, again, no_owner, listed, labels, review, delete, read) = printed
+    assert json.loads(create[1]) == created
+    assert (again[0], json.loads(again[1])) == ("create again", created)
+    assert no_owner[1].startswith("failed: Schema Validation Error - $: required property 'rule")
+    assert json.loads(listed[1]) == {"total": 1, "rules": [stored]}
+    assert json.loads(labels[1]) == [{"id": "cors", "label": "Allow our origins"}]
+    assert json.loads(review[1]) == {"data": None}
+    assert json.loads(delete[1]) == {"data": "OK"}
+    assert read == ("read", "failed: Object rule not found for key cors.")
+
+
+async def test_the_dashboard_shows_what_there_is_and_what_failed(
+    gateway: Client, portal: FetchClient
+) -> None:
+    await portal.command(rule("createRule", CORS))
+    shown = dict(await output(PORTAL / "dashboard.py", gateway.url))
+    assert list(shown) == list(dashboard.parts(""))
+    assert json.loads(shown["Rules in all"]) == {"rules": 1, "hosts": 1}
+    assert json.loads(shown["Newest page"])["rules"][0]["ruleId"] == "cors"
+    assert json.loads(shown["Select box"]) == [{"id": "cors", "label": "Allow our origins"}]
+    assert shown["Bad request"].startswith("! ERR11004 Schema Validation Error - $.offset: ")
+    assert shown["Not there"] == "! ERR11637 Object rule not found for key nobody knows."
+
+
+async def test_what_a_form_sends_twice_is_done_once(portal: FetchClient) -> None:
+    first = await portal.command(rule("createRule", CORS), Idempotency_Key="k")
+    again = await portal.command(rule("createRule", CORS), Idempotency_Key="k")
+    without = await portal.command(rule("createRule", CORS))
+    other = await portal.command(
+        rule("createRule", CORS | {"ruleOwner": "bob"}), Idempotency_Key="k"
+    )
+    assert first["data"]["newAggregateVersion"] == 1
+    assert again == first
+    assert without["error"]["data"]["code"] == "ERR11650"
+    assert other["error"]["data"]["statusCode"] == 409
+    assert (await portal.query(rule("getRule", KEY | {"offset": 0, "limit": 9})))["total"] == 1
+
+
+@pytest.mark.parametrize("name", ["a+b", "100%", "a&b=c", "é😀", '"quoted"', "%2B"])
+async def test_text_survives_in_a_url(portal: FetchClient, name: str) -> None:
+    await portal.command(rule("createRule", CORS | {"ruleName": name}))
+    wanted = json.dumps([{"id": "ruleName", "value": name}])
+    page = KEY | {"offset": 0, "limit": 9, "filters": wanted}
+    found = await portal.query(rule("getRule", page))
+    assert [one["ruleName"] for one in found["rules"]] == [name]
+
+
+async def test_rules_are_sorted_and_paged(portal: FetchClient) -> None:
+    for owner, name in (("bob", "b"), ("ann", "c"), ("ann", "a")):
+        data = CORS | {"ruleId": name, "ruleName": name, "ruleOwner": owner}
+        await portal.command(rule("createRule", data))
+    sorting = '[{"id": "ruleOwner", "desc": true}, {"id": "ruleName"}]'
+    page = {"hostId": "1234567", "offset": 1, "limit": 9, "sorting": sorting}
+    found = await portal.query(rule("getRule", page))
+    assert ([one["ruleId"] for one in found["rules"]], found["total"]) == (["a", "c"], 3)
+
+
+@pytest.mark.parametrize("filters", ["{", "5", "[5]", "[{}]", '{"id": 1}'])
+async def test_a_filter_that_is_none_is_refused(portal: FetchClient, filters: str) -> None:
+    page = {"hostId": "1", "offset": 0, "limit": 9, "filters": filters}
+    with pytest.raises(FetchError, match="filters must be a JSON array"):
+        await portal.query(rule("getRule", page))
+
+
+async def test_a_page_catches_what_it_caught_before(portal: FetchClient) -> None:
+    with pytest.raises(FetchError) as caught:
+        await portal.query(rule("getFreshRule", KEY))
+    status = caught.value.thrown
+    assert (status["statusCode"], status["code"]) == (404, "ERR11637")
+    error = (await portal.command(rule("deleteRule", KEY)))["error"]
+    assert (error["code"], error["message"], error["data"]) == (404, "OBJECT_NOT_FOUND", status)
+
+
+async def test_a_notification_gives_an_empty_object(portal: FetchClient) -> None:
+    silent = {"jsonrpc": "2.0", "method": "lightapi.net/rule/createRule/0.1.0", "params": CORS}
+    assert await portal.post("/portal/command", silent) == {"data": {}}
+    assert (await portal.query(rule("getRuleCount")))["rules"] == 1
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("README.md", b'[{"id":"cors","label":"Allow our origins"}]'),
+        ("examples/portal/README.md", b'{"rules":0,"hosts":0}'),
+    ],
+)
+async def test_the_calls_of_the_documentation_work_when_they_are_pasted(
+    gateway: Client, page: str, printed: bytes
+) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (calls,) = (block for block in blocks if "/portal/query" in block)
+    calls = calls.replace("http://127.0.0.1:8765", gateway.url)
+    program = re.compile(r"^\.venv/bin/python (.*)$", re.MULTILINE)
+    calls = program.sub(rf"{sys.executable} \1 {gateway.url}", calls)
+    with anyio.fail_after(60):
+        done = await anyio.run_process(["sh", "-ec", calls], cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert printed in done.stdout
+
+
+async def test_actions_are_tools_too(gateway: Client) -> None:
+    _, listed = await gateway.modern("tools/list")
+    tools = {tool["name"]: tool for tool in listed["result"]["tools"]}
+    assert len(tools) == 8
+    (name,) = (name for name in tools if "getRuleCount" in name)
+    _, answer = await gateway.modern("tools/call", {"name": name, "arguments": {}})
+    assert answer["result"]["structuredContent"] == {"rules": 0, "hosts": 0}
+
+
+async def test_an_error_that_is_no_json_is_the_status_line(serve: Serve) -> None:
+    async with aiohttp.ClientSession() as http:
+        client = FetchClient(http, await serve(Recorder(502, b"<h1>Bad</h1>", "text/html")))
+        assert await client.command(rule("deleteRule", KEY)) == {"error": "Bad Gateway"}
+
+
+async def test_a_page_sends_its_token_against_forged_requests(serve: Serve) -> None:
+    service = Recorder(200, b"{}", headers=[("set-cookie", "csrf=t-1; Path=/")])
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+        client = FetchClient(http, await serve(service))
+        await client.query(rule("getRuleCount"))
+        await client.command(rule("deleteRule", KEY))
+    assert [seen.all("x-csrf-token") for seen in service.seen] == [[], ["t-1"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "params"),
+    [
+        (TUPLE | {"data": {"a": 1}, "title": "Delete", "success": "/app"}, {"a": 1}),
+        (TUPLE, {}),
+        (TUPLE | {"data": None, "rest": ""}, {}),
+        (json.dumps(TUPLE | {"data": {"a": 1}}), {"a": 1}),
+    ],
+)
+def test_a_form_becomes_json_rpc(body: Any, params: Any) -> None:
+    sent = converted(body)
+    assert sent.pop("id") != converted(body)["id"]
+    assert sent == {
+        "jsonrpc": "2.0", "method": "lightapi.net/rule/deleteRule/0.1.0", "params": params,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        "text",
+        [TUPLE],
+        TUPLE | {"rest": "/r/rules"},
+        TUPLE | {"version": ""},
+        {"jsonrpc": "2.0", "method": "m", "id": 1},
+        TUPLE | {"jsonrpc": "2.0"},
+    ],
+)
+def test_anything_else_goes_as_it_is(body: Any) -> None:
+    assert converted(body) == body
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        ({"code": 1, "message": "m", "data": {"description": "d"}}, "d"),
+        ({"description": "d", "message": "m"}, "d"),
+        ({"message": "m"}, "m"),
+        ({"error": "e"}, "e"),
+        ({"code": 1, "message": "m", "data": "d"}, "m"),
+        ({}, "Unknown error"),
+        ("Bad Gateway", "Bad Gateway"),
+    ],
+)
+def test_an_error_is_described_by_what_it_says_first(error: Any, text: str) -> None:
+    assert describe(error) == text
+    assert not is_rpc(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({}, "!  was not answered"),
+        ({"error": {"code": -32601, "message": "Method not found"}}, "!  Method not found"),
+        ({"result": None}, "null"),
+    ],
+)
+def test_a_part_of_the_dashboard_says_why_it_is_empty(answer: Any, text: str) -> None:
+    assert dashboard.shown(answer) == text
