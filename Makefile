@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: help run test check format schemas bench clean
+.PHONY: help run test fuzz check format schemas bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -31,6 +31,9 @@ run: $(STAMP)-run ## the gateway with its example services, in the foreground
 
 test: $(STAMP)-test ## the whole suite
 	$(BIN)/python -m pytest $(ARGS)
+
+fuzz: $(STAMP)-test ## 50,000 random requests to every front
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: $(STAMP)-check ## format, lint, types, layers
 	$(BIN)/ruff format --check .
