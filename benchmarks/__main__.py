@@ -19,13 +19,14 @@ from benchmarks import machine, peer, wrk
 from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.load import CONNECTIONS, Load
+from benchmarks.portal import measure_portal
 from benchmarks.processes import pin, split_cores
 from benchmarks.request import Unavailable
 from benchmarks.result import Result, caption, write
 from benchmarks.rig import Rig, running, start_upstream
 from benchmarks.table import Row, broken, missed, render
 
-NAMES = ("calls", "lists", "latency", "import", "memory")
+NAMES = ("calls", "lists", "portal", "latency", "import", "memory")
 OPEN_FILES = 8192
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -58,6 +59,7 @@ def main(
     groups: dict[str, Group] = {
         "calls": measure_calls,
         "lists": measure_lists,
+        "portal": measure_portal,
         "latency": measure_latency,
         "import": partial(measure_import, description=openapi),
         "memory": measure_memory,

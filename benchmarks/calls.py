@@ -61,13 +61,13 @@ def stateless(port: int, method: str, params: Mapping[str, Any]) -> HttpRequest:
     return HttpRequest(port, "/mcp", bodies=bodies, headers=headers)
 
 
-def rpc(port: int, method: str, params: Mapping[str, Any]) -> HttpRequest:
-    return HttpRequest(port, "/rpc", bodies=messages(method, params))
+def rpc(port: int, method: str, params: Mapping[str, Any], path: str = "/rpc") -> HttpRequest:
+    return HttpRequest(port, path, bodies=messages(method, params))
 
 
-def rpc_batch(port: int, method: str, params: Mapping[str, Any]) -> HttpRequest:
+def rpc_batch(port: int, method: str, params: Mapping[str, Any], path: str = "/rpc") -> HttpRequest:
     members = [_message(method, params, number) for number in range(1, BATCH + 1)]
-    return HttpRequest(port, "/rpc", bodies=(msgspec.json.encode(members),))
+    return HttpRequest(port, path, bodies=(msgspec.json.encode(members),))
 
 
 def call(name: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What a gateway cannot beat in this language: bare Starlette and aiohttp, doing the forwarding.
+"""What a gateway cannot beat in this language: bare Starlette and aiohttp, doing the forwarding;
+bare Starlette and json, where the answer is made on the spot.
 
 Started by uvicorn; TOOLGATE_BENCH_UPSTREAM is the base URL of the upstream stub.
 """
@@ -10,8 +11,10 @@ from contextlib import asynccontextmanager
 import aiohttp
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from benchmarks.item import find
 
 JSON = "application/json"
 
@@ -40,9 +43,21 @@ async def payload(request: Request) -> Response:
     return Response(request.app.state.payload, media_type=JSON)
 
 
+async def answer(request: Request) -> Response:
+    """What the hybrid action answers, to a JSON-RPC request."""
+    body = await request.json()
+    return JSONResponse({"jsonrpc": "2.0", "id": body["id"], "result": find(body["params"])})
+
+
+async def echo(request: Request) -> Response:
+    return Response(await request.body(), media_type=JSON)
+
+
 app = Starlette(
     routes=[
         Route("/forward", forward, methods=["POST"]),
+        Route("/answer", answer, methods=["POST"]),
+        Route("/echo", echo, methods=["POST"]),
         Route("/bytes", store, methods=["PUT"]),
         Route("/bytes", payload, methods=["GET"]),
     ],

@@ -56,8 +56,29 @@ class Track:
         return tuple(report.per_cpu_s for report in self.floors)
 
 
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Who ran, beside which floor; rows for those who could not."""
+
+    base: Track
+    tracks: Sequence[Track]
+    absent: Sequence[Row]
+
+    def track(self, entry: Entry) -> Track | None:
+        return next((track for track in self.tracks if track.entry is entry), None)
+
+    def rows(self, peer: Entry | None = None) -> list[Row]:
+        """A row each: the floor, who ran, who could not. `peer` is the one to compare with."""
+        rival = None if peer is None else self.track(peer)
+        floor = _floor_row(self.base, self.tracks, rival)
+        return [*floor, *(_row(one, rival) for one in self.tracks), *self.absent]
+
+
 def race(rig: Rig, floor: Entry, entries: Sequence[Entry], peer: Entry | None = None) -> list[Row]:
-    """A row each: the floor, who ran, who could not. `peer` is the one to compare with."""
+    return compete(rig, floor, entries).rows(peer)
+
+
+def compete(rig: Rig, floor: Entry, entries: Sequence[Entry]) -> Heat:
     base = _warm(rig, floor)
     tracks, absent = _line_up(rig, entries)
     for number in range(1, rig.rounds + 1):
@@ -65,8 +86,7 @@ def race(rig: Rig, floor: Entry, entries: Sequence[Entry], peer: Entry | None = 
             rig.say(f"round {number} of {rig.rounds}: {track.entry.name}")
             track.floors.append(_measure(rig, base))
             track.reports.append(_measure(rig, track))
-    rival = next((track for track in tracks if track.entry is peer), None)
-    return [*_floor_row(base, tracks, rival), *(_row(one, rival) for one in tracks), *absent]
+    return Heat(base, tracks, absent)
 
 
 def _line_up(rig: Rig, entries: Sequence[Entry]) -> tuple[list[Track], list[Row]]:

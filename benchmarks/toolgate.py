@@ -18,6 +18,7 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig, running
 
 COMMAND = (sys.executable, "-m", "gateway")
+SERVICE = Path(__file__).with_name("service.py")
 IMPORT_TIMEOUT_S = 300.0
 _counter = itertools.count(1)
 
@@ -66,6 +67,15 @@ def gateway(rig: Rig, operations: int) -> Iterator[Child]:
     source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
     name = f"toolgate-{operations}-{next(_counter)}"
     with installation(rig, name, source) as one, serving(rig, one) as child:
+        yield child
+
+
+@contextmanager
+def portal(rig: Rig) -> Iterator[Child]:
+    """A gateway that serves the hybrid service of these benchmarks."""
+    sources = {"catalogue": {"python": str(SERVICE)}}
+    name = f"toolgate-portal-{next(_counter)}"
+    with installation(rig, name, sources) as one, serving(rig, one) as child:
         yield child
 
 

@@ -1,0 +1,22 @@
+"""The hybrid service under test: one action that runs inside the gateway, with a schema."""
+
+from typing import Any
+
+from benchmarks.item import find
+from gateway import hybrid
+
+ID = "example.org/catalogue/getItem/1.0.0"
+SCHEMA = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer", "minimum": 1},
+        "fields": {"type": "string", "maxLength": 200},
+    },
+    "additionalProperties": False,
+}
+
+
+@hybrid.action(ID, schema=SCHEMA, side="query")
+async def get_item(data: dict[str, Any]) -> dict[str, Any]:
+    return find(data)
