@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -65,21 +65,15 @@ class PythonUpstream:
         timeout_s = self._limits.timeout_of(tool.source)
         if binding.side == "query" and function.is_async:
             return await _run(function, data, call, timeout_s)
+
+        def work() -> Coroutine[Any, Any, ToolResult]:
+            return self._bounded(function, data, call, timeout_s)
+
         if call.idempotency_key is None or binding.side == "query":
-            return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
-        # who is nobody shares no key with a principal of that name
-        who = (
-            context.principal if context.identity.verified else Principal("", call.principal.tenant)
-        )
-        command = Command(who, call.service, call.idempotency_key, _canonical.encode(data))
-
-        async def run() -> ToolResult:
-            try:
-                return await self._bounded(function, data, call, timeout_s)
-            except InternalError:  # a result too: what was done must not be done again
-                return status_failure(500, StatusFault(RUNTIME_EXCEPTION).data)
-
-        return await self._finish(self._once(command, run), timeout_s)
+            return await self._finish(work(), timeout_s)
+        body = _canonical.encode(data)
+        command = Command(_owner(context), call.service, call.idempotency_key, body)
+        return await self._finish(self._once(command, lambda: _recorded(work())), timeout_s)
 
     async def _finish(self, work: Coroutine[Any, Any, ToolResult], timeout_s: float) -> ToolResult:
         """Wait for `work` no longer than that; it goes on."""
@@ -115,6 +109,14 @@ async def _run(function: Handler, data: Any, call: Call, timeout_s: float) -> To
             return await _outcome(function, data, call)
     except TimeoutError:  # ours: one of the action's own is a bug of its
         return _late(timeout_s)
+
+
+async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
+    """A crash is a result too: what was done must not be done again."""
+    try:
+        return await work
+    except InternalError:
+        return status_failure(500, StatusFault(RUNTIME_EXCEPTION).data)
 
 
 async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
