@@ -90,15 +90,15 @@ class StreamableHTTP:
         headers = routing_headers(scope)
         message = decode(body, self._batches.limits.items)
         try:
+            carried = letter(scope)
+            if isinstance(message, list):
+                one_command(carried)
             find = partial(self._sessions.find, principal=identity.principal)
             admitted = admit(headers, message, find)
             session = self._open(admitted, identity.principal)
         except Fault as fault:
             await responder.fault(fault, _id_of(message))
             return
-        carried = letter(scope)
-        if isinstance(message, list):
-            one_command(carried)
         peer = _Peer(responder)
         context = Context(identity, admitted.revision, responder.request_id, session, peer, carried)
         match message:

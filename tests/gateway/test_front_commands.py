@@ -1,19 +1,15 @@
 """Idempotency-Key: a command is done once, however often and however it is sent."""
 
-import asyncio
 import json
-import time
 from typing import Any
 
+import aiohttp
 import anyio
 import psycopg
 import pytest
-from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.app import Gateway
-from tests.fixtures_gateway import running
 from tests.gateway.portal import (
     COMMAND,
     DATA,
@@ -25,11 +21,27 @@ from tests.gateway.portal import (
     rpc,
     service,
     token,
-    with_rules,
 )
 from tests.servers import rules
 
 pytestmark = pytest.mark.anyio
+
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "rule_deleteRule", "arguments": DATA},
+}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2024-11-05",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 
 
 async def test_a_command_sent_again_gets_its_answer_again(open_portal: Portal) -> None:
@@ -108,57 +120,6 @@ async def test_bad_data_does_not_use_up_a_key(open_portal: Portal) -> None:
     assert done.brief == (200, "OK")
 
 
-async def test_a_twin_of_a_running_command_is_refused(open_portal: Portal) -> None:
-    def send() -> Any:
-        return open_portal.post(COMMAND, legacy("hold", data=1), idempotency_key="k")
-
-    with anyio.fail_after(30):
-        first = asyncio.create_task(send())
-        await rules.state.holding.wait()
-        assert (await send()).brief == (409, "ERR18409 409")
-        rules.state.release.set()
-        assert (await first).brief == (await send()).brief == (200, {"done": 1})
-
-
-async def test_a_client_that_goes_away_finds_its_command_done(open_portal: Portal) -> None:
-    def send(**headers: str) -> Any:
-        return open_portal.post(COMMAND, rpc("hold", params={"n": 1}), **headers)
-
-    with anyio.fail_after(30):
-        leaving = asyncio.create_task(send(idempotency_key="k"))
-        await rules.state.holding.wait()
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        rules.state.release.set()
-        await open_portal.client.gateway.python.finishing.settle(time.monotonic() + 30)
-        assert (await send(idempotency_key="k")).brief == (200, (1, {"done": 1}))
-    assert not rules.state.stopped
-
-
-async def test_a_gateway_that_stops_lets_a_command_end(settings: Settings) -> None:
-    rules.state = rules.State()
-
-    async def release_when_it_stops(gateway: Gateway) -> None:
-        while not gateway.health.draining:
-            await checkpoint()
-        for _ in range(100):  # nothing is left but to wait for the command
-            await checkpoint()
-        rules.state.release.set()
-
-    body = legacy("hold", data=1)
-    with anyio.fail_after(30):
-        async with running(with_rules(settings)) as client:
-            sending = asyncio.create_task(Portal(client).post(COMMAND, body, idempotency_key="k"))
-            await rules.state.holding.wait()
-            sending.cancel()
-            stopping = asyncio.create_task(release_when_it_stops(client.gateway))
-        await stopping
-        async with portal(settings) as to:
-            assert (await to.post(COMMAND, body, idempotency_key="k")).brief == (200, {"done": 1})
-    assert rules.state.done == []  # by this gateway
-
-
 async def test_callers_do_not_share_keys(secured: Settings) -> None:
     async with portal(secured) as to:
         for name in ("ada", "grace", "ada"):
@@ -219,35 +180,74 @@ async def test_tools_call_honours_the_key_too(open_portal: Portal) -> None:
 async def test_a_key_is_measured_whichever_way_the_command_comes(
     open_portal: Portal, key: str
 ) -> None:
-    named = {"name": "rule_deleteRule", "arguments": DATA}
     by_name = {"jsonrpc": "2.0", "id": 1, "method": "rule_deleteRule", "params": DATA}
-    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": named}
-    for body in (by_name, listed, rpc("deleteRule", params=DATA)):
+    for body in (by_name, CALL, rpc("deleteRule", params=DATA)):
         found = await open_portal.post(RPC, body, idempotency_key=key)
         assert found.brief[1] == (1, -32600, "ERR18400")
     session = await open_portal.client.session()
     headers = {**session.headers, "Idempotency-Key": key}
-    _, answer, _ = await open_portal.client.post("/mcp", listed, headers)
+    _, answer, _ = await open_portal.client.post("/mcp", CALL, headers)
     assert answer["error"]["data"]["code"] == "ERR18400"
     assert rules.state.done == []
 
 
 async def test_a_command_of_an_agent_has_a_key_too(open_portal: Portal) -> None:
     session = await open_portal.client.session()
-    named = {"name": "rule_deleteRule", "arguments": DATA}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": named}
-    headers = {**session.headers, "Idempotency-Key": "k"}
-    answers = [await open_portal.client.post("/mcp", body, headers) for _ in range(2)]
+    headers = {**session.headers, "Idempotency-Key": "k", "X-Correlation-Id": "c-1"}
+    answers = [await open_portal.client.post("/mcp", CALL, headers) for _ in range(2)]
     assert answers[0][1] == answers[1][1]
     assert rules.state.done == [DATA]
+    assert rules.state.calls[0].correlation_id == "c-1"
+
+
+async def test_a_command_of_an_agent_of_2024_has_a_key_too(open_portal: Portal) -> None:
+    client = open_portal.client
+    sent = {"Idempotency-Key": "k", "X-Correlation-Id": "c-1"}
+    with anyio.fail_after(30):
+        async with client.http.get(client.url + "/mcp/sse") as stream:
+            address = (await event(stream)).decode()
+            await client.post(address, INITIALIZE)
+            await event(stream)
+            for _ in range(2):
+                await client.post(address, CALL, sent)
+                answer = json.loads(await event(stream))
+                assert answer["result"]["content"] == [{"type": "text", "text": "OK"}]
+    assert rules.state.done == [DATA]
+    assert rules.state.calls[0].correlation_id == "c-1"
+
+
+async def event(stream: aiohttp.ClientResponse) -> bytes:
+    """The data of the next event."""
+    while not (line := await stream.content.readline()).startswith(b"data: "):
+        pass
+    return line.removeprefix(b"data: ").strip()
 
 
 async def test_two_keys_are_one_too_many(open_portal: Portal) -> None:
-    headers = [("Content-Type", "application/json"), *[("Idempotency-Key", "k")] * 2]
-    body = json.dumps(legacy("deleteRule", data=DATA)).encode()
-    for path, status in ((COMMAND, 400), (RPC, 400)):
-        url = open_portal.client.url + path
-        async with open_portal.client.http.post(url, data=body, headers=headers) as response:
-            assert response.status == status
+    client = open_portal.client
+    session = await client.session()
+    body = legacy("deleteRule", data=DATA)
+    for path, sent, more in (
+        (COMMAND, body, {}),
+        (RPC, body, {}),
+        ("/mcp", CALL, session.headers),
+        ("/mcp", INITIALIZE, {}),
+    ):
+        keys = [("Idempotency-Key", "k"), ("Idempotency-Key", "k"), *more.items()]
+        async with client.http.post(client.url + path, json=sent, headers=keys) as response:
+            assert response.status == 400
             assert "more than once" in await response.text()
     assert rules.state.done == []
+    assert len(client.gateway.sessions) == 1  # what is refused opens none
+
+
+async def test_a_batch_of_an_agent_cannot_have_a_key(open_portal: Portal) -> None:
+    session = await open_portal.client.session("2025-03-26")
+    batch = [CALL]
+    headers = {**session.headers, "Idempotency-Key": "k"}
+    status, answer, _ = await open_portal.client.post("/mcp", batch, headers)
+    assert (status, answer["error"]["code"]) == (400, -32600)
+    assert "Idempotency-Key" in answer["error"]["message"]
+    assert rules.state.done == []
+    status, _, _ = await open_portal.client.post("/mcp", batch, session.headers)
+    assert (status, rules.state.done) == (200, [DATA])

@@ -113,6 +113,19 @@ async def test_tools_call_takes_the_id_of_an_action(secured: Settings) -> None:
         assert labelled.json["result"]["content"][0]["text"] == "AB"
 
 
+async def test_strangers_do_not_learn_by_tools_call_what_there_is(secured: Settings) -> None:
+    def call(name: str) -> dict[str, Any]:
+        params = {"name": name, "arguments": {}}
+        return {"jsonrpc": "2.0", "method": "tools/call", "id": 1, "params": params}
+
+    async with portal(secured, auth_first=True) as to:
+        for name in (service("deleteRule"), service("getRules"), service("nope"), "createPet"):
+            stranger = await to.post(COMMAND, call(name), authorization=None)
+            assert stranger.brief == (401, (1, 401, NOBODY)), name
+        assert (await to.post(COMMAND, call(service("public")), authorization=None)).status == 200
+        assert (await to.post(COMMAND, call(service("nope")))).brief[1][1] == -32602
+
+
 async def test_the_legacy_payload_is_counted_and_told_once_for_each_client(
     secured: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

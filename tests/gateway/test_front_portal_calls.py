@@ -116,6 +116,16 @@ async def test_positions_are_for_actions_that_know_them(open_portal: Portal) -> 
         )
 
 
+async def test_params_that_are_neither_object_nor_array_reach_no_action(
+    open_portal: Portal,
+) -> None:
+    """Silently: who expects an answer is refused before."""
+    for params in ("x", 5, True):
+        assert (await open_portal.post(QUERY, silent("getRules", params=params))).status == 204
+    assert (await open_portal.post(QUERY, silent("getRules", params={"x": 1}))).status == 204
+    assert rules.state.done == [{"x": 1}]
+
+
 async def test_a_batch_answers_in_order_and_each_member_fails_alone(secured: Settings) -> None:
     batch = [
         rpc("deleteRule", 1, params=DATA),
@@ -166,6 +176,18 @@ async def test_members_that_come_too_late_have_a_status_as_well(settings: Settin
         assert found.brief == (200, [(1, 1503, "ERR18503"), (2, 1503, "ERR18503")])
 
 
+async def test_members_for_whose_answers_there_is_no_room_have_a_status_too(
+    settings: Settings,
+) -> None:
+    rpc_settings = replace(settings.rpc, batch_answer_limit_bytes=50, batch_concurrency=1)
+    async with portal(replace(settings, rpc=rpc_settings)) as to:
+        batch = [rpc("echo", n, params=["x" * 50]) for n in range(3)]
+        batch.insert(2, silent("deleteRule", params=DATA))
+        found = await to.post(COMMAND, batch)
+    assert found.brief[1][1:] == [(1, 1503, "ERR18503"), (2, 1503, "ERR18503")]
+    assert rules.state.done == []  # nobody is told that, and nothing is done
+
+
 async def test_an_action_that_is_too_slow_is_told_so(settings: Settings) -> None:
     async with portal(settings) as to:
         source = replace(to.client.gateway.settings.sources["rules"], timeout_s=0.05)
@@ -180,6 +202,8 @@ async def test_an_action_that_is_too_slow_is_told_so(settings: Settings) -> None
 
 async def test_what_a_service_calls_its_errors_makes_no_series(open_portal: Portal) -> None:
     await open_portal.post(COMMAND, rpc("updateRule", params=DATA))
+    await open_portal.post(COMMAND, legacy("busy"))
     found = await open_portal.send("GET", "/metrics", b"", {})
     assert b'outcome="service_4xx"' in found.body
+    assert b'outcome="service_5xx"' in found.body
     assert b'outcome="401"' not in found.body

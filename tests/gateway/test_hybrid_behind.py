@@ -11,8 +11,9 @@ from config.load import load
 from config.settings import Database, SourceSettings
 from tests.examples.conftest import ROOT
 from tests.fixtures_gateway import Client, running
-from tests.fixtures_servers import serving
+from tests.fixtures_servers import Serve, serving
 from tests.servers.hybrid import Failed, Hybrid
+from tests.servers.rest import Recorder
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +62,7 @@ async def client(database_settings: Database, behind: Hybrid) -> AsyncIterator[C
 
 
 KEY = {"hostId": "1", "ruleId": "a"}
+FAILED = ("ERR18502", 502)
 MISSING = KEY | {"ruleId": "x"}
 
 
@@ -123,3 +125,23 @@ async def test_a_service_that_does_not_answer_is_no_answer_of_its_own(
     status, body = await raw(client, legacy("deleteRule", KEY))
     assert status == 502
     assert b"redirects are not followed" in body
+
+
+@pytest.mark.parametrize("status", [200, 502])
+async def test_a_page_of_a_proxy_reaches_nobody(
+    client: Client, behind: Hybrid, status: int, serve: Serve
+) -> None:
+    page = Recorder(status, b"<h1>db.inside:5432</h1>", "text/html")
+    source = replace(client.gateway.settings.sources["rules"], base_url=await serve(page))
+    await client.gateway.reconfigure(replace(client.gateway.settings, sources={"rules": source}))
+    found, body = await raw(client, legacy("deleteRule", KEY))
+    assert (found, json.loads(body)["code"], json.loads(body)["statusCode"]) == (502, *FAILED)
+    error = (await client.rpc(call("deleteRule", KEY)))["error"]
+    assert (error["data"]["code"], error["code"]) == FAILED
+    _, listed = await client.modern("tools/list")
+    (name,) = (t["name"] for t in listed["result"]["tools"] if "deleteRule" in t["name"])
+    _, answer = await client.modern("tools/call", {"name": name, "arguments": KEY})
+    text = answer["result"]["content"][0]["text"]
+    assert text.startswith("HTTP 502 ERR18502 UPSTREAM_FAILED: rules ")
+    assert behind.bodies == []
+    assert "inside" not in f"{body!r}{error}{answer}"

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import DuplicateKeys, ParseError
-from schemas.jsonrpc import Request, decode, decode_plain, decode_strict
+from schemas.jsonrpc import NAMED_BYTES, Request, decode, decode_plain, decode_strict
 
 bounded = settings(max_examples=250, derandomize=True, deadline=None)
 
@@ -133,6 +133,13 @@ def test_a_member_named_twice_is_named_in_the_refusal(body: bytes) -> None:
 @pytest.mark.parametrize("id_", [b'"\\u005c"', b'"\\\\"', b'"\\u0022"', b'"\\\\\\""', b'"\\/\\n"'])
 def test_escapes_do_not_cost_a_well_formed_request_its_short_way(id_: bytes) -> None:
     assert decode_plain(b'{"jsonrpc":"2.0","method":"m","id":%b}' % id_, 100) is not None
+
+
+def test_in_a_large_body_it_is_refused_without_its_name() -> None:
+    body = b'{"text":"%b","a":1,"a":2}' % (b"x" * NAMED_BYTES)
+    with pytest.raises(DuplicateKeys) as caught:
+        decode_strict(body)
+    assert caught.value.message == "An object has a member twice"
 
 
 def test_a_long_name_is_not_repeated_whole() -> None:

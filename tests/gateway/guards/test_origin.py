@@ -107,6 +107,25 @@ async def test_origins_that_may_not(origin):
     assert not await passed(http(headers=[("Host", "localhost"), ("Origin", origin)]))
 
 
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://app.example.com"])
+async def test_a_page_that_sends_its_cookies_may_read_the_answer(origin):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    guard = OriginGuard(app, [], ORIGINS)
+    asked = [("Host", "localhost"), ("Origin", origin)]
+    wanted = [*asked, ("Access-Control-Request-Method", "POST"),
+              ("Access-Control-Request-Headers", "authorization,idempotency-key")]  # fmt: skip
+    for scope in (http(headers=asked), http("OPTIONS", headers=wanted)):
+        wire = Wire()
+        await guard(scope, wire.receive, wire.send)
+        assert wire.status == 200
+        assert wire.headers["access-control-allow-origin"] == origin
+        assert wire.headers["access-control-allow-credentials"] == "true"
+    assert "idempotency-key" in wire.headers["access-control-allow-headers"].lower()
+
+
 async def test_every_one_of_several_headers_counts():
     local = [("Host", "localhost"), ("Origin", "http://localhost")]
     assert await passed(http(headers=local))

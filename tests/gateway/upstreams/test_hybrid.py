@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.gateway.upstreams.conftest import opened
 from tests.gateway.upstreams.hybrid_calls import (
     DELETE,
     STATUS,
@@ -12,7 +13,7 @@ from tests.gateway.upstreams.hybrid_calls import (
     value,
 )
 from tests.servers.hybrid import Failed, Hybrid
-from tests.servers.rest import Flaky
+from tests.servers.rest import Flaky, Silent
 
 pytestmark = pytest.mark.anyio
 
@@ -195,6 +196,25 @@ async def test_a_call_that_cannot_be_made_says_why(client):
     assert failure(await gone(D))[0] == OURS + "The source of deleteRule is gone"
     nobody = Caller.of(client, "http://127.0.0.1:1")
     assert failure(await nobody(D))[0].startswith(OURS + "rules could not be reached")
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 5}, {"dialect": "legacy"}], ids=str)
+async def test_a_service_that_is_too_slow_is_a_status_of_its_own(serve, options):
+    url = await serve(Silent())
+    async with opened(timeout_s=0.05) as client:
+        shown, structure = failure(await Caller.of(client, url, **options)(D))
+    told = "rules did not answer within 0.05 s"
+    assert shown == f"HTTP 504 ERR18504 UPSTREAM_TIMEOUT: {told}"
+    assert structure == {
+        "status": 504,
+        "body": {
+            "statusCode": 504,
+            "code": "ERR18504",
+            "message": "UPSTREAM_TIMEOUT",
+            "description": told,
+            "severity": "ERROR",
+        },
+    }
 
 
 async def test_a_service_that_fails_is_a_failure_with_its_status(client, serve):

@@ -1,55 +1,28 @@
 """What a function in Python returned, or raised, as a result."""
 
 import asyncio
-import threading
-import time
 from typing import Any
 
-import anyio
 import pytest
 from msgspec import UNSET, Raw, Struct
 
 from gateway import hybrid
 from gateway.abc import Command
 from gateway.context import Context, Identity, Letter, Principal
-from gateway.hybrid import Failure, Handler, Service
-from gateway.upstreams.python import Limits, PythonUpstream, spoken
+from gateway.hybrid import Failure, Handler
+from gateway.upstreams.python import spoken
 from schemas.binding import PythonBinding
 from schemas.errors import InternalError
-from schemas.hybrid import Status, StatusFault
+from schemas.hybrid import Status
 from schemas.mcp.revisions import PORTAL
-from schemas.tool import Annotations, TextContent, Tool, ToolResult
+from schemas.tool import TextContent, ToolResult
+from tests.gateway.upstreams.python_calls import ADA, ID, Keys, asked, tool, upstream_of
 
 pytestmark = pytest.mark.anyio
-
-ID = "lightapi.net/rule/deleteRule/0.1.0"
-ADA = Principal("ada", "tenant")
 
 
 class Rule(Struct):
     name: str
-
-
-def tool(binding: PythonBinding, source: str = "rules") -> Tool:
-    return Tool("id", "name", None, "", Raw(b"{}"), None, Annotations(), binding, source, "digest")
-
-
-class Keys:
-    """Stands for the table of Idempotency-Keys, which has tests of its own."""
-
-    def __init__(self) -> None:
-        self.commands: list[Command] = []
-
-    async def once(self, command: Command, run: Any) -> ToolResult:
-        self.commands.append(command)
-        return await run()
-
-
-def upstream_of(handler: Handler, once: Any = None, **limits: Any) -> PythonUpstream:
-    timeout_s = limits.pop("timeout_s", 30)
-    limited = Limits(lambda source: timeout_s, **{"threads": 2, "calls": 2, **limits})
-    service = Service("x", (), {ID: handler})
-    return PythonUpstream({"rules": service}, once or Keys().once, limited)
 
 
 async def call(function: Any, arguments: Any = None, keys: Keys | None = None, **said: Any) -> Any:
@@ -179,29 +152,6 @@ async def test_a_service_that_runs_elsewhere_only_says_so(source: str, id_: str)
     assert "is not loaded in this process" in result.content[0].text
 
 
-def asked(**said: Any) -> tuple[Tool, None, dict[str, Any], Context]:
-    """The arguments of `PythonUpstream.call`."""
-    context = Context(Identity(ADA, verified=True), PORTAL, "r-1")
-    return tool(PythonBinding(ID, **said)), None, {}, context
-
-
-@pytest.mark.parametrize("side", ["query", "command"])
-async def test_an_action_that_takes_too_long_is_stopped(side: str) -> None:
-    stopped = asyncio.Event()
-
-    async def slow(_data: Any) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
-
-    upstream = upstream_of(Handler(slow, takes_call=False, is_async=True), timeout_s=0.01)
-    with anyio.fail_after(30):
-        result = await upstream.call(*asked(side=side))
-        await stopped.wait()
-    assert result.content[0].text.startswith("HTTP 504 ERR18504 UPSTREAM_TIMEOUT")
-
-
 async def test_a_timeout_of_its_own_is_a_bug_of_the_action() -> None:
     async def gives_up(_data: Any) -> None:
         raise TimeoutError
@@ -213,66 +163,26 @@ async def test_a_timeout_of_its_own_is_a_bug_of_the_action() -> None:
 
 @pytest.mark.parametrize("error", [RecursionError, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("side", ["query", "command"])
+@pytest.mark.parametrize("is_async", [True, False])
 async def test_whatever_it_raises_is_a_bug_of_the_action(
-    side: str, error: type[BaseException]
+    is_async: bool, side: str, error: type[BaseException]
 ) -> None:
-    async def raises(_data: Any) -> None:
+    def raises(_data: Any) -> None:
         raise error
 
-    upstream = upstream_of(Handler(raises, takes_call=False, is_async=True))
+    async def raises_async(_data: Any) -> None:
+        raise error
+
+    keys = Keys()
+    upstream = upstream_of(
+        Handler(raises_async if is_async else raises, False, is_async), keys.once
+    )
     with pytest.raises(InternalError):
         await upstream.call(*asked(side=side))
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_command_ends_although_its_client_has_gone(is_async: bool) -> None:
-    begun, release, done = threading.Event(), threading.Event(), threading.Event()
-
-    def work(_data: Any) -> None:
-        begun.set()
-        release.wait(30)
-        done.set()
-
-    async def work_async(_data: Any) -> None:
-        begun.set()
-        await anyio.to_thread.run_sync(release.wait, 30)
-        done.set()
-
-    upstream = upstream_of(Handler(work_async if is_async else work, False, is_async))
-    with anyio.fail_after(30):
-        client = asyncio.create_task(upstream.call(*asked(side="command")))
-        await anyio.to_thread.run_sync(begun.wait)
-        client.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await client
-        assert not done.is_set()
-        release.set()
-        await upstream.finishing.settle(time.monotonic() + 30)
-    assert done.is_set()
-
-
-async def test_threads_are_held_until_they_end_and_calls_are_bounded() -> None:
-    release, running = threading.Event(), threading.Semaphore(0)
-
-    def work(_data: Any) -> None:
-        running.release()
-        release.wait(30)
-
-    upstream = upstream_of(Handler(work, False, False), threads=1, calls=2)
-    with anyio.fail_after(30):
-        clients = [asyncio.create_task(upstream.call(*asked())) for _ in range(2)]
-        await anyio.to_thread.run_sync(running.acquire)
-        for client in clients:
-            client.cancel()
-        await asyncio.wait(clients)
-        assert not running.acquire(blocking=False)  # the second waits for the first's thread
-        with pytest.raises(StatusFault) as refused:
-            await upstream.call(*asked())
-        assert refused.value.status == 503
-        release.set()
-        await upstream.finishing.settle(time.monotonic() + 30)
-        assert running.acquire(blocking=False)
-        assert not (await upstream.call(*asked())).is_error
+    if side == "command":
+        crashed = await upstream.call(*asked("k", side=side))
+        assert b"ERR10010" in bytes(crashed.structured_content)
+        assert keys.kept == [crashed]
 
 
 async def test_strangers_share_no_keys_with_who_has_their_name() -> None:

@@ -90,14 +90,21 @@ def test_a_legacy_answer_that_is_no_json_is_text(body, media_type, shown):
 
 @pytest.mark.parametrize(
     ("body", "media_type"),
-    [(b"{not json", "application/json"), (b"<p>Hi</p>", "text/html"), (b"", "text/html")],
+    [
+        (b"{not json", "application/json"),
+        (b"{not json", "application/problem+json"),
+        (b"<p>Hi</p>", "text/html"),
+        (b"<p/>", "application/xhtml+xml"),
+    ],
 )
 def test_a_page_or_half_an_answer_is_no_result(body, media_type):
-    if not body:
-        assert legacy(body, 200, media_type) == ToolResult(())
-        return
     shown = f"{OURS}rules answered with {media_type}, and no result can be read in it"
-    assert text(legacy(body, 200, media_type)) == shown
+    assert ours(legacy(body, 200, media_type)) == shown
+
+
+def test_json_is_a_result_whatever_type_it_claims_to_have():
+    assert value(legacy(b'{"a":1}', 200, "text/html")) == {"a": 1}
+    assert value(legacy(b"", 200, "text/html")) is None
 
 
 @pytest.mark.parametrize(
@@ -211,6 +218,7 @@ def test_an_error_that_could_not_tell_its_call_is_that_of_the_only_one():
         (b"Not now", 503, None, "HTTP 503 Reason\nNot now", "Not now"),
         (b'{"a":1}', 404, "application/json", 'HTTP 404 Reason\n{"a":1}', {"a": 1}),
         (b"[1]", 404, None, "HTTP 404 Reason\n[1]", "[1]"),
+        (b"x" * 500, 404, None, "HTTP 404 Reason\n" + "x" * 500, "x" * 500),
     ],
 )
 def test_any_other_error_is_shown_as_it_came(read, body, status, media_type, shown, structured):
