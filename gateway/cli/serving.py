@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
+from msgspec import Struct
 
 from config.load import load
 from config.logging import configure
@@ -122,6 +123,11 @@ class Serving:
         waiting = [name for name in changed if name not in RELOADABLE]
         if before.logging.access != settings.logging.access:
             waiting.append("logging.access")
+        waiting += [
+            f"upstream.{name}"
+            for name in ("python_threads", "python_calls")
+            if differs(before.upstream, settings.upstream, name)
+        ]
         if waiting:
             log.warning("restart_needed", extra={"changed": waiting})
 
@@ -169,7 +175,7 @@ def told_already(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def differs(before: Settings, after: Settings, name: str) -> bool:
+def differs(before: Struct, after: Struct, name: str) -> bool:
     return bool(getattr(before, name) != getattr(after, name))
 
 

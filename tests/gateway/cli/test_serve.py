@@ -184,12 +184,14 @@ async def test_a_hangup_takes_changed_sources(
     settings_file.write_text(
         f"server: {{port: 1}}\n"
         f"logging: {{level: debug}}\n"
+        f"upstream: {{python_threads: 3}}\n"
         f"sources:\n"
         f"  pets: {{openapi: pets.json, base_url: '{service.url}/v2'}}\n"
         f"  more: {{openapi: pets.json, base_url: '{service.url}', include: [slow]}}\n"
     )
-    assert (await reloaded(gateway))["changed"] == ["server", "logging", "sources"]
-    assert (await gateway.event("restart_needed"))["changed"] == ["server"]
+    assert (await reloaded(gateway))["changed"] == ["server", "upstream", "logging", "sources"]
+    waiting = (await gateway.event("restart_needed"))["changed"]
+    assert waiting == ["server", "upstream.python_threads"]
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
     assert answer["result"]["heard"]["path"] == "/v2/pets"
     names = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
