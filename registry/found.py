@@ -5,7 +5,8 @@ Knows no database.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -75,16 +76,21 @@ async def find(spec: ImportSpec, limits: Imports, services: Services) -> Found:
 
 def _read_openapi(data: bytes, location: str, spec: ImportSpec) -> Imported:
     document = parse(data, location)
-    try:
+    with _located(location):
         return read(document, Options(spec.include, spec.exclude))
-    except ImportRejected as error:
-        raise ImportRejected(f"{location}: {error}") from error
 
 
 def _read_hybrid(data: bytes, location: str, spec: ImportSpec) -> Imported:
     actions = read_file(data, location)
-    try:
+    with _located(location):
         return select(actions, "hybrid", spec.options.side, spec.include, spec.exclude)
+
+
+@contextmanager
+def _located(location: str) -> Iterator[None]:
+    """What is rejected says where it stands."""
+    try:
+        yield
     except ImportRejected as error:
         raise ImportRejected(f"{location}: {error}") from error
 
@@ -96,12 +102,9 @@ def _written(spec: ImportSpec, services: Services) -> Found:
             f"The source {spec.name} is written in Python: it is imported by `toolgate serve`, "
             "when that starts, and by nothing else."
         )
-    try:
-        imported = select(
-            described(services[spec.name]), "python", spec.options.side, spec.include, spec.exclude
-        )
-    except ImportRejected as error:
-        raise ImportRejected(f"{spec.location}: {error}") from error
+    actions = described(services[spec.name])
+    with _located(spec.location):
+        imported = select(actions, "python", spec.options.side, spec.include, spec.exclude)
     digest = _digest("".join(storable(draft)[1] for draft in imported.drafts).encode())
     return Found(spec.location, None, digest, lambda: _some(imported))
 

@@ -7,8 +7,9 @@ from msgspec import Raw
 
 from gateway.context import Context
 from gateway.methods.lifecycle import SERVER
+from gateway.methods.written import Written
 from registry.catalog import Catalog, Catalogs
-from schemas.jsonrpc import Request, decode_json, encode
+from schemas.jsonrpc import Request, decode_json
 from schemas.tool import Tool
 
 Json = dict[str, Any]
@@ -42,17 +43,10 @@ _OWN_METHODS: tuple[Json, ...] = (
 
 class Discovery:
     def __init__(self, catalogs: Catalogs) -> None:
-        self._catalogs = catalogs
-        self._written: dict[str, tuple[Catalog, Raw]] = {}
+        self._written = Written(catalogs, openrpc)
 
     async def discover(self, context: Context, _request: Request) -> Raw:
-        tenant = context.principal.tenant
-        catalog = self._catalogs.of(tenant)
-        known, document = self._written.get(tenant, (None, Raw(b"")))
-        if known is not catalog:
-            document = Raw(encode(openrpc(catalog)))
-            self._written[tenant] = (catalog, document)
-        return document
+        return self._written.of(context.principal.tenant)
 
 
 def openrpc(catalog: Catalog) -> Json:

@@ -14,6 +14,7 @@ from gateway.abc import Handler, Upstream
 from gateway.context import Context
 from gateway.methods.checks import check_key, check_scope
 from gateway.methods.results import call_result, plain_result, spoken
+from gateway.methods.written import Written
 from gateway.protocol.dialects import Payload
 from registry.catalog import Catalog, Catalogs
 from schemas.binding import PythonBinding, ServiceBinding
@@ -25,7 +26,7 @@ from schemas.hybrid import (
     StatusFault,
     split,
 )
-from schemas.jsonrpc import Request, decode_json, encode, json_type
+from schemas.jsonrpc import Request, decode_json, json_type
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.tool import Tool, ToolResult
 
@@ -50,7 +51,7 @@ class Services:
         self._upstreams = upstreams
         self._verify_scope = verify_scope
         self._tool_by_name = tool_by_name
-        self._listed: dict[str, tuple[Catalog, Raw]] = {}
+        self._listed = Written(catalogs, _listed)
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """The method is the id, the params are the data, the result is what the action says."""
@@ -80,13 +81,7 @@ class Services:
 
     async def list(self, context: Context, _request: Request) -> Raw:
         """The actions under their ids, all at once, as light-hybrid-4j lists those of a portal."""
-        tenant = context.principal.tenant
-        catalog = self._catalogs.of(tenant)
-        known, listed = self._listed.get(tenant, (None, Raw(b"")))
-        if known is not catalog:
-            listed = Raw(encode({"tools": [_member(tool) for tool in catalog.services]}))
-            self._listed[tenant] = (catalog, listed)
-        return listed
+        return self._listed.of(context.principal.tenant)
 
     async def call(self, context: Context, request: Request) -> CallToolResult:
         """tools/call with the id of an action as the name."""
@@ -173,6 +168,10 @@ def failure(result: ToolResult) -> ServiceFailed:
         return ServiceFailed(502, "The service gave no answer")
     answer = decode_json(bytes(structure))
     return ServiceFailed(answer["status"], answer.get("body", ""))
+
+
+def _listed(catalog: Catalog) -> dict[str, Any]:
+    return {"tools": [_member(tool) for tool in catalog.services]}
 
 
 def _member(tool: Tool) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from gateway.protocol.dispatcher import success
 from schemas.errors import (
     Fault,
     Forbidden,
-    InternalError,
     InvalidParams,
     InvalidRequest,
     MethodNotAllowed,
@@ -132,12 +131,16 @@ def _single(value: Any, rules: Rules) -> Message | Legacy:
 
 def _is_legacy(value: dict[str, Any], rules: Rules) -> bool:
     if rules.spec:
-        return "jsonrpc" not in value and any(part in value for part in TUPLE)
+        return "jsonrpc" not in value and _has_parts(value)
     return value.get("jsonrpc") != "2.0"
 
 
 def _is_mixed(value: dict[str, Any]) -> bool:
-    return "jsonrpc" in value and any(part in value for part in TUPLE)
+    return "jsonrpc" in value and _has_parts(value)
+
+
+def _has_parts(value: dict[str, Any]) -> bool:
+    return any(part in value for part in TUPLE)
 
 
 def _member(value: Any, rules: Rules) -> Message:
@@ -238,10 +241,9 @@ _KINDS: tuple[tuple[type[Fault], StatusKind], ...] = (
     (ParseError, NOT_JSON),
     (PayloadTooLarge, REQUEST_TOO_LARGE),
     (Forbidden, FORBIDDEN),
-    (MethodNotAllowed, METHOD_NOT_ALLOWED._replace(description="{}")),
+    (MethodNotAllowed, METHOD_NOT_ALLOWED._replace(description="{}")),  # filled in already
     (InvalidRequest, NOT_A_REQUEST),
     (MethodNotFound, HANDLER_NOT_FOUND._replace(description="{}")),
     (InvalidParams, VALIDATOR_SCHEMA),
     (Unavailable, UNAVAILABLE),
-    (InternalError, RUNTIME_EXCEPTION),
 )

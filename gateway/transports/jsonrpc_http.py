@@ -37,7 +37,13 @@ from gateway.transports.http import (
     require_json,
 )
 from schemas.errors import Fault, Forbidden, InvalidRequest, MethodNotAllowed
-from schemas.hybrid import REQUEST_BODY_EMPTY, REQUEST_CMD_EMPTY, TUPLE, StatusFault
+from schemas.hybrid import (
+    METHOD_NOT_ALLOWED,
+    REQUEST_BODY_EMPTY,
+    REQUEST_CMD_EMPTY,
+    TUPLE,
+    StatusFault,
+)
 from schemas.jsonrpc import Invalid, Message, Request, decode_strict, encode
 from schemas.mcp.revisions import HYBRID
 
@@ -93,7 +99,7 @@ class JsonRpcHTTP:
                 raise StatusFault(REQUEST_CMD_EMPTY, text="A GET carries its request as ?cmd=")
             return command
         if method != "POST":
-            text = f"Request method {method} cannot be found in the path {scope['path']}."
+            text = METHOD_NOT_ALLOWED.description.format(method, scope["path"])
             raise MethodNotAllowed(text, "GET, POST")
         if self._rules.spec:  # light-hybrid-4j does not look at it
             require_json(scope)

@@ -78,7 +78,7 @@ class PythonUpstream:
     async def _finish(self, work: Coroutine[Any, Any, ToolResult], timeout_s: float) -> ToolResult:
         """Wait for `work` no longer than that; it goes on."""
         try:
-            async with asyncio.timeout(timeout_s):
+            with Deadline(timeout_s):
                 return await self.finishing.run(work)
         except TimeoutError:
             return _late(timeout_s)
