@@ -2,17 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from urllib.parse import urlsplit
 
 from config.problem import KeyPath, Problem, dotted
 from config.settings import Settings, SourceSettings
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
-SOURCE_KINDS = ("openapi", "hybrid", "python")
+SOURCE_KINDS = ("openapi", "hybrid", "python", "mcp", "command")
+OF_MCP = ("era", "prefix", "own_sessions", "pin")
+OF_HYBRID = ("side", "dialect", "batch", "forward_token")
 # What means nothing beside a kind. An entry without one adjusts a source that is of any kind.
 IDLE = {
-    "openapi": ("side", "dialect", "batch", "forward_token"),
-    "hybrid": (),
-    "python": ("base_url", "headers", "dialect", "batch", "forward_token"),
+    "openapi": (*OF_HYBRID, *OF_MCP, "env"),
+    "hybrid": (*OF_MCP, "env"),
+    "python": ("base_url", "headers", "dialect", "batch", "forward_token", *OF_MCP, "env"),
+    "mcp": ("base_url", "retries", *OF_HYBRID, "env"),
+    "command": ("base_url", "headers", "retries", *OF_HYBRID, "era"),
 }
 
 UNSAID = SourceSettings()  # all its defaults
@@ -28,6 +33,8 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_unclear_sources(settings, where),
         *_impossible_sources(settings, where),
         *_missing_key(settings, where),
+        *_forbidden_commands(settings, where),
+        *_unclear_redis(settings, where),
     ]
 
 
@@ -41,6 +48,10 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
     if settings.portal.enabled:
         taken.append((settings.portal.query_path, ("portal", "query_path")))
         taken.append((settings.portal.command_path, ("portal", "command_path")))
+    for name in settings.toolsets:
+        below = f"{mcp}/{name}"
+        paths = (below, f"{below}/sse", f"{below}/message")
+        taken.extend((path, ("toolsets", name)) for path in paths)
     return [
         Problem(
             where(key, owner),
@@ -61,10 +72,14 @@ def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
     return [Problem(where(key, bound), dotted(key), f"{text}, found {database.pool_max}")]
 
 
+def _kinds(source: SourceSettings) -> list[str]:
+    return [kind for kind in SOURCE_KINDS if getattr(source, kind)]
+
+
 def _unclear_sources(settings: Settings, where: Where) -> list[Problem]:
     problems = []
     for name, source in settings.sources.items():
-        given = [kind for kind in SOURCE_KINDS if getattr(source, kind) is not None]
+        given = _kinds(source)
         if len(given) > 1:
             key = ("sources", name, given[1])
             text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(given)}"
@@ -74,7 +89,7 @@ def _unclear_sources(settings: Settings, where: Where) -> list[Problem]:
 
 def _impossible_sources(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, source in settings.sources.items():
-        given = [kind for kind in SOURCE_KINDS if getattr(source, kind) is not None]
+        given = _kinds(source)
         for key, text in _impossible(source, given[0] if len(given) == 1 else None):
             path = ("sources", name, key)
             yield Problem(where(path), dotted(path), text)
@@ -102,3 +117,40 @@ def _missing_key(settings: Settings, where: Where) -> list[Problem]:
     found = "both" if auth.key_file else "neither"
     text = f"expected auth.key_file or auth.jwks_file with it, found {found}"
     return [Problem(where(key), dotted(key), text)]
+
+
+def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
+    if settings.upstream.stdio:
+        return
+    for name, source in settings.sources.items():
+        if source.command:
+            key = ("sources", name, "command")
+            text = "expected no command while upstream.stdio is false, which allows none to be run"
+            yield Problem(where(key), dotted(key), text)
+
+
+def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:
+    url, backend = ("state", "redis_url"), ("state", "backend")
+    used, given = settings.state.backend == "redis", settings.state.redis_url
+    if used and not given:
+        text = "expected state.redis_url with it, as in redis://redis.example:6379/0"
+        yield Problem(where(backend), dotted(backend), text)
+    elif given and not used:
+        text = f"expected state.backend: redis with it, found {settings.state.backend}"
+        yield Problem(where(url), dotted(url), text)
+    elif not _has_address(given):
+        text = (
+            "expected redis://[user:password@]host[:port][/database], with %-escapes for special "
+            "characters of a password; found a value that is not shown"
+        )
+        yield Problem(where(url), dotted(url), text)
+
+
+def _has_address(redis_url: str) -> bool:
+    try:
+        parts = urlsplit(redis_url)
+        database = parts.path.strip("/")
+        served = bool(parts.hostname) and parts.port != 0
+        return parts.scheme in ("", "unix") or (served and (database or "0").isdecimal())
+    except ValueError:  # what stands in place of the port may be half a password
+        return False

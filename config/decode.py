@@ -21,6 +21,7 @@ EXCERPT = 60
 CREDENTIALS = re.compile(r"//.*@")
 QUERY = re.compile(r"\?.*", re.DOTALL)
 MISSING = object()
+SECRET = (("database", "url"), ("state", "redis_url"), ("state", "secret"))
 
 
 def decode(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
@@ -137,7 +138,7 @@ def _mismatch(value: Value, data: Any, kind: Kind, path: KeyPath) -> Problem:
 
 def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, a space forgotten, is all one name.
-    return path == ("database", "url") or path[2:3] == ("headers",)
+    return path in SECRET or path[2:3] in (("headers",), ("env",))
 
 
 def _excerpt(data: Any, kind: Kind) -> str:

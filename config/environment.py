@@ -76,7 +76,14 @@ def _step(kind: Kind, part: str, children: Mapping[str, Value]) -> tuple[str, Ki
     for key in children:
         if key.lower().replace("-", "_") == part:
             return key, item_kind(kind)
-    return part.replace("_", "-") if key_kind(kind).marked("dashes") else part, item_kind(kind)
+    return _spelt(part, key_kind(kind)), item_kind(kind)
+
+
+def _spelt(part: str, key: Kind) -> str:
+    """A new key, as it is spelt where the name of a variable cannot say so."""
+    if key.marked("dashes"):
+        return part.replace("_", "-")
+    return part.upper() if key.marked("capitals") else part
 
 
 def merged(below: Value, above: Value) -> Value:

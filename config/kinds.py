@@ -53,7 +53,7 @@ class Kind:
         return self.meta.description or PLAIN[self.base]
 
     def marked(self, mark: str) -> bool:
-        """Whether `settings.py` marks the type: verbatim, file, dashes."""
+        """Whether `settings.py` marks the type: verbatim, file, dashes, capitals."""
         return bool((self.meta.extra or {}).get(mark))
 
 

@@ -57,15 +57,21 @@ def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:
 def masked(settings: Settings) -> dict[str, Any]:
     """The settings as plain data without their secrets, for people to look at."""
     plain: dict[str, Any] = to_builtins(settings)
-    plain["database"]["url"] = URL_PASSWORD_PARAMETER.sub(
-        rf"\1{MASK}", URL_PASSWORD.sub(rf"\1:{MASK}@", settings.database.url)
-    )
+    plain["database"]["url"] = _without_password(settings.database.url)
+    plain["state"]["redis_url"] = _without_password(settings.state.redis_url)
+    plain["state"]["secret"] = settings.state.secret and MASK
     for source in plain["sources"].values():
         # Any of them: which header carries a key is the service's choice.
         source["headers"] = dict.fromkeys(source["headers"], MASK)
+        source["env"] = dict.fromkeys(source["env"], MASK)
         for kind in ("openapi", "hybrid"):
             source[kind] = source[kind] and without_credentials(source[kind])
     return plain
+
+
+def _without_password(url: str) -> str:
+    """A URL of a database, user and all else shown."""
+    return URL_PASSWORD_PARAMETER.sub(rf"\1{MASK}", URL_PASSWORD.sub(rf"\1:{MASK}@", url))
 
 
 def _read(file: Path, name: str, env: Mapping[str, str] | None, problems: list[Problem]) -> Value:

@@ -15,7 +15,7 @@ import yaml
 from config.document import INSIDE
 from config.load import DEFAULTS
 from config.problem import KeyPath
-from config.settings import Settings, SourceSettings
+from config.settings import Settings, SourceSettings, Toolset
 
 PUBLISHED = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"
 KEY_LINE = re.compile(r"( *)([a-z_]+):")
@@ -35,7 +35,8 @@ def json_schema() -> dict[str, Any]:
         else:
             section["default"] = defaults[name]
         section["description"] = described[name,]
-    _complete(definitions[SourceSettings.__name__], ("sources",), described, {})
+    for name, entry in (("sources", SourceSettings), ("toolsets", Toolset)):
+        _complete(definitions[entry.__name__], (name,), described, {})
     del root["required"]  # every key is optional
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,7 +1,7 @@
 """The settings, as types. Their defaults, units and reasons stand in `defaults.yaml`.
 
 Every constructor in the product gets the two or three values that it needs; only
-`gateway/app.py` sees the whole `Settings`.
+`gateway/app/` sees the whole `Settings`.
 
 The description of a type completes the sentence "expected ..." in an error message.
 """
@@ -85,6 +85,49 @@ SourceName = Annotated[
 ]
 # Verbatim: text that may be written like a number or a switch, and stays as it was written.
 VERBATIM = {"verbatim": True}
+# Arguments and environments of processes end at a NUL.
+Text = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\0]*" + END,
+        description="text without NUL characters",
+        extra=VERBATIM,
+        extra_json_schema=VERBATIM,
+    ),
+]
+VariableName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*" + END,
+        description="the name of an environment variable",
+        extra={"capitals": True},  # what TOOLGATE_... variables mean that name a new one
+    ),
+]
+Secret = Annotated[
+    str,
+    Meta(
+        pattern=r"^(.{16,})?" + END,
+        description="at least 16 characters, or nothing",
+        extra=VERBATIM,
+        extra_json_schema=VERBATIM,
+    ),
+]
+RedisUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^((rediss?|unix)://\S+)?" + END,
+        description="a redis://, rediss:// or unix:// URL, or nothing",
+    ),
+]
+# Below the MCP endpoint, where `sse` and `message` are taken.
+ToolsetName = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!(sse|message)$)[a-z0-9][a-z0-9_-]{0,62}" + END,
+        description='a name of at most 63 characters out of a-z, 0-9, "_" and "-", and not "sse" '
+        'or "message"',
+    ),
+]
 # RFC 9110, 5.1 and 5.5: a token; visible characters, spaces and tabs.
 HeaderName = Annotated[
     str,
@@ -165,8 +208,30 @@ class Mcp(Struct, frozen=True, forbid_unknown_fields=True):
     session_idle_s: Seconds
     session_limit: Count
     session_calls: Count
+    session_rate: Count
     stream_limit: Count
     keep_alive_s: Seconds
+    sessionless: bool
+    get_opens_sse: bool
+    retry_ms: Millis
+    replay_s: Seconds
+    replay_events: Count
+    ask_timeout_s: Seconds
+    asks: Count
+    parked_s: Seconds
+    parked_calls: Count
+    debounce_ms: Millis
+    when_down: Literal["fail_open", "fail_closed"]
+
+
+class State(Struct, frozen=True, forbid_unknown_fields=True):
+    backend: Literal["memory", "postgres", "redis"]
+    redis_url: RedisUrl
+    secret: Secret
+    beat_s: Seconds
+    timeout_s: Seconds
+    connections: Count
+    memory_bytes: Bytes
 
 
 class Rpc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,6 +279,18 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     retry_backoff_s: Seconds
     python_threads: Count
     python_calls: Count
+    mcp_sessions: Count
+    mcp_idle_s: Seconds
+    mcp_call_max_s: Seconds
+    mcp_probe_s: Seconds
+    mcp_refresh_s: Seconds
+    mcp_list_pages: Count
+    mcp_list_items: Count
+    mcp_asks: Count
+    stdio: bool
+    stdio_processes: Count
+    stdio_memory_bytes: Bytes
+    stdio_restart_max_s: Seconds
 
 
 class Imports(Struct, frozen=True, forbid_unknown_fields=True):
@@ -229,12 +306,14 @@ class Logging(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `sources`, with at most one of `openapi`, `hybrid` and `python`. Without any it
-    only adjusts a source imported by command."""
+    """One entry of `sources`, with at most one of `openapi`, `hybrid`, `python`, `mcp` and
+    `command`. Without any it only adjusts a source imported by command."""
 
     openapi: Location | None = None  # an absolute path once loaded, or a URL
     hybrid: Location | None = None
     python: PythonModule | None = None  # an absolute path once loaded, or a module
+    mcp: HttpUrl | None = None
+    command: tuple[Text, ...] = ()
     base_url: HttpUrl | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -245,6 +324,20 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"
     batch: Count = 1
     forward_token: bool = False
+    env: Mapping[VariableName, Text] = field(default_factory=dict)
+    era: Literal["auto", "handshake", "stateless"] = "auto"
+    prefix: Literal["always", "conditional", "never"] = "conditional"
+    own_sessions: bool = False
+    pin: bool = False
+
+
+class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `toolsets`: the tools of some sources, picked by their names."""
+
+    sources: tuple[SourceName, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    instructions: str = ""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,4 +351,6 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     upstream: Upstream
     imports: Imports
     logging: Logging
+    state: State
     sources: Mapping[SourceName, SourceSettings]
+    toolsets: Mapping[ToolsetName, Toolset]

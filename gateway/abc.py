@@ -1,13 +1,17 @@
 """The seams: what the layers hand to each other."""
 
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Raw, Struct
 
 from gateway.context import Context, Principal
 from schemas.jsonrpc import Request
+from schemas.mcp.snapshot import Eras
 from schemas.source import Source
-from schemas.tool import Tool, ToolResult
+from schemas.tool import RelayedResult, Tool, ToolResult
 
 Handler = Callable[[Context, Request], Awaitable[Any]]
 """Serve one request: returns what becomes the `result` (any JSON-encodable value), or raises a
@@ -40,4 +44,120 @@ class Upstream(Protocol):
 
     async def call(
         self, tool: Tool, source: Source | None, arguments: Any, context: Context
-    ) -> ToolResult: ...
+    ) -> ToolResult | RelayedResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for another MCP server, in that server's own names and URIs."""
+
+    source: Source
+    method: str
+    params: dict[str, Any]  # whole: with the client's `_meta`, inputResponses, requestState, task
+    eras: Eras = "both"  # which eras of the server have what is asked for
+    headers: Mapping[str, str] = field(default_factory=dict)  # Mcp-Param-*, for 2026-07-28 servers
+
+
+class Relay(Protocol):
+    """Asks other MCP servers, whatever era they and the client are of."""
+
+    async def request(self, asked: Asked, context: Context) -> dict[str, Raw]:
+        """The members of the result. Raises the server's error as a Fault, code and data as they
+        came, and Unreachable when there is no answer."""
+
+    async def watch(self, source: Source, uri: str) -> None:
+        """Hear from now on when the resource `uri` of `source` changes; calls are counted.
+        Raises Fault when the server refuses."""
+
+    async def unwatch(self, source: Source, uri: str) -> None:
+        """Undo one `watch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: str  # unique in its stream, and later ones are greater; visible ASCII without "."
+    data: bytes
+
+
+class Log(Protocol):
+    """Streams of events that any node may add to and read: the one thing that nodes share besides
+    sessions. What is older than a stream's limits is forgotten.
+
+    All methods raise Unavailable when the store does not answer.
+    """
+
+    async def append(self, stream: str, data: bytes) -> str:
+        """Add an event; returns its id. Readers see the events of a stream in one order, and none
+        appears later in front of one that was read."""
+
+    async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
+        """At most `limit` events that follow the id `after`; "" begins with the first that is
+        kept. An id that was never of this stream raises InvalidParams."""
+
+    async def last(self, stream: str) -> str:
+        """The id of the newest event; "" for an empty stream."""
+
+    def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        """Inside, call `wake` soon after any node has appended to `stream`, perhaps more often."""
+
+    async def drop(self, stream: str) -> None:
+        """Forget the stream."""
+
+
+class SessionRecord(Struct, frozen=True):
+    """What nodes have to know of a session to serve it."""
+
+    id: str
+    revision: str
+    tenant: str
+    principal: str
+    toolset: str | None
+    client: dict[str, Any]
+    capabilities: dict[str, Any]
+    log_level: str | None = None
+    subscriptions: tuple[str, ...] = ()  # URIs of resources, as the client knows them
+    told: str = ""  # version of the lists when it was opened
+
+
+class SessionStore(Protocol):
+    """Sessions by id, until nobody has used them for their time to live.
+
+    All methods raise Unavailable when the store does not answer.
+    """
+
+    shared: bool  # other nodes see the same sessions
+
+    async def put(self, record: SessionRecord, ttl_s: float) -> None: ...
+
+    async def get(self, session_id: str) -> SessionRecord | None: ...
+
+    async def touch(self, session_id: str, ttl_s: float) -> None:
+        """Begin the time to live anew."""
+
+    async def delete(self, session_id: str) -> bool:
+        """Whether it was there."""
+
+    async def purge(self) -> int:
+        """Forget what has expired; returns how many sessions that were."""
+
+    async def beat(self, node: str, ttl_s: float) -> None:
+        """`node` is alive, for `ttl_s` from now."""
+
+    async def beats(self, node: str) -> bool:
+        """Whether `node` is alive."""
+
+    async def secret(self) -> bytes:
+        """32 random bytes that all nodes of this store agree on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    allowed: bool
+    remaining: int  # further uses that would be allowed now
+    retry_after_s: float  # until one more is; 0 when allowed
+
+
+class Counter(Protocol):
+    async def hit(self, key: str, limit: int, window_s: float) -> Verdict:
+        """Count one use of `key`; at most `limit` in any sliding `window_s` seconds, across all
+        nodes. Raises Unavailable when the store does not answer."""

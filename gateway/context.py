@@ -4,13 +4,14 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from registry.catalog import Kind
 from schemas.errors import Fault
 from schemas.hybrid import Side
+from schemas.mcp.messages import META_CAPABILITIES
 from schemas.mcp.revisions import Revision
 
 OUTBOX_LIMIT = 1000  # unsent messages; a client that leaves more is not reading any
@@ -55,6 +56,7 @@ class Letter:
     correlation_id: str | None = None
     traceability_id: str | None = None
     client: str = ""  # address of who sent it
+    mirrored: Mapping[str, str] = field(default_factory=dict)  # Mcp-Param-*: lower-case rest, value
 
 
 NO_LETTER = Letter()
@@ -63,12 +65,14 @@ NO_LETTER = Letter()
 class Outbox:
     """Encoded messages that wait for one client's stream; overflowing ends the stream."""
 
-    __slots__ = ("_messages", "_wake", "closed")
+    __slots__ = ("_messages", "_wake", "closed", "stale", "told")
 
-    def __init__(self) -> None:
-        self._messages: deque[bytes] = deque()
-        self._wake: asyncio.Event | None = None
+    def __init__(self, told: str = "") -> None:
+        self._messages: list[bytes] = []
+        self._wake: asyncio.Future[None] | None = None  # an Event takes 0.7 KB
         self.closed = False
+        self.stale = False  # the stream's log has, or may have, more than was read of it
+        self.told = told  # the version of the lists that the client knows of, with what waits here
 
     def put(self, message: bytes) -> None:
         if len(self._messages) >= OUTBOX_LIMIT:
@@ -82,10 +86,17 @@ class Outbox:
         if message not in self._messages:
             self.put(message)
 
-    def hand_over(self) -> "Outbox":
-        """A new outbox with what waits here; the stream that follows this one ends."""
-        successor = Outbox()
-        successor._messages, self._messages = self._messages, successor._messages
+    def stir(self) -> None:
+        """Have the reader look at the stream's log."""
+        self.stale = True
+        self._notify()
+
+    def hand_over(self, successor: "Outbox | None" = None) -> "Outbox":
+        """An outbox with what waits here; the stream that follows this one ends."""
+        successor = successor or Outbox()
+        successor._messages += self._messages  # noqa: SLF001
+        self._messages = []
+        successor.told = self.told
         self.close()
         return successor
 
@@ -94,32 +105,26 @@ class Outbox:
         self.closed = True
         self._notify()
 
-    async def take(self, timeout_s: float) -> list[bytes]:
-        """What has gathered, in order; empty after `timeout_s`, or when closed."""
-        if not self._messages and not self.closed:
-            self._wake = asyncio.Event()
+    async def take(self, timeout_s: float | None) -> list[bytes]:
+        """What has gathered, in order; empty after `timeout_s`, when stale, or when closed."""
+        if not self._messages and not self.closed and not self.stale:
+            self._wake = asyncio.get_running_loop().create_future()
             try:
-                async with asyncio.timeout(timeout_s):
-                    await self._wake.wait()
+                if timeout_s is None:
+                    await self._wake
+                else:
+                    async with asyncio.timeout(timeout_s):
+                        await self._wake
             except TimeoutError:
                 return []
             finally:
                 self._wake = None
-        taken = list(self._messages)
-        self._messages.clear()
+        taken, self._messages = self._messages, []
         return taken
 
-    async def batches(self, keep_alive_s: float) -> AsyncIterator[list[bytes]]:
-        """What has gathered, again and again until closed; empty to keep a silent stream alive."""
-        while True:
-            messages = await self.take(keep_alive_s)
-            if self.closed and not messages:
-                return  # closed with messages left: the next round takes them
-            yield messages
-
     def _notify(self) -> None:
-        if self._wake is not None:
-            self._wake.set()
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -132,10 +137,20 @@ class Session:
     client: Mapping[str, Any]
     capabilities: Mapping[str, Any]
     calls_limit: int = 100  # calls that may run at a time
+    toolset: str | None = None  # whose endpoint it was opened at
+    log_level: str | None = None  # least severe notifications/message that it wants; None: unsaid
+    subscriptions: set[str] = field(default_factory=set)  # URIs of resources, as clients know them
     last_used: float = field(default_factory=time.monotonic)  # s, monotonic clock
     outbox: Outbox = field(default_factory=Outbox)
     running: "dict[int | str, asyncio.Task[Any]]" = field(default_factory=dict)
-    streams: int = 0  # open server-to-client streams
+    streams: int = 0  # open server-to-client streams, at this node
+    tells: bool = False  # whether this node has the one that tells it of changes
+    asked: int = 0  # requests of ours that the client has not answered yet
+    heard: str | None = ""  # id in the log of what its stream said last; None: this node was away
+    news: frozenset[Kind] = frozenset()  # the lists of whose changes it wants to hear
+    watched: set[str] = field(default_factory=set)  # URIs of resources that this node watches
+    renewed: float = field(default_factory=time.monotonic)  # when the store was last asked
+    ended: bool = False
 
     def touch(self) -> None:
         self.last_used = time.monotonic()
@@ -146,7 +161,8 @@ class Session:
         return task.cancel(CANCELLED_BY_CLIENT) if task is not None else False
 
     def end(self) -> None:
-        """Stop everything that runs for this client."""
+        """Stop everything that runs here for this client."""
+        self.ended = True
         self.outbox.close()
         for task in list(self.running.values()):
             task.cancel(CANCELLED_BY_CLIENT)
@@ -160,6 +176,10 @@ class Peer(Protocol):
 
     async def notify(self, message: bytes) -> None:
         """Send an encoded notification that belongs to the request."""
+
+    async def ask(self, method: str, params: Any) -> Any:
+        """The client's result for a request of ours; only in sessions. Raises AskFailed with the
+        client's error, or when it cannot be asked or does not answer in time."""
 
     async def keep_alive(self) -> None:
         """Keep intermediaries from closing a silent stream."""
@@ -175,6 +195,8 @@ class Context:
     session: Session | None = None
     peer: Peer | None = None  # None where the front has no way to say anything but the answer
     letter: Letter = NO_LETTER
+    toolset: str | None = None  # whose tools alone are here; None: all
+    params: Mapping[str, Any] = field(default_factory=dict)  # of a call that is handed on
 
     @property
     def principal(self) -> Principal:
@@ -184,6 +206,15 @@ class Context:
         """Raises the Fault that says why nobody knows who asks, if so."""
         if self.identity.refusal is not None:
             raise self.identity.refusal
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client can be asked, as it said in its session or in the request's `_meta`."""
+        if self.session is not None:
+            return self.session.capabilities
+        meta = self.params.get("_meta")
+        said = meta.get(META_CAPABILITIES) if isinstance(meta, dict) else None
+        return said if isinstance(said, dict) else {}
 
 
 _instance = secrets.token_hex(4)

@@ -1,24 +1,27 @@
 """What an import changes: proposed tools against those that exist. Pure.
 
-An operation is the same one if its source and its key are. It keeps its tool, and the tool keeps
-its name as long as the operation asks for the same one: also a name that was qualified with the
-source because another source had the plain one, even after that is free again.
+An operation is the same one if its source and its key are. It keeps its tool, and the tool its
+name where it can (see `registry.naming`).
 """
 
 import hashlib
-import itertools
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from registry.names import qualify, suffixed
+from registry.items import ItemDraft, ItemsSaved
+from registry.naming import Naming
 from schemas.binding import Binding
-from schemas.source import HybridOptions
+from schemas.mcp.snapshot import ServerFacts
+from schemas.source import HybridOptions, Options
 from schemas.tool import Annotations, ToolDraft
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,9 @@ class SourceDraft:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     digest: str | None = None
-    options: HybridOptions = field(default_factory=HybridOptions)
+    options: Options = field(default_factory=HybridOptions)
+    server: ServerFacts | None = None
+    items: tuple[ItemDraft, ...] = ()  # what it has besides tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,9 @@ class Saved:
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
     names: Mapping[str, str]  # key of the operation -> name of its tool
+    refused: Mapping[str, str] = field(default_factory=dict)  # key -> name that another has
+    held: Mapping[str, str] = field(default_factory=dict)  # name of tool -> what has to be approved
+    items: ItemsSaved = field(default_factory=ItemsSaved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class Row(Struct, frozen=True):
     annotations: Annotations
     tags: tuple[str, ...]
     binding: Binding
+    definition: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ class Changes:
 
 
 def changes(
-    source: str,
+    naming: Naming,
     drafts: Sequence[ToolDraft],
     known: Mapping[str, Known],
     taken: set[str],
@@ -102,46 +111,46 @@ def changes(
     `taken` holds the case-folded names of the active tools of other sources.
     """
     stored = {draft.key: storable(draft) for draft in drafts}
-    names = assign(source, [draft for draft, _ in stored.values()], known, taken)
+    names = assign(naming, [draft for draft, _ in stored.values()], known, taken)
     rows, renamed = [], []
     by_fate: dict[str, list[str]] = {"added": [], "updated": [], "unchanged": []}
     for key, (draft, digest) in stored.items():
+        if key not in names:
+            continue
         before = known.get(key)
         by_fate[_fate(before, names[key], digest)].append(names[key])
         if _fate(before, names[key], digest) != "unchanged":
             rows.append(_row(draft, digest, names[key], before))
             if before and before.name != names[key]:
                 renamed.append(before.tool_id)
-    gone = [one for key, one in known.items() if one.present and key not in stored]
+    gone = [one for key, one in known.items() if one.present and key not in names]
     return Changes(
         rows,
         renamed,
         [one.endpoint_id for one in gone],
         Saved(
-            **{fate: tuple(named) for fate, named in by_fate.items()},
+            tuple(by_fate["added"]),
+            tuple(by_fate["updated"]),
+            tuple(by_fate["unchanged"]),
             removed=tuple(one.name for one in gone),
             names=names,
+            refused={key: draft.name for key, (draft, _) in stored.items() if key not in names},
         ),
     )
 
 
 def assign(
-    source: str, drafts: Sequence[ToolDraft], known: Mapping[str, Known], taken: set[str]
+    naming: Naming, drafts: Sequence[ToolDraft], known: Mapping[str, Known], taken: set[str]
 ) -> dict[str, str]:
-    """Names by key. Those that tools have already come first, so that no newcomer takes them."""
-    taken, names = set(taken), {}
-    for draft in sorted(drafts, key=lambda draft: (draft.key not in known, draft.key)):
-        candidates = _candidates(source, draft)
-        if before := known.get(draft.key):
-            usual = list(itertools.islice(_candidates(source, draft), 3))
-            candidates = itertools.chain([before.name] if before.name in usual else [], candidates)
-        name = next(name for name in candidates if name.casefold() not in taken)
-        taken.add(name.casefold())
-        names[draft.key] = name
-    return names
+    """Names by key; see `Naming.assign`."""
+    return naming.assign(
+        {draft.key: partial(naming.names, draft.name, draft.key) for draft in drafts},
+        {key: one.name for key, one in known.items()},
+        taken,
+    )
 
 
-def storable(draft: ToolDraft) -> tuple[ToolDraft, str]:
+def storable(draft: T) -> tuple[T, str]:
     """`draft` as PostgreSQL can hold it, and the SHA-256 of all of it.
 
     NUL characters and lone surrogates, which JSON can express and PostgreSQL cannot, are replaced.
@@ -151,17 +160,9 @@ def storable(draft: ToolDraft) -> tuple[ToolDraft, str]:
     except UnicodeEncodeError:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
-        draft = msgspec.convert(_scrubbed(msgspec.to_builtins(draft)), ToolDraft)
+        draft = msgspec.convert(_scrubbed(msgspec.to_builtins(draft)), type(draft))
         encoded = msgspec.json.encode(draft)
     return draft, hashlib.sha256(encoded).hexdigest()
-
-
-def _candidates(source: str, draft: ToolDraft) -> Iterator[str]:
-    yield draft.name
-    qualified = qualify(source, draft.name)
-    yield qualified
-    for digits in range(8, 63):
-        yield suffixed(qualified, draft.key, digits=digits)
 
 
 def _fate(before: Known | None, name: str, digest: str) -> str:
@@ -186,6 +187,7 @@ def _row(draft: ToolDraft, digest: str, name: str, before: Known | None) -> Row:
         annotations=draft.annotations,
         tags=draft.tags,
         binding=draft.binding,
+        definition=draft.definition,
     )
 
 

@@ -6,6 +6,7 @@ the gateway is ready, the others behind its back.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,10 +17,20 @@ import psycopg
 from config.settings import Database as DatabaseSettings
 from config.settings import Imports, SourceSettings
 from registry.catalog import Catalogs
+from registry.found import asked_ahead
 from registry.installation import DatabaseError
 from registry.postgres import RESYNC, Database, Notice, Pool
-from registry.sources import NO_SERVICES, ImportSpec, Services, Sources, configured
+from registry.sources import (
+    NO_SERVICES,
+    ImportSpec,
+    Lister,
+    Services,
+    Sources,
+    configured,
+    spec_of,
+)
 from registry.store import ToolStore
+from registry.turns import Turns
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.feed")
@@ -51,16 +62,20 @@ class Feed:
         host_id: str,
         catalogs: Catalogs,
         services: Services = NO_SERVICES,
+        lister: Lister | None = None,
     ) -> None:
-        """`services`: the actions of each source that is written in Python."""
+        """`services`: the actions of each source that is written in Python. `lister` asks other MCP
+        servers for what they have."""
         self._database = database
         self._imports = imports
         self._wanted = sources
         self._host_id = host_id
         self._catalogs = catalogs
         self._services = services
+        self._lister = lister
+        self._refreshing: defaultdict[str, Turns] = defaultdict(Turns)
         self._store: ToolStore | None = None
-        self._pool: Pool | None = None
+        self._opened: Database | None = None
         self._importing = False  # begun, which happens once
         self.state = FeedState()
         self.settled = asyncio.Event()  # loaded, or failed for good
@@ -80,7 +95,12 @@ class Feed:
     @property
     def pool(self) -> Pool | None:
         """The connections to the database; None until it has answered for the first time."""
-        return self._pool
+        return self._opened.pool if self._opened else None
+
+    @property
+    def database(self) -> Database | None:
+        """None until it has answered for the first time."""
+        return self._opened
 
     async def reconfigure(
         self, sources: Mapping[str, SourceSettings], services: Services = NO_SERVICES
@@ -93,6 +113,24 @@ class Feed:
         if self._store is not None:
             await self._import(self._store, self._described())
 
+    async def refresh(self, name: str) -> None:
+        """Import the source again if what there is of it changed, as when its server says so.
+
+        Whoever asks while that runs shares one further run with all others who do.
+        """
+        store = self._store
+        spec = self._spec(name)
+        if store is not None and spec is not None:
+            await self._refreshing[name].run(lambda: self._import(store, [spec]))
+
+    def _spec(self, name: str) -> ImportSpec | None:
+        """As the settings want it; else as it was imported by command."""
+        wanted = self._wanted.get(name)
+        if wanted is not None and (spec := configured(name, wanted)):
+            return spec
+        source = self._catalogs.of(self._host_id).sources.get(name)
+        return None if source is None else spec_of(source)
+
     def _fail(self, reason: str) -> None:
         self.state.failure = reason
         self.state.database = "unreachable"
@@ -103,7 +141,7 @@ class Feed:
         return [spec for spec in specs if spec is not None]
 
     async def _follow(self, database: Database) -> None:
-        self._pool = database.pool
+        self._opened = database
         store = self._store = ToolStore(database.pool)
         async with anyio.create_task_group() as tasks:
 
@@ -121,6 +159,9 @@ class Feed:
             await self._catalogs.reload_all(store, self._host_id)
         else:
             await self._catalogs.reload(store, notice)
+        known = self._wanted.keys() | self._catalogs.of(self._host_id).sources.keys()
+        for name in self.state.sources.keys() - known:
+            del self.state.sources[name]
 
     def _lost(self) -> None:
         self.state.database = "unreachable"
@@ -149,15 +190,18 @@ class Feed:
             pause_s = min(pause_s * 2, RETRY_LONGEST_S) if failed else RETRY_FIRST_S
 
     async def _import(self, store: ToolStore, specs: Iterable[ImportSpec]) -> None:
-        sources = Sources(store, self._host_id, self._imports, self._services)
-        changed = [await self._import_one(sources, spec) for spec in specs]
+        specs = list(specs)
+        async with asked_ahead(self._lister, specs) as lister:
+            sources = Sources(store, self._host_id, self._imports, self._services, lister)
+            changed = [await self._import_one(sources, spec) for spec in specs]
         if any(changed):  # the notice comes too, but ready means that the tools are there
             with suppress(psycopg.OperationalError):  # whoever listens notices, and reads all again
                 await self._reload(store, self._host_id)
 
     async def _import_one(self, sources: Sources, spec: ImportSpec) -> bool:
         """Whether there was anything new."""
-        self.state.sources[spec.name] = "importing"
+        if self.state.sources.get(spec.name) != "ok":  # else it is served as it was, meanwhile
+            self.state.sources[spec.name] = "importing"
         try:
             report = await sources.import_changed(spec)
         except (ToolgateError, psycopg.OperationalError) as error:

@@ -1,12 +1,13 @@
-"""What there is to import, found and read: a description somewhere, or a service in this process.
+"""What there is to import, found and read: a description somewhere, a service in this process, or
+what another MCP server lists.
 
 Knows no database.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,14 +16,16 @@ from registry.changes import storable
 from registry.fetch import fetch
 from registry.importers.hybrid import described, read_file, select
 from registry.importers.imported import Imported
+from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import Options, parse, read
 from schemas.errors import ImportRejected
-from schemas.hybrid import Action
+from schemas.hybrid import Action, Side
 from schemas.source import HybridOptions
+from schemas.source import Options as SourceOptions
 
 IMPORTER = 1  # raise it when the same document would give other tools than before
 
-Kind = Literal["openapi", "hybrid", "python"]
+Kind = Literal["openapi", "hybrid", "python", "mcp"]
 Services = Mapping[str, Sequence[Action]]  # of each source that is written in Python
 
 NO_SERVICES: Services = {}
@@ -33,12 +36,24 @@ class ImportSpec:
     """What to import, as the operator said it."""
 
     name: str
-    location: str  # path or URL; for kind "python" a module or the path of a .py file
+    location: str  # path or URL; a module or .py file; `stdio:` and the command of an MCP server
     base_url: str | None = None  # None: the description's own server
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     kind: Kind = "openapi"
-    options: HybridOptions = field(default_factory=HybridOptions)
+    options: SourceOptions = field(default_factory=HybridOptions)
+
+
+Lister = Callable[[ImportSpec], Awaitable[bytes]]
+"""Asks an MCP server for all its lists: an encoded Snapshot. Raises ImportRejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Whom to ask besides the network and the file system."""
+
+    services: Services = field(default_factory=dict)  # those that this process serves
+    lister: Lister | None = None  # None: this process asks no MCP servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +66,12 @@ class Found:
     read: Callable[[], Imported]  # raises ImportRejected, also when there would be no tools
 
 
-async def find(spec: ImportSpec, limits: Imports, services: Services) -> Found:
+async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
     """Raises ImportRejected."""
     if spec.kind == "python":
-        return await asyncio.to_thread(_written, spec, services)
+        return await asyncio.to_thread(_written, spec, origins.services)
+    if spec.kind == "mcp":
+        return await _listed(spec, origins.lister)
     if spec.kind == "hybrid" and spec.base_url is None:
         raise ImportRejected(
             f"The source {spec.name} has no base_url; a hybrid service's description does not say "
@@ -80,10 +97,47 @@ def _read_openapi(data: bytes, location: str, spec: ImportSpec) -> Imported:
         return read(document, Options(spec.include, spec.exclude))
 
 
+@asynccontextmanager
+async def asked_ahead(
+    lister: Lister | None, specs: Sequence[ImportSpec]
+) -> AsyncIterator[Lister | None]:
+    """A lister that has begun to ask all servers among `specs`: the silence of one shall not add to
+    that of the next, while names are still given in the order of `specs`."""
+    if lister is None:
+        yield None
+        return
+    servers = (spec for spec in specs if spec.kind == "mcp")
+    answers = {spec.name: asyncio.ensure_future(lister(spec)) for spec in servers}
+    try:
+        yield lambda spec: answers[spec.name]
+    finally:
+        for answer in answers.values():
+            answer.cancel()
+        await asyncio.gather(*answers.values(), return_exceptions=True)
+
+
+async def _listed(spec: ImportSpec, lister: Lister | None) -> Found:
+    if lister is None:
+        raise ImportRejected(f"The source {spec.name} is an MCP server, and nobody here asks one.")
+    snapshot = await lister(spec)
+
+    def read_all() -> Imported:
+        with _located(spec.location):
+            # Lists that are empty are what the server says, not a mistake in a description.
+            imported = read_snapshot(snapshot, spec.include, spec.exclude)
+            return _some(imported) if imported.outcomes else imported
+
+    return Found(spec.location, snapshot, _digest(snapshot), read_all)
+
+
 def _read_hybrid(data: bytes, location: str, spec: ImportSpec) -> Imported:
     actions = read_file(data, location)
     with _located(location):
-        return select(actions, "hybrid", spec.options.side, spec.include, spec.exclude)
+        return select(actions, "hybrid", _side(spec), spec.include, spec.exclude)
+
+
+def _side(spec: ImportSpec) -> Side | None:
+    return spec.options.side if isinstance(spec.options, HybridOptions) else None
 
 
 @contextmanager
@@ -104,7 +158,7 @@ def _written(spec: ImportSpec, services: Services) -> Found:
         )
     actions = described(services[spec.name])
     with _located(spec.location):
-        imported = select(actions, "python", spec.options.side, spec.include, spec.exclude)
+        imported = select(actions, "python", _side(spec), spec.include, spec.exclude)
     digest = _digest("".join(storable(draft)[1] for draft in imported.drafts).encode())
     return Found(spec.location, None, digest, lambda: _some(imported))
 
@@ -115,8 +169,8 @@ def _digest(document: bytes) -> str:
 
 
 def _some(imported: Imported) -> Imported:
-    """`imported`, if it has any tools. Raises ImportRejected."""
-    if not imported.drafts:
+    """`imported`, if it has any tools or items. Raises ImportRejected."""
+    if not imported.drafts and not imported.items:
         raise ImportRejected(_nothing(imported))
     return imported
 

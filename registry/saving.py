@@ -1,35 +1,25 @@
 """Writing one import: source, version, endpoints and tools, in the caller's transaction."""
 
-import hashlib
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 import msgspec
 from anyio import to_thread
 from psycopg import AsyncConnection
-from psycopg.types.json import Json, Jsonb
+from psycopg.types.json import Json
 
-from registry.changes import Changes, Known, Row, Saved, SourceDraft, changes
+from registry.changes import Changes, Known, Row, Saved, SourceDraft, changes, storable
+from registry.items import ItemSaving, ItemsSaved
+from registry.naming import Naming
+from registry.pins import Pinning, document
+from registry.source_saving import Before, Document, SourceSaving
+from schemas.binding import McpBinding
+from schemas.source import McpOptions
 from schemas.tool import ToolDraft
 
 ROWS_PER_STATEMENT = 250  # the caller hears of progress after each
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    digest: str  # SHA-256 of the bytes as they were read
-    packed: bytes  # zlib
-
-    @classmethod
-    async def of(cls, data: bytes) -> "Document":
-        """In a thread: 10 MB take about 0.1 s."""
-        return await to_thread.run_sync(
-            lambda: cls(hashlib.sha256(data).hexdigest(), zlib.compress(data, 1))
-        )
 
 
 class Saving:
@@ -45,11 +35,14 @@ class Saving:
     ) -> Saved:
         """See `ToolStore.save`."""
         await self._lock_host()
-        api_id = await self._save_source()
-        version_id = await self._save_version(api_id, document)
+        source = SourceSaving(self._connection, self._host_id, self._source)
+        before = await source.before()
+        api_id = await source.save()
+        version_id = await source.save_version(api_id, document)
+        naming = self._naming(before)
         known, taken = await self._known(api_id), await self._taken(api_id)
         # In a thread: comparing 10,000 tools would hold up the requests of other callers.
-        todo = await to_thread.run_sync(changes, self._source.name, drafts, known, taken)
+        todo = await to_thread.run_sync(changes, naming, drafts, known, taken)
         await self._retire(todo)
         done = len(drafts) - len(todo.rows)
         for batch in _batches(todo.rows):
@@ -57,7 +50,41 @@ class Saving:
             done += len(batch)
             if progress:
                 progress(done, len(drafts))
-        return todo.saved
+        if not any(kind == "mcp" for kind in (self._source.kind, before and before.kind)):
+            return todo.saved
+        items = await self._save_items(api_id, naming)
+        held = await self._pin(api_id, drafts, todo.saved, before)
+        return replace(todo.saved, items=items, held=held)
+
+    def _naming(self, before: Before | None) -> Naming:
+        options = self._source.options
+        prefix = options.prefix if isinstance(options, McpOptions) else "conditional"
+        return Naming(
+            self._source.name,
+            prefix,
+            before is not None and before.options.get("prefix", "conditional") != prefix,
+        )
+
+    async def _save_items(self, api_id: str, naming: Naming) -> ItemsSaved:
+        saving = ItemSaving(self._connection, self._host_id, api_id)
+        items = self._source.items
+        drafts = await to_thread.run_sync(lambda: [storable(item)[0] for item in items])
+        return await saving.run(naming, drafts)
+
+    async def _pin(
+        self, api_id: str, drafts: Sequence[ToolDraft], saved: Saved, before: Before | None
+    ) -> dict[str, str]:
+        """Hold back what nobody has approved; reasons by name of tool."""
+        pinning = Pinning(self._connection, self._host_id, api_id)
+        options = self._source.options
+        if not (isinstance(options, McpOptions) and options.pin):
+            await pinning.forget()
+            return {}
+        kept = [draft for draft in drafts if draft.key in saved.names]
+        documents = await to_thread.run_sync(_documents, kept)
+        if before is None or not before.options.get("pin"):
+            await pinning.trust(documents)
+        return await pinning.hold_back(documents)
 
     async def _lock_host(self) -> None:
         """Imports of one tenant go one after the other: each has to see the others' names."""
@@ -67,80 +94,6 @@ class Saving:
         )
         await self._connection.execute(
             "SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [self._host_id]
-        )
-
-    async def _save_source(self) -> str:
-        await self._connection.execute(
-            """
-            INSERT INTO api_t AS old (host_id, name, kind, location, base_url, base_url_trusted,
-                include, exclude, options)
-            VALUES (%(host)s, %(name)s, %(kind)s, %(location)s, %(base_url)s, %(trusted)s,
-                %(include)s, %(exclude)s, %(options)s)
-            ON CONFLICT (host_id, name) DO UPDATE SET
-                kind = excluded.kind, location = excluded.location, base_url = excluded.base_url,
-                base_url_trusted = excluded.base_url_trusted, include = excluded.include,
-                exclude = excluded.exclude, options = excluded.options,
-                aggregate_version = old.aggregate_version + 1,
-                update_ts = current_timestamp, update_user = session_user
-            WHERE (old.kind, old.location, old.base_url, old.base_url_trusted,
-                   old.include, old.exclude, old.options)
-                IS DISTINCT FROM (excluded.kind, excluded.location, excluded.base_url,
-                   excluded.base_url_trusted, excluded.include, excluded.exclude,
-                   excluded.options)
-            """,
-            {
-                "host": self._host_id,
-                "name": self._source.name,
-                "kind": self._source.kind,
-                "location": self._source.location,
-                "base_url": self._source.base_url,
-                "trusted": self._source.base_url_trusted,
-                "include": list(self._source.include),
-                "exclude": list(self._source.exclude),
-                "options": Jsonb(self._source.options, dumps=msgspec.json.encode),
-            },
-        )
-        row = await self._one(
-            "SELECT api_id::text FROM api_t WHERE host_id = %s AND name = %s",
-            [self._host_id, self._source.name],
-        )
-        return str(row[0])
-
-    async def _save_version(self, api_id: str, document: Document | None) -> str:
-        digest = self._source.digest or (document.digest if document else None)
-        current = await self._one(
-            "SELECT api_version_id::text, title, api_version, digest FROM api_version_t"
-            " WHERE host_id = %s AND api_id = %s AND current",
-            [self._host_id, api_id],
-        )
-        if current[1:] == (self._source.title, self._source.version, digest):
-            return str(current[0])
-        if current:
-            await self._supersede(api_id)
-        row = await self._one(
-            "INSERT INTO api_version_t (host_id, api_id, title, api_version, digest, document)"
-            " VALUES (%s, %s, %s, %s, %s, %b) RETURNING api_version_id::text",
-            [
-                self._host_id,
-                api_id,
-                self._source.title,
-                self._source.version,
-                digest,
-                document.packed if document else None,
-            ],
-        )
-        return str(row[0])
-
-    async def _supersede(self, api_id: str) -> None:
-        await self._connection.execute(
-            "UPDATE api_version_t SET current = false, document = NULL,"
-            " update_ts = current_timestamp WHERE host_id = %s AND api_id = %s AND current",
-            [self._host_id, api_id],
-        )
-        await self._connection.execute(
-            "UPDATE api_t SET aggregate_version = aggregate_version + 1,"
-            " update_ts = current_timestamp WHERE host_id = %s AND api_id = %s",
-            [self._host_id, api_id],
         )
 
     async def _known(self, api_id: str) -> dict[str, Known]:
@@ -197,10 +150,14 @@ class Saving:
             },
         )
 
-    async def _one(self, query: str, values: Sequence[object]) -> tuple[Any, ...]:
-        """The first row, empty when there is none."""
-        found = await self._connection.execute(query.encode(), values)
-        return await found.fetchone() or ()
+
+def _documents(drafts: Sequence[ToolDraft]) -> dict[str, bytes]:
+    """What has to be approved, by key."""
+    return {
+        draft.key: document(storable(draft)[0], draft.binding.name)
+        for draft in drafts
+        if isinstance(draft.binding, McpBinding)
+    }
 
 
 # One statement for many rows: the statement triggers run once, and json keeps schemas verbatim.
@@ -209,7 +166,7 @@ WITH draft AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(rows)s) AS draft (
         endpoint_id uuid, tool_id uuid, endpoint text, endpoint_name text, digest text,
         active boolean, name text, title text, description text, input_schema json,
-        output_schema json, annotations jsonb, tags text[], binding jsonb)
+        output_schema json, annotations jsonb, tags text[], binding jsonb, definition json)
 ), endpoint AS (
     INSERT INTO api_endpoint_t AS old (host_id, api_id, api_version_id, endpoint_id, endpoint,
         endpoint_name, endpoint_desc, digest)
@@ -222,9 +179,9 @@ WITH draft AS MATERIALIZED (
         update_user = session_user
 )
 INSERT INTO tool_t AS old (host_id, tool_id, endpoint_id, name, title, description,
-    description_source, input_schema, output_schema, annotations, tags, binding, active)
+    description_source, input_schema, output_schema, annotations, tags, binding, definition, active)
 SELECT %(host)s, tool_id, endpoint_id, name, title, description, 'endpoint_sync', input_schema,
-    output_schema, annotations, tags, binding, active
+    output_schema, annotations, tags, binding, definition, active
 FROM draft
 ON CONFLICT (host_id, tool_id) DO UPDATE SET
     name = excluded.name, title = excluded.title,
@@ -232,6 +189,7 @@ ON CONFLICT (host_id, tool_id) DO UPDATE SET
         ELSE excluded.description END,
     input_schema = excluded.input_schema, output_schema = excluded.output_schema,
     annotations = excluded.annotations, tags = excluded.tags, binding = excluded.binding,
+    definition = excluded.definition,
     active = excluded.active, aggregate_version = old.aggregate_version + 1,
     update_ts = current_timestamp, update_user = session_user
 """

@@ -63,10 +63,11 @@ WITH word AS (
         ts_filter(tool.search, '{a}') @@ term.query AS named,
         length(ts_filter(tool.search, '{a}')) AS name_length,
         ts_rank('{0.1, 0.3, 0.6, 1.0}', tool.search, term.query) AS rank,
-        ln(1 + (SELECT count(*) FROM tool_t WHERE host_id = %(host)s AND active)::float8
+        ln(1 + (SELECT count(*) FROM tool_t
+                WHERE host_id = %(host)s AND active AND held IS NULL)::float8
             / count(*) OVER (PARTITION BY term.text)) AS idf
     FROM term JOIN tool_t AS tool ON tool.search @@ term.query
-    WHERE tool.host_id = %(host)s AND tool.active
+    WHERE tool.host_id = %(host)s AND tool.active AND tool.held IS NULL
 ), best AS (
     SELECT tool_id, sum(idf * rank / (rank + 0.4))
         * (1 + count(*) FILTER (WHERE named)::float8 / greatest(max(name_length), 1)) AS score

@@ -1,19 +1,42 @@
 """Sources: read a description, turn it into tools, write them. All of it or nothing."""
 
 import asyncio
+import shlex
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports, SourceSettings
-from registry.found import NO_SERVICES, Found, ImportSpec, Kind, Services, find
+from registry.found import (
+    NO_SERVICES,
+    Found,
+    ImportSpec,
+    Kind,
+    Lister,
+    Origins,
+    Services,
+    find,
+)
 from registry.importers.imported import Imported
 from registry.saving import Progress
 from registry.store import Saved, SourceDraft, ToolStore
 from schemas.errors import ImportRejected
-from schemas.source import HybridOptions, Outcome, Source
+from schemas.source import HybridOptions, McpOptions, Options, Outcome, Source
 
-__all__ = ["NO_SERVICES", "ImportSpec", "Report", "Services", "Sources", "configured", "preview"]
+__all__ = [
+    "NO_SERVICES",
+    "ImportSpec",
+    "Lister",
+    "Report",
+    "Services",
+    "Sources",
+    "configured",
+    "preview",
+    "spec_of",
+    "stdio",
+]
+
+STDIO = "stdio:"  # in front of a command: the location of an MCP server that has no address
 
 
 def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
@@ -22,14 +45,30 @@ def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
         "openapi": wanted.openapi,
         "hybrid": wanted.hybrid,
         "python": wanted.python,
+        "mcp": wanted.mcp or (stdio(wanted.command) if wanted.command else None),
     }
-    options = HybridOptions(wanted.side, wanted.dialect, wanted.batch)
     for kind, location in locations.items():
         if location is not None:
             patterns = (wanted.include, wanted.exclude)
-            asked = HybridOptions() if kind == "openapi" else options
-            return ImportSpec(name, location, wanted.base_url, *patterns, kind, asked)
+            base_url = None if kind == "mcp" else wanted.base_url
+            return ImportSpec(name, location, base_url, *patterns, kind, _asked(kind, wanted))
     return None
+
+
+def stdio(command: tuple[str, ...]) -> str:
+    """The location of an MCP server that is started by `command`."""
+    return STDIO + shlex.join(command)
+
+
+def _asked(kind: Kind, wanted: SourceSettings) -> Options:
+    """The options of a source of this kind that the settings ask for."""
+    if kind == "mcp":
+        return McpOptions(
+            wanted.command, wanted.era, wanted.prefix, wanted.own_sessions, wanted.pin
+        )
+    if kind == "openapi":
+        return HybridOptions()
+    return HybridOptions(wanted.side, wanted.dialect, wanted.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +85,19 @@ class Sources:
     """Imports for one tenant."""
 
     def __init__(
-        self, store: ToolStore, host_id: str, limits: Imports, services: Services = NO_SERVICES
+        self,
+        store: ToolStore,
+        host_id: str,
+        limits: Imports,
+        services: Services = NO_SERVICES,
+        lister: Lister | None = None,
     ) -> None:
-        """`services` are those that this process serves: only it knows their actions."""
+        """`services` are those that this process serves: only it knows their actions. `lister`
+        asks other MCP servers; without it none is imported."""
         self._store = store
         self._host_id = host_id
         self._limits = limits
-        self._services = services
+        self._origins = Origins(services, lister)
 
     async def import_(self, spec: ImportSpec, progress: Progress | None = None) -> Report:
         """Import or re-import a source. Raises ImportRejected; then nothing was written."""
@@ -71,10 +116,10 @@ class Sources:
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
-        return await self.import_(_spec_of(source), progress)
+        return await self.import_(spec_of(source), progress)
 
     async def _find(self, spec: ImportSpec) -> Found:
-        return await find(spec, self._limits, self._services)
+        return await find(spec, self._limits, self._origins)
 
     async def _save(
         self, spec: ImportSpec, found: Found, progress: Progress | None = None
@@ -88,43 +133,53 @@ class Sources:
         return Report(draft, tuple(outcomes), saved, imported.notes)
 
 
-async def preview(spec: ImportSpec, limits: Imports) -> Report:
+async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = None) -> Report:
     """What an import would make of the description; no database is asked. Raises ImportRejected.
 
     The names are those that the tools get unless other sources have taken them.
     """
-    found = await find(spec, limits, NO_SERVICES)
+    found = await find(spec, limits, Origins(lister=lister))
     imported = await asyncio.to_thread(found.read)
     return Report(_source(spec, found, imported), imported.outcomes, None, imported.notes)
 
 
 def _named(outcome: Outcome, saved: Saved) -> Outcome:
-    """With the name that the tool got; what became no tool may have the key of one that did."""
+    """With the name that the thing got, or why it got none; what was skipped may have the key of
+    one that was not."""
     if outcome.name is None:
         return outcome
-    return replace(outcome, name=saved.names[outcome.key])
+    name = saved.names.get(outcome.key) or saved.items.names.get(outcome.key)
+    if name is None:
+        taken = saved.refused.get(outcome.key) or saved.items.refused[outcome.key]
+        reason = f"another source has the name {taken}, and this one's prefix is never"
+        return replace(outcome, name=None, status="skipped", reason=reason)
+    if name in saved.held and outcome.key in saved.names:
+        return replace(outcome, name=name, status="held", reason=saved.held[name])
+    return replace(outcome, name=name)
 
 
 def _is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
-    same_target = (
-        not known.base_url_trusted or _same_origin(spec.location, known.base_url)
-        if spec.base_url is None
-        else known.base_url == spec.base_url
-    )
     asked = (spec.kind, found.location, spec.include, spec.exclude, spec.options, found.digest)
-    return same_target and asked == (
+    return _same_target(known, spec) and asked == (
         known.kind, known.location, known.include, known.exclude, known.options, known.digest
     )  # fmt: skip
 
 
-def _spec_of(source: Source) -> ImportSpec:
-    """Raises ImportRejected for a source of a kind that only a newer release can import."""
+def _same_target(known: Source, spec: ImportSpec) -> bool:
+    base_url = _said_base(spec)
+    if base_url is None:
+        return not known.base_url_trusted or _same_origin(spec.location, known.base_url)
+    return known.base_url == base_url
+
+
+def spec_of(source: Source) -> ImportSpec:
+    """How it was imported. Raises ImportRejected for a kind that only a newer release knows."""
     if source.kind not in get_args(Kind):
         raise ImportRejected(f"{source.name} is of a kind that is not known here: {source.kind}.")
     return ImportSpec(
         source.name,
         source.location,
-        source.base_url if source.base_url_trusted else None,
+        source.base_url if source.base_url_trusted and source.kind != "mcp" else None,
         source.include,
         source.exclude,
         cast("Kind", source.kind),
@@ -132,20 +187,30 @@ def _spec_of(source: Source) -> ImportSpec:
     )
 
 
+def _said_base(spec: ImportSpec) -> str | None:
+    """Where calls go, if an operator said it; calls of an MCP server go where it is listed."""
+    if spec.kind == "mcp" and not spec.location.startswith(STDIO):
+        return spec.location
+    return spec.base_url
+
+
 def _source(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
     declared = _declared_base(found.location, imported.servers) if spec.kind == "openapi" else None
+    said = _said_base(spec)
     return SourceDraft(
         name=spec.name,
         kind=spec.kind,
         location=found.location,
-        base_url=spec.base_url or declared,
-        base_url_trusted=spec.base_url is not None or _same_origin(spec.location, declared),
+        base_url=said or declared,
+        base_url_trusted=said is not None or _same_origin(spec.location, declared),
         title=imported.title,
         version=imported.version,
         include=spec.include,
         exclude=spec.exclude,
         digest=found.digest,
         options=spec.options,
+        server=imported.server,
+        items=imported.items,
     )
 
 

@@ -4,31 +4,21 @@ Which of `tool_t.input_schema` and `tool_param_t` is the truth stands in the com
 `tool_param_t`, in `migrations/0001_registry.sql`.
 """
 
-import logging
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Sequence
 
-import msgspec
 from anyio import to_thread
-from msgspec import Raw
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
 
 from registry.changes import Saved, SourceDraft
 from registry.postgres import Pool, borrowed
-from registry.saving import Document, Saving
-from schemas.binding import Binding
-from schemas.source import HybridOptions, Source
-from schemas.tool import Annotations, Tool, ToolDraft
-
-log = logging.getLogger("toolgate.database")
+from registry.rows import RawLoader, readable, source_of
+from registry.saving import Saving
+from registry.source_saving import Document
+from schemas.mcp.snapshot import Item
+from schemas.source import Source
+from schemas.tool import Tool, ToolDraft
 
 __all__ = ["Saved", "SourceDraft", "ToolStore"]
-
-_bindings = msgspec.json.Decoder(Binding)
-_annotations = msgspec.json.Decoder(Annotations)
 
 
 class ToolStore:
@@ -55,27 +45,43 @@ class ToolStore:
         async with borrowed(self._pool) as connection, connection.transaction():
             return await Saving(connection, host_id, source).run(drafts, stored, progress)
 
-    async def tools(self, host_id: str) -> list[Tool]:
-        """The active tools, in the order of their names."""
+    async def tools(self, host_id: str, *, held: bool = False) -> list[Tool]:
+        """The active tools, in the order of their names; with `held` those instead that wait for
+        approval and are not served."""
         async with borrowed(self._pool) as connection, connection.cursor() as cursor:
             for json_type in ("json", "jsonb"):
-                cursor.adapters.register_loader(json_type, _RawLoader)
+                cursor.adapters.register_loader(json_type, RawLoader)
             await cursor.execute(
                 """
                 SELECT tool.tool_id::text, tool.name, tool.title, tool.description,
                     tool.input_schema, tool.output_schema, tool.annotations, tool.binding,
-                    coalesce(api.name, ''), tool.digest
+                    coalesce(api.name, ''), tool.digest, tool.definition
                 FROM tool_t AS tool
                 LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
                 LEFT JOIN api_t AS api USING (host_id, api_id)
-                WHERE tool.host_id = %s AND tool.active
+                WHERE tool.host_id = %s AND tool.active AND (tool.held IS NOT NULL) = %s
                 ORDER BY tool.name COLLATE "C"
                 """,
-                [host_id],
+                [host_id, held],
             )
             rows = await cursor.fetchall()
         # In a thread: 10,000 of them would hold up requests for a tenth of a second.
-        return await to_thread.run_sync(lambda: list(_readable(rows)))
+        return await to_thread.run_sync(lambda: list(readable(rows)))
+
+    async def items(self, host_id: str) -> list[Item]:
+        """The active prompts, resources and templates of other MCP servers."""
+        async with borrowed(self._pool) as connection, connection.cursor() as cursor:
+            cursor.adapters.register_loader("json", RawLoader)
+            await cursor.execute(
+                """
+                SELECT item.kind, item.key, item.name, item.definition, api.name, item.eras
+                FROM mcp_item_t AS item JOIN api_t AS api USING (host_id, api_id)
+                WHERE host_id = %s AND item.active
+                ORDER BY item.name COLLATE "C"
+                """,
+                [host_id],
+            )
+            return [Item(*row) for row in await cursor.fetchall()]
 
     async def sources(self, host_id: str) -> list[Source]:
         """All sources, in the order of their names."""
@@ -84,11 +90,11 @@ class ToolStore:
                 """
                 SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
                     api.base_url_trusted, version.title, version.api_version, version.digest,
-                    api.include, api.exclude, api.options, api.update_ts, (
+                    api.include, api.exclude, api.options, api.server, api.update_ts, (
                         SELECT count(*) FROM api_endpoint_t AS endpoint
                         JOIN tool_t AS tool USING (host_id, endpoint_id)
                         WHERE host_id = api.host_id AND endpoint.api_id = api.api_id
-                            AND tool.active)
+                            AND tool.active AND tool.held IS NULL)
                 FROM api_t AS api
                 LEFT JOIN api_version_t AS version ON version.current
                     AND (version.host_id, version.api_id) = (api.host_id, api.api_id)
@@ -97,7 +103,7 @@ class ToolStore:
                 """,
                 [host_id],
             )
-            return [_source(*row) async for row in rows]
+            return [source_of(*row) async for row in rows]
 
     async def source(self, host_id: str, name: str) -> Source | None:
         return next((one for one in await self.sources(host_id) if one.name == name), None)
@@ -149,88 +155,3 @@ class ToolStore:
         async with borrowed(self._pool) as connection:
             rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             return [host_id async for (host_id,) in rows]
-
-
-class _RawLoader(Loader):
-    """JSON columns as the text that they are."""
-
-    def load(self, data: Buffer) -> Raw:
-        return Raw(bytes(data))
-
-
-def _readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
-    """The tools of `rows`; a newer release may have stored some that this one cannot call."""
-    for row in rows:
-        try:
-            yield _tool(*row)
-        except msgspec.ValidationError as error:
-            log.warning("tool_not_readable", extra={"tool": row[1], "reason": str(error)})
-
-
-def _tool(
-    tool_id: str,
-    name: str,
-    title: str | None,
-    description: str,
-    input_schema: Raw,
-    output_schema: Raw | None,
-    annotations: Raw,
-    binding: Raw,
-    source: str,
-    digest: str,
-) -> Tool:
-    return Tool(
-        id=tool_id,
-        name=name,
-        title=title,
-        description=description,
-        input_schema=input_schema,
-        output_schema=output_schema,
-        annotations=_annotations.decode(annotations),
-        binding=_bindings.decode(binding),
-        source=source,
-        digest=digest,
-    )
-
-
-def _source(
-    source_id: str,
-    name: str,
-    kind: str,
-    location: str,
-    base_url: str | None,
-    base_url_trusted: bool,
-    title: str | None,
-    version: str | None,
-    digest: str | None,
-    include: list[str],
-    exclude: list[str],
-    options: dict[str, Any],
-    updated: datetime,
-    tool_count: int,
-) -> Source:
-    return Source(
-        id=source_id,
-        name=name,
-        kind=kind,
-        location=location,
-        base_url=base_url,
-        base_url_trusted=base_url_trusted,
-        title=title,
-        version=version,
-        include=tuple(include),
-        exclude=tuple(exclude),
-        tool_count=tool_count,
-        updated=updated.isoformat(),
-        digest=digest,
-        options=_options(name, options),
-    )
-
-
-def _options(source: str, stored: dict[str, Any]) -> HybridOptions:
-    """A newer release may have stored some that this one does not know: as `_readable`."""
-    try:
-        return msgspec.convert(stored, HybridOptions)
-    except msgspec.ValidationError as error:
-        log.warning("options_not_readable", extra={"source": source, "reason": str(error)})
-        return HybridOptions()

@@ -1,7 +1,7 @@
 """Bindings: how one tool's arguments become one call to the service behind it.
 
 A binding is data. It is stored as JSON in `tool_t.binding`, told apart by its `type` tag, and
-executed by the upstream that `gateway/app.py` registers for its class.
+executed by the upstream that `gateway/app/` registers for its class.
 """
 
 from typing import Literal
@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from schemas.hybrid import Side
+from schemas.mcp.snapshot import Eras
 
 Location = Literal["path", "query", "header", "cookie"]
 Style = Literal[
@@ -69,4 +70,19 @@ class PythonBinding(ServiceBinding, frozen=True, tag="python", omit_defaults=Tru
     rest: str | None = None  # name of the argument that takes the members after those
 
 
-Binding = OpenAPIBinding | HybridBinding | PythonBinding
+class Mirrored(Struct, frozen=True):
+    """An argument that 2026-07-28 clients repeat in a header (its `x-mcp-header`)."""
+
+    path: tuple[str, ...]  # names of properties, from the arguments down to the value
+    header: str  # what follows `Mcp-Param-`
+
+
+class McpBinding(Struct, frozen=True, tag="mcp", omit_defaults=True):
+    """One tool of another MCP server."""
+
+    name: str  # as that server calls it
+    eras: Eras = "both"
+    mirrored: tuple[Mirrored, ...] = ()
+
+
+Binding = OpenAPIBinding | HybridBinding | PythonBinding | McpBinding

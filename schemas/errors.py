@@ -109,11 +109,55 @@ class MethodNotAllowed(InvalidRequest):
         self.allow = allow
 
 
+class UnknownToolset(InvalidRequest):
+    """The path, or `?scope=`, names no toolset."""
+
+    status = 404
+
+
+class TooManyRequests(Fault):
+    """More than the caller may do for now."""
+
+    code = 1429
+    status = 429
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class Unavailable(Fault):
     """Not now: starting, draining or full. Worth a retry."""
 
     code = 1503
     status = 503
+
+
+class Unreachable(Fault):
+    """The server behind the gateway gave no usable answer."""
+
+    code = 1502
+
+
+class MissingClientCapability(Fault):
+    """`data.requiredCapabilities` says which."""
+
+    code = -32021
+    status = 400
+
+
+class AskFailed(Fault):
+    """A client could not or would not answer a request of ours; code and data are its own."""
+
+    code = 1504
+
+
+class RelayedFault(Fault):
+    """An error of another server, as it came."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message, data)
+        self.code = code
 
 
 class ToolFailed(Fault):

@@ -82,6 +82,8 @@ _anything = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
 encode = _encoder.encode
+decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+"""The members of a JSON object; their values are carried, not read."""
 
 
 LARGE_RESULT_BYTES = 65536
@@ -239,7 +241,9 @@ def _request_of(value: dict[str, Any], answer_to: RequestId) -> Message:
 
 def error_reply(id_: RequestId, fault: Fault, request_id: str | None = None) -> ErrorReply:
     """The answer to a request that failed by `fault`."""
-    data = fault.data if request_id is None else {**(fault.data or {}), "requestId": request_id}
+    data: Any = fault.data  # of another server's error it is whatever that sent
+    if request_id is not None and (data is None or isinstance(data, dict)):
+        data = {**(data or {}), "requestId": request_id}
     return ErrorReply(id_, ErrorObject(fault.code, fault.message, UNSET if data is None else data))
 
 

@@ -39,6 +39,7 @@ class ToolDraft:
     output_schema: dict[str, Any] | None = None
     annotations: Annotations = default(default_factory=Annotations)
     tags: tuple[str, ...] = ()
+    definition: dict[str, Any] | None = None  # see `Tool.definition`
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Tool:
     binding: Binding
     source: str  # name of the source that it came from
     digest: str  # SHA-256 over name, title, description, schemas and annotations
+    definition: Raw | None = None  # of another MCP server's tool: members that stand nowhere above
 
 
 class TextContent(Struct, frozen=True, tag="text"):
@@ -91,3 +93,9 @@ class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     structured_content: Raw | UnsetType = UNSET
     is_error: bool = False
     meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class RelayedResult(Struct, frozen=True):
+    """A result of another MCP server: its members as they came, so that nothing is lost."""
+
+    members: dict[str, Raw]

@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.fixtures_servers",
     "tests.fixtures_database",
     "tests.fixtures_gateway",
+    "tests.fixtures_redis",
 ]
 
 

@@ -152,11 +152,13 @@ class Client:
         status, answer, _ = await self.post("/mcp", request, sent | headers)
         return status, answer
 
-    async def session(self, revision: str = "2025-06-18") -> "SessionClient":
+    async def session(
+        self, revision: str = "2025-06-18", capabilities: dict[str, Any] | None = None
+    ) -> "SessionClient":
         """Open a session of a handshake revision."""
         params = {
             "protocolVersion": revision,
-            "capabilities": {},
+            "capabilities": capabilities or {},
             "clientInfo": {"name": "test", "version": "1"},
         }
         request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}

@@ -24,12 +24,17 @@ from gateway.cli.checkup import (
 )
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import FAILED
+from gateway.cli.mcp_checkup import held_back, mcp_server
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import harmless, out, print_json, print_rows
+from gateway.cli.servers import open_lister
 from gateway.cli.settings import named_file
+from registry.found import Lister
 from registry.migrate import status
+from registry.pins import Pins
 from registry.postgres import Database
 from schemas.errors import ToolgateError
+from schemas.source import Source
 
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
@@ -78,15 +83,25 @@ async def _registry(settings: Settings) -> list[Check]:
             checks += [check async for check in _database(registry.database, embedded)]
             if any(check.status != "ok" for check in checks):
                 return checks
-            for source in await registry.store.sources(registry.host_id):
-                if source.kind == "python":
-                    continue  # it has no address; whether it can be loaded is known already
-                adjusted = settings.sources.get(source.name)
-                url = (adjusted.base_url if adjusted else None) or source.base_url
-                checks.append(reachable(source.name, source.tool_count, url))
+            sources = await registry.store.sources(registry.host_id)
+            async with open_lister(settings) as lister:
+                for source in sources:
+                    checks += [check async for check in _source(source, settings, lister)]
+            pins = Pins(registry.database.pool)
+            checks += [check async for check in held_back(pins, registry.host_id)]
     except ToolgateError as error:
         checks.append(Check("database", "failed", str(error)))
     return checks
+
+
+async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
+    if source.kind == "mcp":
+        async for check in mcp_server(source, settings, lister):
+            yield check
+    elif source.kind != "python":  # one of those has no address; that it can be loaded is known
+        adjusted = settings.sources.get(source.name)
+        url = (adjusted.base_url if adjusted else None) or source.base_url
+        yield reachable(source.name, source.tool_count, url)
 
 
 async def _database(database: Database, embedded: bool) -> AsyncIterator[Check]:

@@ -1,64 +1,31 @@
 """`toolgate import`: make tools of a description. `toolgate sources refresh`: make them again."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import click
-import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
 
-from config.decode import without_credentials
-from config.kinds import kind_of
-from config.settings import HttpUrl, Settings, SourceName
-from gateway.cli.database import open_registry, run
-from gateway.cli.failure import USAGE, fail, no_such
+from config.settings import HttpUrl, Settings
+from gateway.cli.failure import USAGE, fail
+from gateway.cli.import_mcp import mcp
+from gateway.cli.importing import (
+    SettingType,
+    dry_run_option,
+    exclude_option,
+    import_and_tell,
+    include_option,
+    name_option,
+    refresh_and_tell,
+)
 from gateway.cli.options import json_option
-from gateway.cli.output import err
-from gateway.cli.report import print_report, print_report_json
 from gateway.cli.settings import settings_option
-from registry.saving import Progress
-from registry.sources import ImportSpec, Report, Sources, configured, preview
+from registry.sources import ImportSpec
 from schemas.hybrid import Side
 from schemas.source import HybridOptions
 
 
-class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
-    """A value that the settings file would take, too."""
-
-    def __init__(self, name: str, annotation: Any) -> None:
-        self.name = name
-        self._kind = kind_of(annotation)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return msgspec.convert(value, self._kind.annotation)
-        except msgspec.ValidationError:
-            found = without_credentials(str(value))
-            self.fail(f"expected {self._kind.expectation}, found {found!r}", param, ctx)
-
-
-name_option = click.option(
-    "--name",
-    required=True,
-    type=SettingType("name", SourceName),
-    help="Name of the source: lower case, digits, _ and -.",
-)
-include_option = click.option(
-    "--include", multiple=True, metavar="PATTERN", help="Import only what matches."
-)
-exclude_option = click.option(
-    "--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches."
-)
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would be imported; needs no database."
-)
-
-
 @click.group(name="import")
 def import_() -> None:
-    """Turn the description of a service into tools."""
+    """Turn the description of a service, or what another MCP server has, into tools."""
 
 
 @import_.command(short_help="Import an OpenAPI 3.0 or 3.1 description.")
@@ -103,8 +70,7 @@ def openapi(
           --include 'tag:issues' --exclude 'DELETE *'
     """
     spec = ImportSpec(name, source, base_url, include, exclude)
-    report = run((_preview if dry_run else _import)(settings, spec))
-    (print_report_json if as_json else print_report)(report)
+    import_and_tell(settings, spec, dry_run, as_json)
 
 
 @import_.command(short_help="Import a hybrid service's spec.yaml or schema.json.")
@@ -183,8 +149,7 @@ def hybrid(
         fail(f"--batch {batch}: --dialect legacy has no batches; leave one of them out", USAGE)
     options = HybridOptions(side, dialect, batch)
     spec = ImportSpec(name, source, base_url, include, exclude, "hybrid", options)
-    report = run((_preview if dry_run else _import)(settings, spec))
-    (print_report_json if as_json else print_report)(report)
+    import_and_tell(settings, spec, dry_run, as_json)
 
 
 @click.command(short_help="Import a source again.")
@@ -197,44 +162,7 @@ def refresh(settings: Settings, name: str, as_json: bool) -> None:
     What the settings say about NAME comes first; so this also imports, without waiting for
     `toolgate serve`, what only the settings know yet.
     """
-    report = run(_refresh(settings, name))
-    (print_report_json if as_json else print_report)(report)
+    refresh_and_tell(settings, name, as_json)
 
 
-async def _preview(settings: Settings, spec: ImportSpec) -> Report:
-    with _progress(spec.name):
-        return await preview(spec, settings.imports)
-
-
-async def _import(settings: Settings, spec: ImportSpec) -> Report:
-    with _progress(spec.name) as advance:
-        async with open_registry(settings) as registry:
-            sources = Sources(registry.store, registry.host_id, settings.imports)
-            return await sources.import_(spec, advance)
-
-
-async def _refresh(settings: Settings, name: str) -> Report:
-    wanted = settings.sources.get(name)
-    if wanted and (spec := configured(name, wanted)):
-        return await _import(settings, spec)
-    with _progress(name) as advance:
-        async with open_registry(settings) as registry:
-            sources = Sources(registry.store, registry.host_id, settings.imports)
-            try:
-                return await sources.refresh(name, advance)
-            except LookupError:
-                known = [one.name for one in await registry.store.sources(registry.host_id)]
-                no_such("source", name, [*known, *settings.sources])
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Progress]:
-    """A bar on standard error while somebody watches."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bar(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(f"Reading {name}", total=None)
-
-        def advance(done: int, total: int) -> None:
-            bar.update(task, description=f"Saving {name}", completed=done, total=total)
-
-        yield advance
+import_.add_command(mcp)

@@ -1,6 +1,8 @@
 """What an import did, for a person and for machines."""
 
+import shlex
 from collections import Counter
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -9,10 +11,13 @@ from rich.text import Text
 from gateway.cli.output import harmless, out, print_json, say
 from registry.addresses import PrivateAddress, check_url_host
 from registry.changes import Saved
+from registry.items import ItemsSaved
 from registry.sources import Report
-from schemas.source import Outcome
+from schemas.mcp.snapshot import ItemKind, ServerFacts
+from schemas.source import McpOptions, Outcome
 
-STYLES = {"degraded": "yellow", "skipped": "red"}
+STYLES = {"degraded": "yellow", "held": "yellow", "skipped": "red"}
+ITEMS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
 SHOWN = 20  # degraded operations at a terminal; they work, and nobody reads hundreds
 
 
@@ -25,11 +30,49 @@ def print_report(report: Report) -> None:
     numbers = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     title = " ".join(filter(None, (report.source.title, report.source.version)))
     say(f"{title or report.source.name}: {numbers}")
+    if report.source.server is not None:
+        _print_server(report)
     if report.saved is None:
         say("Dry run: nothing was written.")
     else:
-        say(f"Tools of {report.source.name}: {_changes(report.saved)}.")
+        _print_saved(report.source.name, report.saved)
     _print_address(report)
+
+
+def _print_saved(name: str, saved: Saved) -> None:
+    say(f"Tools of {name}: {_changes(saved)}.")
+    items = saved.items
+    if items != ItemsSaved():
+        say(
+            f"Prompts and resources of {name}: {items.added} added, {items.updated} updated, "
+            f"{items.unchanged} unchanged, {items.removed} removed."
+        )
+    if saved.held:
+        count = "1 tool waits" if len(saved.held) == 1 else f"{len(saved.held)} tools wait"
+        say(f"{count} for approval: toolgate tools approve --source {name} --diff", "yellow")
+
+
+def _print_server(report: Report) -> None:
+    """What the outcomes are about, of an MCP server."""
+    counts = Counter(outcome.key.rpartition("@")[2] for outcome in _kept(report.outcomes))
+    numbers = [("tool", counts["call"]), *((kind, counts[kind]) for kind in ITEMS)]
+    say(f"It has {', '.join(counted(kind, count) for kind, count in numbers)}.")
+    if report.source.server:
+        say(f"It speaks {spoken(report.source.server)}.")
+
+
+def _kept(outcomes: tuple[Outcome, ...]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.name is not None]
+
+
+def counted(thing: str, count: int) -> str:
+    return f"1 {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def spoken(facts: ServerFacts) -> str:
+    """The revisions that a server agreed to, the newest first."""
+    revisions = [one for one in (facts.stateless, facts.handshake) if one]
+    return " and ".join(revisions) or "no revision that is known here"
 
 
 def _changes(saved: Saved) -> str:
@@ -43,7 +86,7 @@ def _changes(saved: Saved) -> str:
 
 
 def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
-    told = [one for one in outcomes if one.status == "skipped"]
+    told = [one for one in outcomes if one.status in {"skipped", "held"}]
     degraded = [one for one in outcomes if one.status == "degraded"]
     shown = degraded[:SHOWN] if out.is_terminal else degraded
     for outcome in [*told, *shown]:
@@ -55,8 +98,10 @@ def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
 
 def _print_address(report: Report) -> None:
     """Where calls go; nothing is worse than to learn on the first call that they cannot."""
-    base_url = report.source.base_url
-    if base_url is None:
+    base_url, options = report.source.base_url, report.source.options
+    if isinstance(options, McpOptions) and options.command:
+        say(f"Calls go to a process: {shlex.join(options.command)}")
+    elif base_url is None:
         say("No address to call: the description names none. Give --base-url URL.", "yellow")
     elif not report.source.base_url_trusted and _private(base_url):
         say(
@@ -85,12 +130,30 @@ def print_report_json(report: Report) -> None:
             "base_url": report.source.base_url,
             "dry_run": saved is None,
             "notes": report.notes,
-            "saved": None if saved is None else {
-                "added": len(saved.added),
-                "updated": len(saved.updated),
-                "unchanged": len(saved.unchanged),
-                "removed": len(saved.removed),
-            },
+            "saved": None if saved is None else _counts(report, saved),
+            **({"server": report.source.server} if report.source.server else {}),
             "operations": msgspec.to_builtins(report.outcomes),
         }
-    )  # fmt: skip
+    )
+
+
+def _counts(report: Report, saved: Saved) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        "added": len(saved.added),
+        "updated": len(saved.updated),
+        "unchanged": len(saved.unchanged),
+        "removed": len(saved.removed),
+    }
+    if report.source.kind != "mcp":
+        return counts
+    items = saved.items
+    return {
+        **counts,
+        "held": len(saved.held),
+        "items": {
+            "added": items.added,
+            "updated": items.updated,
+            "unchanged": items.unchanged,
+            "removed": items.removed,
+        },
+    }

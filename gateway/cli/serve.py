@@ -34,7 +34,7 @@ BACKLOG = 2048
     metavar="PORT",
     help="TCP port, 0 for a free one [default: server.port].",
 )
-@click.option("--workers", type=int, default=1, metavar="N", help="Processes; only 1 for now.")
+@click.option("--workers", type=int, default=1, metavar="N", help="Processes; only 1.")
 @settings_option
 @click.pass_context
 def serve(
@@ -63,12 +63,12 @@ def serve(
         _refuse_host(host)
     listener = _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
-    _raise_file_limit()
     try:
         serving = Serving(settings, listener, ctx.meta[CONFIG_FILE])
     except ToolgateError as error:  # of a file that the settings name
         listener.close()
         fail(str(error), USAGE)
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         failure = runner.run(serving.run())
     if failure:
@@ -88,8 +88,8 @@ def _leave_threads_behind() -> None:
 
 def _refuse_workers(workers: int) -> NoReturn:
     fail(
-        f"--workers {workers}: only 1 is served. Sessions live in the memory of one process, "
-        "so a second would not know the sessions of the first; leave the option out",
+        f"--workers {workers}: one command is one process. Start several gateways behind a load "
+        "balancer, with state.backend set to redis or postgres; they share sessions and streams",
         USAGE,
     )
 
@@ -128,4 +128,4 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    log.debug("file_limit", extra={"before": soft, "now": hard})
+    log.info("file_limit", extra={"before": soft, "now": hard})

@@ -1,9 +1,13 @@
 """`toolgate sources`: what is imported, and its care."""
 
+import shlex
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import click
+import msgspec
 from rich.text import Text
 
 from config.settings import Settings
@@ -12,12 +16,16 @@ from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
 from gateway.cli.output import harmless, out, print_json, print_rows, remark, say
+from gateway.cli.report import ITEMS, counted, spoken
 from gateway.cli.settings import settings_option
+from registry.pins import Pins
 from registry.sources import ImportSpec, configured
-from schemas.source import Source
+from schemas.mcp.snapshot import Item
+from schemas.source import McpOptions, Source
 
 COMMANDS = {
     "list": ("gateway.cli.sources:list_", "List the sources."),
+    "show": ("gateway.cli.sources:show", "Show a source."),
     "refresh": ("gateway.cli.import_:refresh", "Import a source again."),
     "remove": ("gateway.cli.sources:remove", "Remove a source and its tools."),
 }
@@ -25,7 +33,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def sources() -> None:
-    """List, refresh and remove what was imported."""
+    """List, show, refresh and remove what was imported."""
 
 
 @click.command(name="list")
@@ -53,6 +61,44 @@ def list_(settings: Settings, as_json: bool) -> None:
         remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
 
 
+@click.command()
+@click.argument("name")
+@settings_option
+@json_option
+def show(settings: Settings, name: str, as_json: bool) -> None:
+    """Show the source NAME: where it came from, where its calls go, and of an MCP server what it
+    said of itself.
+
+    With --json all of it.
+    """
+    source, items, held = run(_detail(settings, name))
+    if as_json:
+        counts = {kind: sum(item.kind == kind for item in items) for kind in ITEMS}
+        print_json({**msgspec.to_builtins(source), **counts, "held": held})
+        return
+    _print_source(source)
+    for line in _lines(source, items):
+        say(f"  {line}")
+    for name_held in held:
+        say(f"  held  {name_held}: see `toolgate tools approve {name_held} --diff`", "yellow")
+
+
+def _lines(source: Source, items: Sequence[Item]) -> Iterator[str]:
+    """What there is to say of an MCP server besides."""
+    if source.server is None:
+        return
+    counts = Counter(item.kind for item in items)
+    yield f"has   {', '.join(counted(kind, counts[kind]) for kind in ITEMS)}"
+    info = source.server.info
+    yield f"is    {info.get('name', 'nameless')} {info.get('version', '')}".rstrip()
+    if isinstance(source.options, McpOptions):
+        yield f"names prefix {source.options.prefix}"
+        if source.options.own_sessions:
+            yield "calls each session of a client has one of its own there"
+        if source.options.pin:
+            yield "pins  what is new or changed waits for approval"
+
+
 def _how_to_import(spec: ImportSpec) -> str:
     if spec.kind == "python":
         return "`toolgate serve` does it."
@@ -75,11 +121,15 @@ def _print_source(source: Source) -> None:
     out.print(Text(source.name, "bold").append(facts, "not bold"))
     say(f"  from  {source.location}")
     say(f"  calls {_where(source)}")
+    if source.server is not None:
+        say(f"  speaks {spoken(source.server)}")
 
 
 def _where(source: Source) -> str:
     if source.kind == "python":
         return "what is written in it, in the gateway"
+    if isinstance(source.options, McpOptions) and source.options.command:
+        return f"a process: {shlex.join(source.options.command)}"
     return source.base_url or "nothing: it has no address; set its base_url"
 
 
@@ -112,6 +162,19 @@ def _ask(source: Source) -> None:
 async def _list(settings: Settings) -> list[Source]:
     async with open_registry(settings) as registry:
         return await registry.store.sources(registry.host_id)
+
+
+async def _detail(settings: Settings, name: str) -> tuple[Source, list[Item], list[str]]:
+    """The source, its items, and the tools of it that wait for approval."""
+    source = _adjusted(await _named(settings, name), settings)
+    async with open_registry(settings) as registry:
+        items = await registry.store.items(registry.host_id)
+        held = await Pins(registry.database.pool).held(registry.host_id)
+    return (
+        source,
+        [item for item in items if item.source == name],
+        [one.name for one in held if one.source == name],
+    )
 
 
 async def _named(settings: Settings, name: str) -> Source:

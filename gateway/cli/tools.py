@@ -1,6 +1,6 @@
 """`toolgate tools`: what the gateway offers, looked at from the shell."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,10 +15,11 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
 from gateway.cli.output import first_line, out, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
-from registry.catalog import by_service
+from registry.pins import Pins
 from registry.search import Hit, search
+from registry.services import by_service
 from registry.sources import configured
-from schemas.binding import Binding, OpenAPIBinding, PythonBinding
+from schemas.binding import Binding, McpBinding, OpenAPIBinding, PythonBinding
 from schemas.source import Source
 from schemas.tool import Tool
 
@@ -26,16 +27,18 @@ COMMANDS = {
     "list": ("gateway.cli.tools:list_", "List the tools."),
     "search": ("gateway.cli.tools:search_", "Find tools by words."),
     "show": ("gateway.cli.tools:show", "Show a tool and its arguments."),
+    "approve": ("gateway.cli.approve:approve", "Let tools be served that are held back."),
     "call": ("gateway.cli.call:call", "Call a tool and print its answer."),
 }
 COLUMNS = ("name", "source", "what it does")
+NONE_HELD: Mapping[str, str] = {}
 
 source_option = click.option("--source", metavar="NAME", help="Only the tools of this source.")
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def tools() -> None:
-    """List, show, search and call tools."""
+    """List, show, search, approve and call tools."""
 
 
 @click.command(name="list")
@@ -45,17 +48,20 @@ def tools() -> None:
 def list_(settings: Settings, source: str | None, as_json: bool) -> None:
     """List the tools by name.
 
-    In a pipe one line each: name, source, what it does.
+    In a pipe one line each: name, source, what it does. Of one that is held back until it is
+    approved the line says so instead.
     """
-    found = run(_tools(settings, source))
+    found, held = run(_tools(settings, source))
     if as_json:
-        print_json([_summary(tool) for tool in found])
+        print_json([_summary(one) | _waiting(one, held) for one in found])
         return
-    _print_tools(found)
+    _print_tools(found, held)
     if found:
         remark(f"{len(found)} tools. About one of them: toolgate tools show NAME")
     else:
         remark(_how_to_get_tools(settings))
+    if held:
+        remark(f"{len(held)} of them wait for approval: toolgate tools approve --all --diff")
 
 
 @click.command(name="search")
@@ -93,22 +99,36 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 
     With --json all of it, the input schema as models see it included.
     """
-    tool, address = run(_tool(settings, name))
+    tool, address, held = run(_tool(settings, name))
     if as_json:
-        print_json(_summary(tool) | _detail(tool))
+        print_json(_summary(tool) | _detail(tool) | _waiting(tool, held))
         return
     arguments = arguments_of(msgspec.json.decode(tool.input_schema))
     out.print(Text(tool.name, "bold").append(f"  of {tool.source}", "not bold"))
     say(tool.description)
     say(f"\n{_target(tool.binding, address)}\n")
     _print_arguments(arguments)
-    say(f"\nTry: {example(tool.name, arguments)}")
+    if tool.name in held:
+        say(
+            f"\nHeld back: {held[tool.name]}. Now: toolgate tools approve {tool.name} --diff", "red"
+        )
+    else:
+        say(f"\nTry: {example(tool.name, arguments)}")
 
 
-def _print_tools(found: Sequence[Tool | Hit]) -> None:
+def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HELD) -> None:
     print_rows(
         COLUMNS,
-        [(one.name, one.source, first_line(one.title or one.description)) for one in found],
+        [
+            (
+                one.name,
+                one.source,
+                f"held back: {held[one.name]}"
+                if one.name in held
+                else first_line(one.title or one.description),
+            )
+            for one in found
+        ],
     )
 
 
@@ -130,6 +150,9 @@ def _target(binding: Binding, address: str | None) -> str:
     """What a call of the tool reaches, and who may make it."""
     if isinstance(binding, OpenAPIBinding):
         return f"{binding.method} {address or '(no address)'}{binding.path}"
+    if isinstance(binding, McpBinding):
+        spoken = "" if binding.eras == "both" else f", in its {binding.eras} era only"
+        return f"tool {binding.name}  {address or 'of a process'}{spoken}"
     where = "in this gateway" if isinstance(binding, PythonBinding) else address or "(no address)"
     facts = [
         f"side {binding.side or 'query and command'}",
@@ -155,6 +178,10 @@ def _summary(tool: Tool) -> dict[str, Any]:
     }
 
 
+def _waiting(tool: Tool, held: Mapping[str, str]) -> dict[str, Any]:
+    return {"held": held[tool.name]} if tool.name in held else {}
+
+
 def _detail(tool: Tool) -> dict[str, Any]:
     return {
         "annotations": tool.annotations,
@@ -162,14 +189,29 @@ def _detail(tool: Tool) -> dict[str, Any]:
         "outputSchema": tool.output_schema,
         "binding": tool.binding,
         "digest": tool.digest,
+        **({} if tool.definition is None else {"definition": tool.definition}),
     }
 
 
-async def _tools(settings: Settings, source: str | None) -> list[Tool]:
+async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], dict[str, str]]:
+    """By name, and why some of them are held back."""
     async with open_registry(settings) as registry:
         await _check_source(registry, source)
         found = await registry.store.tools(registry.host_id)
-        return [tool for tool in found if source in {None, tool.source}]
+        waiting = await registry.store.tools(registry.host_id, held=True)
+        held = await _held(registry)
+    tools = [tool for tool in (*found, *waiting) if source in {None, tool.source}]
+    names = {tool.name for tool in tools}
+    return (
+        sorted(tools, key=lambda tool: tool.name),
+        {name: reason for name, reason in held.items() if name in names},
+    )
+
+
+async def _held(registry: Registry) -> dict[str, str]:
+    """Why tools are held back, by name."""
+    held = await Pins(registry.database.pool).held(registry.host_id)
+    return {one.name: one.reason for one in held}
 
 
 async def _search(settings: Settings, query: str, limit: int, source: str | None) -> list[Hit]:
@@ -178,16 +220,19 @@ async def _search(settings: Settings, query: str, limit: int, source: str | None
         return await search(registry.database.pool, registry.host_id, query, limit, source)
 
 
-async def _tool(settings: Settings, name: str) -> tuple[Tool, str | None]:
-    """The tool and the address of its source."""
+async def _tool(settings: Settings, name: str) -> tuple[Tool, str | None, dict[str, str]]:
+    """The tool, the address of its source, and what is held back."""
     async with open_registry(settings) as registry:
-        tools = await registry.store.tools(registry.host_id)
+        tools = [
+            *await registry.store.tools(registry.host_id, held=True),
+            *await registry.store.tools(registry.host_id),
+        ]
         found = {**by_service(tools), **{tool.name: tool for tool in tools}}
         if name not in found:
             no_such("tool", name, found)
         tool = found[name]
         source = await registry.store.source(registry.host_id, tool.source)
-        return tool, _address(source, settings)
+        return tool, _address(source, settings), await _held(registry)
 
 
 def _address(source: Source | None, settings: Settings) -> str | None:

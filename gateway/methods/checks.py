@@ -21,18 +21,24 @@ def check_key(binding: ServiceBinding, key: str | None) -> None:
         raise StatusFault(BAD_IDEMPOTENCY_KEY, len(key))
 
 
-def check_scope(binding: ServiceBinding, identity: Identity) -> None:
-    """One of the action's scopes is enough; an application's X-Scope-Token speaks before the
-    user's token (light-4j's `enableVerifyScope`). Raises StatusFault."""
-    wanted = set((binding.scope or "").split())
-    if binding.skip_auth or not wanted or not identity.verified:
-        return
+def scopes_of(identity: Identity) -> frozenset[str]:
+    """What the caller may do; an application's X-Scope-Token speaks before the user's token.
+    Raises the Fault of a token that does not hold."""
     spoken = identity.scope_token
     if isinstance(spoken, Fault):
         raise spoken
-    scopes = identity.principal.scopes if spoken is None else spoken
+    return identity.principal.scopes if spoken is None else spoken
+
+
+def check_scope(binding: ServiceBinding, identity: Identity) -> None:
+    """One of the action's scopes is enough (light-4j's `enableVerifyScope`). Raises StatusFault."""
+    wanted = set((binding.scope or "").split())
+    if binding.skip_auth or not wanted or not identity.verified:
+        return
+    scopes = scopes_of(identity)
     if wanted.isdisjoint(scopes):
-        kind = AUTH_TOKEN_SCOPE_MISMATCH if spoken is None else SCOPE_TOKEN_SCOPE_MISMATCH
+        own = identity.scope_token is None
+        kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
         raise StatusFault(kind, _listed(scopes), _listed(wanted))
 
 

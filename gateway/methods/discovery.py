@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.context import Context
-from gateway.methods.lifecycle import SERVER
+from gateway.methods.server import SERVER
 from gateway.methods.written import Written
 from registry.catalog import Catalog, Catalogs
 from schemas.jsonrpc import Request, decode_json

@@ -3,11 +3,12 @@
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context
-from gateway.methods.lifecycle import STAMP
+from gateway.methods.server import STAMP
 from gateway.protocol.dialects import Payload
+from gateway.protocol.shapes import Members, is_failure, tool_result
 from schemas.errors import ToolFailed
 from schemas.jsonrpc import encode
 from schemas.mcp.messages import CallToolResult
@@ -16,6 +17,14 @@ from schemas.tool import AudioContent, Content, TextContent, ToolResult
 
 META_REQUEST_ID = "toolgate/requestId"
 _members = msgspec.json.Decoder(dict[str, Raw])  # the values are carried, not read
+
+
+class _Said(Struct, frozen=True):
+    type: Any = None
+    text: Any = None
+
+
+_said = msgspec.json.Decoder(list[_Said])
 
 
 def call_result(result: ToolResult, context: Context) -> CallToolResult:
@@ -45,6 +54,22 @@ def plain_result(result: ToolResult) -> Raw:
         case [TextContent(text)]:
             return Raw(encode(text))
     return Raw(encode(result.content))
+
+
+def plain_members(members: Members) -> Raw:
+    """The same of what a tool of another MCP server gave, with all that its content may hold."""
+    content, structure = members.get("content", Raw(b"[]")), members.get("structuredContent")
+    if is_failure(members):
+        message, data = _failure(tool_result(members))
+        raise ToolFailed(message, {"content": content} if structure is None else data)
+    if structure is not None:
+        return structure
+    match _said.decode(content):
+        case []:
+            return Raw(b"null")
+        case [_Said("text", str(text))]:
+            return Raw(encode(text))
+    return content
 
 
 def spoken(result: ToolResult) -> Payload:

@@ -16,6 +16,7 @@ from gateway.methods.checks import check_key, check_scope
 from gateway.methods.results import call_result, plain_result, spoken
 from gateway.methods.written import Written
 from gateway.protocol.dialects import Payload
+from gateway.protocol.shapes import tool_result
 from registry.catalog import Catalog, Catalogs
 from schemas.binding import PythonBinding, ServiceBinding
 from schemas.errors import InvalidParams, MethodNotFound
@@ -113,7 +114,9 @@ class Services:
             self._authorize(binding, context)
         check_key(binding, context.letter.idempotency_key)
         source = found.catalog.sources.get(found.tool.source)
-        return await self._upstreams[type(binding)].call(found.tool, source, arguments, context)
+        upstream = self._upstreams[type(binding)]
+        result = await upstream.call(found.tool, source, arguments, context)
+        return result if isinstance(result, ToolResult) else tool_result(result.members)
 
     def _authorize(self, binding: ServiceBinding, context: Context) -> None:
         if not binding.skip_auth:

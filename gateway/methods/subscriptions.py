@@ -1,15 +1,24 @@
 """subscriptions/listen (2026-07-28) and the cancellation of a session's requests."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from msgspec import UNSET
+
 from gateway.context import Context, Outbox, Peer
-from gateway.state.hub import Hub
-from schemas.errors import InvalidRequest
+from gateway.methods.offers import capabilities, subscribes
+from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
+from gateway.state.news import KINDS, METHODS
+from gateway.state.sessions import Sessions
+from registry.catalog import Catalog, Catalogs, Kind
+from schemas.errors import Fault, InvalidParams, InvalidRequest
 from schemas.jsonrpc import Notification, Request, encode
 from schemas.mcp.messages import (
     META_SUBSCRIPTION,
-    TOOLS_CHANGED,
+    RESOURCE_UPDATED,
     CancelledParams,
+    ListenFilter,
     ListenParams,
     read,
 )
@@ -18,9 +27,10 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 class Subscriptions:
-    def __init__(self, hub: Hub, keep_alive_s: float) -> None:
+    def __init__(self, hub: Hub, sessions: Sessions, catalogs: Catalogs) -> None:
         self._hub = hub
-        self._keep_alive_s = keep_alive_s
+        self._sessions = sessions
+        self._catalogs = catalogs
 
     async def listen(self, context: Context, request: Request) -> dict[str, Any]:
         """Tell the client what it asked to hear, until it goes or the gateway stops."""
@@ -28,34 +38,76 @@ class Subscriptions:
         if peer is None:
             raise InvalidRequest("subscriptions/listen needs a stream to answer on")
         wanted = read(request.params, ListenParams).notifications
+        catalog = self._catalogs.of(context.principal.tenant, context.toolset)
         meta = {META_SUBSCRIPTION: request.id}
-        honoured = {"toolsListChanged": True} if wanted.tools_list_changed else {}
+        kinds = _lists(wanted, capabilities(catalog, context.revision))
+        messages = {kind: _message(METHODS[kind], {"_meta": meta}) for kind in kinds}
         outbox = Outbox()
-        tenant = context.principal.tenant
-        with self._hub.stream(outbox):
-            if wanted.tools_list_changed:
-                self._hub.follow(tenant, outbox, _message(TOOLS_CHANGED, {"_meta": meta}))
+        follower = Follower(context.principal.tenant, context.toolset, outbox, messages)
+        watched: list[str] = []
+        with self._hub.stream(outbox, follower):
             try:
-                await peer.notify(
-                    _message(ACKNOWLEDGED, {"notifications": honoured, "_meta": meta})
-                )
-                await self._forward(peer, outbox)
+                await self._watch(follower, _resources(wanted, catalog), meta, watched)
+                params = {"notifications": _honoured(wanted, kinds, watched), "_meta": meta}
+                await peer.notify(_message(ACKNOWLEDGED, params))
+                await _forward(peer, outbox)
             finally:
-                self._hub.leave(tenant, outbox)
+                for uri in watched:
+                    await self._hub.watches.remove(follower.tenant, uri, follower)
         return {"resultType": "complete", "_meta": meta}
 
     async def cancelled(self, context: Context, request: Request) -> None:
         """notifications/cancelled: stop the request it names, if it is this session's."""
         if context.session is not None:
-            context.session.cancel(read(request.params, CancelledParams).request_id)
+            named = read(request.params, CancelledParams).request_id
+            await self._sessions.cancel(context.session, named)
 
-    async def _forward(self, peer: Peer, outbox: Outbox) -> None:
-        async for messages in outbox.batches(self._keep_alive_s):
-            for message in messages:
-                await peer.notify(message)
-            if not messages:
-                await peer.keep_alive()
+    async def _watch(
+        self, follower: Follower, uris: Sequence[str], meta: Mapping[str, Any], watched: list[str]
+    ) -> None:
+        """Note in `watched` which of the resources the client will hear of: servers may refuse."""
+        for uri in uris:
+            message = _message(RESOURCE_UPDATED, {"uri": uri, "_meta": meta})
+            with suppress(Fault):
+                await self._hub.watches.add(follower.tenant, uri, follower, message)
+                watched.append(uri)
 
 
-def _message(method: str, params: dict[str, Any]) -> bytes:
+def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[Kind]:
+    asked = {
+        "tools": wanted.tools_list_changed,
+        "prompts": wanted.prompts_list_changed,
+        "resources": wanted.resources_list_changed,
+    }
+    return [kind for kind in KINDS if asked[kind] and kind in offered]
+
+
+def _resources(wanted: ListenFilter, catalog: Catalog) -> list[str]:
+    """Those whose servers tell of changes. Raises InvalidParams beyond the limit."""
+    if len(wanted.resource_subscriptions) > SUBSCRIPTION_LIMIT:
+        raise InvalidParams(f"A stream can be of {SUBSCRIPTION_LIMIT} resources")
+    found = []
+    for uri in dict.fromkeys(wanted.resource_subscriptions):
+        located = catalog.locate(uri)
+        facts = located and catalog.servers.get(located.source.name)
+        if facts and subscribes(facts):
+            found.append(uri)
+    return found
+
+
+def _honoured(wanted: ListenFilter, kinds: Sequence[Kind], uris: Sequence[str]) -> dict[str, Any]:
+    honoured: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
+    if wanted.resource_subscriptions:
+        honoured["resourceSubscriptions"] = list(uris)
+    return honoured
+
+
+async def _forward(peer: Peer, outbox: Outbox) -> None:
+    """What comes, until the outbox is closed. No generator: thousands of these wait."""
+    while messages := await outbox.take(None):
+        for message in messages:
+            await peer.notify(message)
+
+
+def _message(method: str, params: Any = UNSET) -> bytes:
     return encode(Notification(method, params))

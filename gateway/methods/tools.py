@@ -1,5 +1,6 @@
 """tools/list and tools/call, and a tool called by its own name on `/rpc`."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,99 +9,135 @@ from msgspec import UNSET, Raw
 from gateway.abc import Upstream
 from gateway.context import Context
 from gateway.methods.checks import check_key, check_scope
-from gateway.methods.lifecycle import STAMP
-from gateway.methods.results import call_result, plain_result
-from gateway.protocol import cursors
-from registry.catalog import Catalog, Catalogs, Page
-from schemas.binding import ServiceBinding
-from schemas.errors import InvalidParams, MethodNotFound
-from schemas.jsonrpc import Request, encode
-from schemas.jsonschema import Problem
-from schemas.mcp.messages import (
-    CallToolParams,
-    CallToolResult,
-    ListParams,
-    ListToolsResult,
-    read,
-)
-from schemas.mcp.revisions import Revision
-from schemas.tool import TextContent, Tool, ToolResult
+from gateway.methods.lists import Lists
+from gateway.methods.offers import check_task
+from gateway.methods.relayed import handed_on, members_of, view
+from gateway.methods.results import call_result, plain_members, plain_result
+from gateway.protocol import failures
+from gateway.protocol.shapes import Members, tool_result
+from registry.catalog import Catalog
+from schemas.binding import McpBinding, ServiceBinding
+from schemas.errors import InvalidParams, MethodNotFound, RelayedFault
+from schemas.jsonrpc import Request
+from schemas.jsonschema import Checker, Problem
+from schemas.mcp.headers import check_params
+from schemas.mcp.messages import CallToolParams, CallToolResult, read
+from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
+
+log = logging.getLogger("toolgate.tools")
+
+Json = dict[str, Any]
 
 
 class Tools:
     def __init__(
-        self,
-        catalogs: Catalogs,
-        upstreams: Mapping[type, Upstream],
-        page_size: int,
-        list_ttl_ms: int,
-        verify_scope: bool,
+        self, lists: Lists, upstreams: Mapping[type, Upstream], verify_scope: bool
     ) -> None:
         """`upstreams` is keyed by the class of the bindings that it executes."""
-        self._catalogs = catalogs
+        self._lists = lists
         self._upstreams = upstreams
-        self._page_size = page_size
-        self._list_ttl_ms = list_ttl_ms
         self._verify_scope = verify_scope
+        self._unchecked: set[str] = set()  # digests of tools whose schemas cannot be used
 
     async def list(self, context: Context, request: Request) -> Raw:
-        after = cursors.unseal(read(request.params, ListParams).cursor)
-        catalog, revision = self._catalogs.of(context.principal.tenant), context.revision
-        page = catalog.page(revision, after, self._page_size)
-        result = page.results.get(revision.name)
-        if result is None:  # a megabyte for a thousand tools: encoded once for all who list it
-            result = page.results[revision.name] = Raw(encode(self._listed(page, revision)))
-        return result
+        return self._lists.page(context, request, "tool")
 
-    def _listed(self, page: Page, revision: Revision) -> ListToolsResult:
-        cursor = UNSET if page.last is None else cursors.seal(page.last)
-        if not revision.result_type:
-            return ListToolsResult(page.tools, cursor)
-        return ListToolsResult(page.tools, cursor, "complete", self._list_ttl_ms, "private", STAMP)
-
-    async def call(self, context: Context, request: Request) -> CallToolResult:
+    async def call(self, context: Context, request: Request) -> CallToolResult | Members:
         params = read(request.params, CallToolParams)
-        catalog = self._catalogs.of(context.principal.tenant)
+        catalog = self._lists.catalog(context)
         tool = catalog.get(params.name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {params.name[:100]}")
-        result = await self._run(catalog, tool, params.arguments or {}, context)
-        return call_result(result, context)
+        arguments = params.arguments or {}
+        if context.revision.tasks and "task" in members_of(request):
+            check_task(catalog, tool)
+        if isinstance(tool.binding, McpBinding):
+            surroundings = handed_on(context, request)
+            result = await self._relayed(catalog, tool, tool.binding, arguments, surroundings)
+        else:
+            result = await self._run(catalog, tool, arguments, context)
+        return call_result(result, context) if isinstance(result, ToolResult) else result
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """`/rpc`: the method is the tool, the params are its arguments, the result is its data."""
         context.require_identity()
-        catalog = self._catalogs.of(context.principal.tenant)
+        catalog = self._lists.catalog(context)
         tool = catalog.get(request.method)
         if tool is None:
             raise MethodNotFound(f"Method not found: {request.method[:100]}")
         if isinstance(request.params, list):
             raise InvalidParams("A tool takes its params by name: an object, not an array")
         arguments = {} if request.params is UNSET else request.params
-        return plain_result(await self._run(catalog, tool, arguments, context))
+        if isinstance(tool.binding, McpBinding):
+            result = await self._relayed(catalog, tool, tool.binding, arguments, context)
+        else:
+            result = await self._run(catalog, tool, arguments, context)
+        return plain_result(result) if isinstance(result, ToolResult) else plain_members(result)
 
     async def _run(
-        self, catalog: Catalog, tool: Tool, arguments: dict[str, Any], context: Context
+        self, catalog: Catalog, tool: Tool, arguments: Json, context: Context
     ) -> ToolResult:
         if isinstance(tool.binding, ServiceBinding):
             if self._verify_scope:
                 check_scope(tool.binding, context.identity)
             check_key(tool.binding, context.letter.idempotency_key)
-        checker = catalog.checker(tool)
-        try:
-            if not checker.accepts(arguments):
-                return _rejected(tool, checker.explain(arguments), context)
-        except ValueError as error:
-            raise InvalidParams("The arguments are nested too deeply") from error
+        problems = _problems(catalog.checker(tool), arguments)
+        if problems:
+            return _rejected(tool, problems, context)
         upstream = self._upstreams[type(tool.binding)]
         source = catalog.sources.get(tool.source)
         try:
-            return await upstream.call(tool, source, arguments, context)
+            result = await upstream.call(tool, source, arguments, context)
         except InvalidParams as fault:  # a value that the schema allows and no request can carry
             return _rejected(tool, [Problem("", fault.message)], context)
+        return result if isinstance(result, ToolResult) else tool_result(result.members)
+
+    async def _relayed(
+        self,
+        catalog: Catalog,
+        tool: Tool,
+        binding: McpBinding,
+        arguments: Json,
+        context: Context,
+    ) -> ToolResult | Members:
+        """Call a tool of another MCP server; our own complaints are a ToolResult."""
+        if context.revision.routing_headers and binding.mirrored:
+            check_params(binding.mirrored, context.letter.mirrored, arguments)
+        checker = self._checker(catalog, tool)
+        problems = _problems(checker, arguments) if checker else []
+        if problems:
+            return _rejected(tool, problems, context)
+        upstream = self._upstreams[McpBinding]
+        source = catalog.sources.get(tool.source)
+        try:
+            result = await upstream.call(tool, source, arguments, context)
+        except RelayedFault as fault:
+            result = RelayedResult(failures.as_result(fault, context.revision))
+        if isinstance(result, ToolResult):
+            return result
+        return view(catalog, tool.source, context).called(result.members)
+
+    def _checker(self, catalog: Catalog, tool: Tool) -> Checker | None:
+        """None for a schema of another server that says nothing to us: that server will check."""
+        if tool.digest in self._unchecked:
+            return None
+        try:
+            return catalog.checker(tool)
+        except ValueError as error:
+            self._unchecked.add(tool.digest)
+            reason = str(error).split("\n", 1)[0][:300]
+            log.warning("schema_unusable", extra={"tool": tool.name, "reason": reason})
+            return None
 
 
-def _rejected(tool: Tool, problems: "list[Problem]", context: Context) -> ToolResult:
+def _problems(checker: Checker, arguments: Json) -> list[Problem]:
+    try:
+        return [] if checker.accepts(arguments) else checker.explain(arguments)
+    except ValueError as error:
+        raise InvalidParams("The arguments are nested too deeply") from error
+
+
+def _rejected(tool: Tool, problems: list[Problem], context: Context) -> ToolResult:
     """Bad arguments: a result that a model can act on, or an error, as the revision has it."""
     lines = [f"{p.argument or 'arguments'}: {p.message}" for p in problems]
     text = f"Invalid arguments for {tool.name}: " + "; ".join(lines)

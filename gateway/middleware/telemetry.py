@@ -23,6 +23,9 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 # methods are labels, and a client invents names freely: only these are counted by name
 METHODS = frozenset(
     {"initialize", "ping", "server/discover", "tools/list", "tools/call", "rpc.discover",
+     "prompts/list", "prompts/get", "resources/list", "resources/templates/list",
+     "resources/read", "resources/subscribe", "resources/unsubscribe", "completion/complete",
+     "logging/setLevel", "tasks/get", "tasks/result", "tasks/cancel", "tasks/update",
      "subscriptions/listen", "notifications/initialized", "notifications/cancelled"}
 )  # fmt: skip
 

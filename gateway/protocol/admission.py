@@ -9,9 +9,7 @@ the session's revision is served. The specification demands 400 for unsupported 
 clients exist that send the version they asked for instead of the one they got.
 """
 
-import base64
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,13 +26,18 @@ from schemas.errors import (
     UnsupportedProtocolVersion,
 )
 from schemas.jsonrpc import Invalid, Message, Request, Response
+from schemas.mcp.headers import NAMED_BY, decode_header
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION, InitializeParams, read
-from schemas.mcp.revisions import HANDSHAKE, STATELESS, SUPPORTED, Revision, negotiate
+from schemas.mcp.revisions import (
+    HANDSHAKE,
+    STATELESS,
+    SUPPORTED,
+    V2025_03_26,
+    Revision,
+    negotiate,
+)
 
 FindSession = Callable[[str], Session | None]
-
-NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -46,6 +49,7 @@ class Headers:
     method: str | None = None
     name: str | None = None
     duplicated: str | None = None
+    mirrored: dict[str, str] | None = None  # Mcp-Param-*, by the rest of their names
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,16 @@ class Admitted:
     opens: InitializeParams | None = None  # an `initialize`: a session is to be opened
 
 
-def admit(headers: Headers, message: Message | list[Message], find: FindSession) -> Admitted:
-    """Let a POSTed body in. Raises the Fault that refuses it."""
+def admit(
+    headers: Headers,
+    message: Message | list[Message],
+    find: FindSession,
+    sessionless: bool = False,
+) -> Admitted:
+    """Let a POSTed body in; `sessionless` also without `initialize`. Raises the Fault that refuses
+    it."""
     if isinstance(message, list):
-        return _admit_batch(headers, message, find)
+        return _admit_batch(headers, message, find, sessionless)
     if isinstance(message, Invalid):
         raise message.fault
     if isinstance(message, Response):
@@ -73,6 +83,8 @@ def admit(headers: Headers, message: Message | list[Message], find: FindSession)
     usable_id(message, next(iter(HANDSHAKE.values())))
     if message.method == "initialize":
         return _admit_initialize(message)
+    if sessionless and headers.session is None:
+        return Admitted(_unnegotiated(headers))
     return Admitted(*_session(headers, find))
 
 
@@ -109,12 +121,19 @@ def _session(headers: Headers, find: FindSession) -> tuple[Revision, Session]:
     return session.revision, session
 
 
-def _admit_batch(headers: Headers, batch: list[Message], find: FindSession) -> Admitted:
+def _unnegotiated(headers: Headers) -> Revision:
+    """What a client speaks that never said; without a header 2025-03-26, says 2025-06-18."""
+    return V2025_03_26 if headers.version is None else HANDSHAKE[headers.version]
+
+
+def _admit_batch(
+    headers: Headers, batch: list[Message], find: FindSession, sessionless: bool
+) -> Admitted:
     if not batch:
         raise InvalidRequest("The batch is empty")
-    if headers.version in STATELESS or headers.session is None:
+    if headers.version in STATELESS or (headers.session is None and not sessionless):
         raise InvalidRequest("Batches exist in 2025-03-26 sessions only (and on the /rpc endpoint)")
-    revision, session = _session(headers, find)
+    revision, session = _speaker(headers, find)
     if not revision.batches:
         raise InvalidRequest(f"{revision.name} has no batches: send one message at a time")
     if any(isinstance(item, Request) and item.method == "initialize" for item in batch):
@@ -122,6 +141,13 @@ def _admit_batch(headers: Headers, batch: list[Message], find: FindSession) -> A
     if len({isinstance(item, Response) for item in batch}) > 1:
         raise InvalidRequest("A batch holds requests and notifications, or responses, not both")
     return Admitted(revision, session)
+
+
+def _speaker(headers: Headers, find: FindSession) -> tuple[Revision, Session | None]:
+    if headers.session is not None:
+        return _session(headers, find)
+    check_version(headers)
+    return _unnegotiated(headers), None
 
 
 def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitted:
@@ -158,22 +184,6 @@ def _check_mirror(header: str, sent: str | None, in_body: Any) -> None:
         raise HeaderMismatch(f"{header} is missing or malformed: it must repeat the body's value")
     if sent != in_body:
         raise HeaderMismatch(f"{header} says {sent[:100]!r}, but the body does not")
-
-
-def decode_header(value: str | None) -> str | None:
-    """Undo the `=?base64?...?=` form of a header value (2026-07-28, transports: value encoding).
-
-    None for a malformed one: it matches nothing.
-    """
-    match = _SENTINEL.fullmatch(value) if value else None
-    if match is None:
-        return value
-    try:
-        raw = base64.b64decode(match[1], validate=True)
-        canonical = base64.b64encode(raw).decode() == match[1]
-        return raw.decode() if canonical else None
-    except ValueError:  # no ASCII, no base64, no UTF-8
-        return None
 
 
 def _unsupported(requested: str) -> UnsupportedProtocolVersion:

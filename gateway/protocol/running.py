@@ -27,9 +27,10 @@ Serve = Callable[[Context, Message], Awaitable[Answer | None]]
 async def run_cancellable(
     dispatcher: Dispatcher, context: Context, session: Session, request: Request
 ) -> Answer | None:
-    """Dispatch so that the session can cancel it by its id; None when it did."""
+    """Dispatch so that the session can cancel it by its id, which no client may do with
+    `initialize`; None when it did."""
     id_, task = request.id, asyncio.current_task()
-    if not isinstance(id_, str | int) or task is None:
+    if not isinstance(id_, str | int) or task is None or request.method == "initialize":
         return await dispatcher.dispatch(context, request)
     if id_ in session.running:
         fault = InvalidRequest(f"Request id {id_!r} is already running in this session")

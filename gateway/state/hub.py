@@ -1,55 +1,179 @@
-"""Who wants to hear that the tools of a tenant changed."""
+"""Who wants to hear that the lists of a tenant changed, or one of its resources."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
 
-from gateway.context import Outbox
-from schemas.errors import Unavailable
+from gateway.context import OUTBOX_LIMIT, Outbox, Session
+from gateway.state.news import updated
+from gateway.state.watches import Watches
+from registry.catalog import Kind
+from schemas.errors import InvalidParams, Unavailable
+
+SUBSCRIPTION_LIMIT = OUTBOX_LIMIT // 2  # all of them may have changed while nobody was reading
+
+Version = Callable[[str, str | None], str]
+"""The version of the lists of a tenant, or of one of its toolsets (see `news.fingerprint`)."""
+
+
+class Follower:
+    """One open stream: what it is told when a list changes."""
+
+    __slots__ = ("joined", "messages", "outbox", "tenant", "toolset")
+
+    def __init__(
+        self,
+        tenant: str,
+        toolset: str | None,
+        outbox: Outbox,
+        messages: Mapping[Kind, bytes],
+    ) -> None:
+        self.tenant = tenant
+        self.toolset = toolset
+        self.outbox = outbox
+        self.messages = messages
+        self.joined = 0
+
+
+async def _nothing(_session: Session) -> None:
+    return None
+
+
+class _Open(AbstractContextManager[None]):
+    """A generator would take half a kilobyte for each of thousands of streams."""
+
+    __slots__ = ("_follower", "_hub", "_outbox")
+
+    def __init__(self, hub: "Hub", outbox: Outbox, follower: Follower | None) -> None:
+        self._hub = hub
+        self._outbox = outbox
+        self._follower = follower
+
+    def __enter__(self) -> None:
+        self._hub.enter(self._outbox, self._follower)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._hub.leave(self._outbox, self._follower)
 
 
 class Hub:
     """Fans a change out to its followers; changes that nobody read yet are one piece of news."""
 
-    def __init__(self, stream_limit: int) -> None:
-        self._followers: defaultdict[str, dict[Outbox, bytes]] = defaultdict(dict)
+    def __init__(
+        self,
+        stream_limit: int,
+        debounce_s: float = 0.0,
+        version: Version = lambda _tenant, _toolset: "",
+    ) -> None:
+        """Changes within `debounce_s` are told together."""
+        self.version = version
+        self.watches = Watches()
+        self.on_subscribed: Callable[[Session], Awaitable[None]] = _nothing
+        self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._stream_limit = stream_limit
+        self._debounce_s = debounce_s
         self._open: set[Outbox] = set()
         self._closed = False
+        self._changes = 0
+        self._pending: dict[str, dict[Kind, int]] = {}  # which change of each kind was the last
 
     @property
     def streams(self) -> int:
         return len(self._open)
 
-    def follow(self, tenant: str, outbox: Outbox, message: bytes) -> None:
-        """From now on put `message`, as it goes over the wire, whenever the tools change."""
-        self._followers[tenant][outbox] = message
+    def changed(self, tenant: str, kinds: Collection[Kind]) -> None:
+        """Tell the followers of `tenant`, soon."""
+        self._changes += 1
+        pending = self._pending.get(tenant)
+        if pending is None:
+            pending = self._pending[tenant] = {}
+            if self._debounce_s:
+                asyncio.get_running_loop().call_later(self._debounce_s, self._tell, tenant)
+        pending.update(dict.fromkeys(kinds, self._changes))
+        if not self._debounce_s:
+            self._tell(tenant)
 
-    def leave(self, tenant: str, outbox: Outbox) -> None:
-        followers = self._followers[tenant]
-        followers.pop(outbox, None)
-        if not followers:
-            del self._followers[tenant]
+    def resource_updated(self, tenant: str, uri: str) -> None:
+        """Tell who watches it that a resource, by the URI that clients know, has changed."""
+        self.watches.updated(tenant, uri)
 
-    def tools_changed(self, tenant: str) -> None:
-        for outbox, message in self._followers.get(tenant, {}).items():
-            outbox.put_once(message)
+    async def subscribe(self, session: Session, uri: str) -> None:
+        """From now on tell `session` when the resource changes. Raises Fault when its server
+        refuses, and InvalidParams beyond the limit."""
+        if len(session.subscriptions) >= SUBSCRIPTION_LIMIT and uri not in session.subscriptions:
+            raise InvalidParams(f"A session can subscribe to {SUBSCRIPTION_LIMIT} resources")
+        await self.watch(session, uri)
+        session.subscriptions.add(uri)
+        await self.on_subscribed(session)
 
-    @contextmanager
-    def stream(self, outbox: Outbox) -> Iterator[None]:
-        """Count an open stream that follows `outbox`. Raises Unavailable at the limit."""
+    async def unsubscribe(self, session: Session, uri: str) -> None:
+        session.subscriptions.discard(uri)
+        await self.unwatch(session, uri)
+        await self.on_subscribed(session)
+
+    async def watch(self, session: Session, uri: str) -> None:
+        """Hear of the resource at this node, for `session`. Raises Fault as `subscribe` does."""
+        if uri not in session.watched:
+            session.watched.add(uri)
+            try:
+                await self.watches.add(session.principal.tenant, uri, session, updated(uri))
+            except BaseException:
+                session.watched.discard(uri)
+                raise
+
+    async def unwatch(self, session: Session, uri: str) -> None:
+        if uri in session.watched:
+            session.watched.discard(uri)
+            await self.watches.remove(session.principal.tenant, uri, session)
+
+    def stream(
+        self, outbox: Outbox, follower: Follower | None = None
+    ) -> AbstractContextManager[None]:
+        """Inside, count an open stream that follows `outbox`, and tell `follower` of changes.
+        Raises Unavailable at the limit."""
+        return _Open(self, outbox, follower)
+
+    def enter(self, outbox: Outbox, follower: Follower | None) -> None:
         if self._closed:
             raise Unavailable("The gateway is shutting down")
         if len(self._open) >= self._stream_limit:
             raise Unavailable(f"Too many open streams (limit {self._stream_limit})")
         self._open.add(outbox)
-        try:
-            yield
-        finally:
-            self._open.discard(outbox)
+        if follower is not None:
+            follower.joined = self._changes
+            self._followers[follower.tenant].add(follower)
+
+    def leave(self, outbox: Outbox, follower: Follower | None) -> None:
+        self._open.discard(outbox)
+        if follower is not None:
+            followers = self._followers[follower.tenant]
+            followers.discard(follower)
+            if not followers:
+                del self._followers[follower.tenant]
 
     def close(self) -> None:
         """End every stream, after what it still has to say: the gateway stops."""
         self._closed = True
         for outbox in list(self._open):
             outbox.close()
+
+    def _tell(self, tenant: str) -> None:
+        pending = self._pending.pop(tenant)
+        versions: dict[str | None, str] = {}
+        for follower in self._followers.get(tenant, ()):
+            since = [kind for kind, change in pending.items() if change > follower.joined]
+            if not since:
+                continue  # it began with the lists as they are now
+            for kind in since:
+                if kind in follower.messages:
+                    follower.outbox.put_once(follower.messages[kind])
+            if follower.toolset not in versions:
+                versions[follower.toolset] = self.version(tenant, follower.toolset)
+            follower.outbox.told = versions[follower.toolset]

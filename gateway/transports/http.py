@@ -1,8 +1,9 @@
 """Raw ASGI, the parts that the fronts share: headers, bodies, replies, who is still there."""
 
 import asyncio
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,8 +15,11 @@ from gateway.protocol.admission import Headers
 from schemas.errors import (
     Fault,
     InvalidRequest,
+    MalformedEnvelope,
     MethodNotAllowed,
+    NotAcceptable,
     PayloadTooLarge,
+    TooManyRequests,
     UnsupportedMediaType,
 )
 from schemas.hybrid import MISSING_AUTH_TOKEN, Side, StatusFault
@@ -28,6 +32,7 @@ _ROUTING = {
     b"mcp-method": "method",
     b"mcp-name": "name",
 }
+_MIRRORED = b"mcp-param-"
 REALM = 'Bearer realm="toolgate"'
 UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 _LETTER = {
@@ -46,11 +51,23 @@ def routing_headers(scope: Scope) -> Headers:
     for name, value in scope["headers"]:
         attribute = _ROUTING.get(name)
         if attribute is None:
+            if name[:10] == _MIRRORED:
+                _mirror(headers, name, value)
             continue
         if getattr(headers, attribute) is not None:
             headers.duplicated = name.decode("latin-1")
         setattr(headers, attribute, value.decode("latin-1").strip(" \t"))
     return headers
+
+
+def _mirror(headers: Headers, name: bytes, value: bytes) -> None:
+    """Note a `Mcp-Param-*`: what follows in its name, and what it says."""
+    argument = name[len(_MIRRORED) :].decode("latin-1")
+    if headers.mirrored is None:
+        headers.mirrored = {}
+    if argument in headers.mirrored:
+        headers.duplicated = name.decode("latin-1")
+    headers.mirrored[argument] = value.decode("latin-1").strip(" \t")
 
 
 def caller(identify: Callable[[Scope], Identity], scope: Scope) -> Identity:
@@ -61,9 +78,14 @@ def caller(identify: Callable[[Scope], Identity], scope: Scope) -> Identity:
     return identity
 
 
-def letter(scope: Scope, side: Side | None = None, auth_first: bool = True) -> Letter:
-    """What the headers say for a hybrid service. Raises InvalidRequest for one key too many."""
-    carried = {"client": (scope.get("client") or ("",))[0]}
+def letter(
+    scope: Scope,
+    side: Side | None = None,
+    auth_first: bool = True,
+    mirrored: Mapping[str, str] | None = None,
+) -> Letter:
+    """What the headers say for a service. Raises InvalidRequest for one key too many."""
+    carried: dict[str, Any] = {"client": (scope.get("client") or ("",))[0]}
     for name, value in scope["headers"]:
         attribute = _LETTER.get(name)
         if attribute is None:
@@ -71,6 +93,8 @@ def letter(scope: Scope, side: Side | None = None, auth_first: bool = True) -> L
         if attribute == "idempotency_key" and attribute in carried:
             raise InvalidRequest("Idempotency-Key is sent more than once")
         carried[attribute] = value.decode("latin-1")
+    if mirrored:
+        carried["mirrored"] = mirrored
     return Letter(side, auth_first, **carried)
 
 
@@ -94,6 +118,15 @@ def require_json(scope: Scope) -> None:
         raise UnsupportedMediaType(
             f"Content-Type must be application/json, not {found[:100] or 'missing'}"
         )
+
+
+def require_acceptable(accept: str, *types: str) -> None:
+    """Raises NotAcceptable. The specification wants both types listed; one of them will do."""
+    if types[0] in accept:
+        return
+    ranges = {*types, *(f"{name.split('/')[0]}/*" for name in types), "*/*"}
+    if accept and not any(media_range in accept.lower() for media_range in ranges):
+        raise NotAcceptable(f"Accept must include {' and '.join(types)}, not only {accept[:100]}")
 
 
 async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
@@ -127,6 +160,8 @@ def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
         headers.append((b"allow", fault.allow.encode()))
     if fault.status == 503:
         headers.append((b"retry-after", b"1"))
+    if isinstance(fault, TooManyRequests):
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(fault.retry_after_s))))
     said = challenge(fault)
     if said is not None:
         headers.append((b"www-authenticate", said.encode()))
@@ -188,7 +223,9 @@ class Responder:
     async def fault(self, fault: Fault, id_: RequestId = None) -> None:
         """Refuse the whole HTTP request; the body is JSON-RPC on every front."""
         status = fault.status if fault.status >= 400 else 400
-        body = encode(error_reply(id_, fault, self.request_id))
+        # clients that test for 2026-07-28 look for an envelope error without data
+        bare = isinstance(fault, MalformedEnvelope)
+        body = encode(error_reply(id_, fault, None if bare else self.request_id))
         await self.json(body, status, fault_headers(fault))
 
     async def stream(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -223,6 +260,7 @@ class Watch:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._watcher: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self.gone = False
 
@@ -237,7 +275,8 @@ class Watch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
         if kind is asyncio.CancelledError and self.gone and self._task is not None:
@@ -245,6 +284,7 @@ class Watch:
         return False
 
     def _begin(self) -> None:
+        self._timer = None
         self._watcher = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.upstreams.answers import no_answer
-from gateway.upstreams.client import Client, HttpRequest, UpstreamFailed
+from gateway.upstreams.client import Client, HttpRequest
+from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.replies import read_batch, read_single
 from schemas.jsonrpc import Request, encode
 from schemas.source import Source

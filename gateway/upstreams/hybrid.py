@@ -12,13 +12,14 @@ from msgspec import UNSET
 from gateway.context import Context
 from gateway.upstreams.answers import no_answer
 from gateway.upstreams.batching import CORRELATION_ID, Batching, Post, exchange
-from gateway.upstreams.client import Client, UpstreamFailed
+from gateway.upstreams.client import Client
+from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.replies import read_legacy
 from schemas.binding import HybridBinding
 from schemas.errors import ToolgateError
 from schemas.hybrid import split
 from schemas.jsonrpc import Request, encode, json_type
-from schemas.source import Source
+from schemas.source import HybridOptions, Source
 from schemas.tool import Tool, ToolResult
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -42,10 +43,11 @@ class HybridUpstream:
         if source is None:
             return no_answer(f"The source of {tool.name} is gone")
         binding = cast("HybridBinding", tool.binding)  # app.py: each upstream has its own kind
+        options = cast("HybridOptions", source.options)  # of their kind of source
         data = data_of(binding, arguments)
         try:
             post = self._post(binding, source, context)
-            if source.options.dialect == "legacy":
+            if options.dialect == "legacy":
                 body = encode(legacy(binding.service, data))
                 response = await self._client.send(source, post.request(body))
                 return read_legacy(response, source.name, context.request_id)
@@ -54,8 +56,8 @@ class HybridUpstream:
             return no_answer(str(error), error.late)
         except Unsendable as error:
             return no_answer(str(error))
-        if source.options.batch > 1 and IDEMPOTENCY_KEY not in post.headers:
-            return await self._batching.ask(post, request, source.options.batch)
+        if options.batch > 1 and IDEMPOTENCY_KEY not in post.headers:
+            return await self._batching.ask(post, request, options.batch)
         [result] = await exchange(self._client, post, [request])
         return result
 

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from gateway.context import Context
 from gateway.upstreams import answers
 from gateway.upstreams.answers import failed
-from gateway.upstreams.client import Client, HttpRequest, HttpResponse, UpstreamFailed
+from gateway.upstreams.client import Client, HttpRequest, HttpResponse
+from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.serialize import (
     in_cookie,
     in_header,

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
+from registry.items import ItemDraft
+from schemas.mcp.snapshot import ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A document as tools, with one outcome for each of its operations, in its order."""
+    """A document as tools, with one outcome for each of its operations and items, in its order."""
 
     title: str | None
     version: str | None  # of the description, not of OpenAPI
@@ -16,3 +18,5 @@ class Imported:
     drafts: tuple[ToolDraft, ...]
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...] = ()  # on the document as a whole
+    items: tuple[ItemDraft, ...] = ()  # prompts, resources and templates
+    server: ServerFacts | None = None  # the MCP server that it is of

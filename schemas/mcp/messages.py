@@ -11,10 +11,20 @@ from schemas.tool import Content
 
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
 META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+META_CLIENT = "io.modelcontextprotocol/clientInfo"
+META_RELATED_TASK = "io.modelcontextprotocol/related-task"
 META_SERVER = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
+PROMPTS_CHANGED = "notifications/prompts/list_changed"
+RESOURCES_CHANGED = "notifications/resources/list_changed"
+RESOURCE_UPDATED = "notifications/resources/updated"
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+LOG_LEVELS = (  # least severe first (RFC 5424, 6.2.1)
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
+)  # fmt: skip
 
 
 class Implementation(Struct, frozen=True):
@@ -37,6 +47,41 @@ class CallToolParams(Struct, frozen=True):
     arguments: dict[str, Any] | None = None
 
 
+class ResourceParams(Struct, frozen=True):
+    uri: str
+
+
+class PromptParams(Struct, frozen=True):
+    name: str
+    arguments: dict[str, Any] | None = None
+
+
+class LevelParams(Struct, frozen=True):
+    level: str
+
+
+class PromptReference(Struct, frozen=True, tag_field="type", tag="ref/prompt"):
+    name: str
+
+
+class ResourceReference(Struct, frozen=True, tag_field="type", tag="ref/resource"):
+    uri: str  # of a resource, or the template that its URI is of
+
+
+class CompletedArgument(Struct, frozen=True):
+    name: str
+    value: str
+
+
+class CompleteParams(Struct, frozen=True):
+    ref: PromptReference | ResourceReference
+    argument: CompletedArgument
+
+
+class TaskParams(Struct, frozen=True, rename="camel"):
+    task_id: str
+
+
 class CancelledParams(Struct, frozen=True, rename="camel"):
     request_id: int | str
     reason: str | None = None
@@ -44,6 +89,9 @@ class CancelledParams(Struct, frozen=True, rename="camel"):
 
 class ListenFilter(Struct, frozen=True, rename="camel"):
     tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: tuple[str, ...] = ()  # URIs
 
 
 class ListenParams(Struct, frozen=True):
@@ -67,15 +115,6 @@ class DiscoverResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     cache_scope: str
     meta: dict[str, Any] = field(name="_meta")
     instructions: str = ""
-
-
-class ListToolsResult(Struct, frozen=True, rename="camel", omit_defaults=True):
-    tools: Raw  # a JSON array
-    next_cursor: str | UnsetType = UNSET
-    result_type: str | UnsetType = UNSET
-    ttl_ms: int | UnsetType = UNSET
-    cache_scope: str | UnsetType = UNSET
-    meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
 
 
 class CallToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -18,6 +18,13 @@ class Revision:
     annotations: bool = True  # tools have hints, and content may be audio
     titles: bool = True  # tools have a title and an output schema, results structured content
     any_structure: bool = False  # structured content may be any JSON value, not only an object
+    links: bool = True  # content may be a `resource_link`
+    icons: bool = False  # definitions and implementations may have icons
+    tasks: bool = False  # the experimental `tasks` of 2025-11-25
+    priming: bool = False  # a stream begins with an id, and may be closed and taken up again
+    elicits: bool = True  # the client may be asked by `elicitation/create`
+    elicits_urls: bool = False  # also by URL, with choices of many and titled ones
+    not_found: int = -32002  # code for a resource that does not exist
     argument_results: bool = False  # bad arguments are a tool's result (SEP-1303), else an error
     unknown_method_status: int = 200
     tools_are_methods: bool = False  # a tool's name is a method
@@ -25,13 +32,30 @@ class Revision:
     text_results: bool = False  # what a service says comes as it is, without an envelope
 
 
-V2024_11_05 = Revision(name="2024-11-05", streamable=False, annotations=False, titles=False)
-V2025_03_26 = Revision(name="2025-03-26", batches=True, titles=False)
+V2024_11_05 = Revision(
+    name="2024-11-05",
+    streamable=False,
+    annotations=False,
+    titles=False,
+    links=False,
+    elicits=False,
+)
+V2025_03_26 = Revision(name="2025-03-26", batches=True, titles=False, links=False, elicits=False)
 V2025_06_18 = Revision(name="2025-06-18")
-V2025_11_25 = Revision(name="2025-11-25", argument_results=True)
+V2025_11_25 = Revision(
+    name="2025-11-25",
+    icons=True,
+    tasks=True,
+    priming=True,
+    elicits_urls=True,
+    argument_results=True,
+)
 V2026_07_28 = Revision(
     name="2026-07-28",
     handshake=False,
+    icons=True,
+    elicits_urls=True,
+    not_found=-32602,
     routing_headers=True,
     result_type=True,
     any_structure=True,

@@ -24,6 +24,13 @@ sources:
   pets:
     openapi: https://me:hunter2@a.example/openapi.json?token=hunter2
     headers: {Authorization: Bearer hunter2, X-Trace: hunter2}
+  files:
+    command: [files-server, /srv]
+    env: {API_KEY: hunter2}
+state:
+  backend: redis
+  redis_url: redis://me:hunter2@cache.example/1
+  secret: hunter2-hunter2-hunter2
 """
 
 
@@ -34,7 +41,30 @@ def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
     assert shown["database"]["url"] == "postgresql://me:***@db.example/tools?sslmode=require"
     assert shown["sources"]["pets"]["headers"] == {"Authorization": "***", "X-Trace": "***"}
     assert shown["sources"]["pets"]["openapi"] == "https://***@a.example/openapi.json?***"
+    assert shown["sources"]["files"]["env"] == {"API_KEY": "***"}
+    assert shown["state"]["redis_url"] == "redis://me:***@cache.example/1"
+    assert shown["state"]["secret"] == "***"
     assert settings.sources["pets"].headers["X-Trace"] == "hunter2"
+    assert settings.sources["files"].env["API_KEY"] == "hunter2"
+
+
+def test_a_secret_that_is_not_set_is_not_masked_either() -> None:
+    assert masked(load(None, {}))["state"]["secret"] == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://cache.example:6379/0", "redis://cache.example:6379/0"),
+        ("redis://:hunter2@cache.example", "redis://:***@cache.example"),
+        ("rediss://me:hun%40ter2@cache.example", "rediss://me:***@cache.example"),
+        ("redis://cache.example?password=hunter2&db=1", "redis://cache.example?password=***&db=1"),
+        ("unix://me:hunter2@/run/redis.sock", "unix://me:***@/run/redis.sock"),
+    ],
+)
+def test_the_password_of_redis_is_masked(url: str, shown: str) -> None:
+    settings = load(None, {"TOOLGATE_STATE__BACKEND": "redis", "TOOLGATE_STATE__REDIS_URL": url})
+    assert masked(settings)["state"]["redis_url"] == shown
 
 
 @pytest.mark.parametrize(
@@ -70,6 +100,16 @@ def test_the_password_of_the_database_is_masked(url: str, shown: str) -> None:
         "sources: hunter2",
         "sources: {a: {headers: {Authorization: '${X:-hunter2${Y}}'}}}",
         "sources: {a: {headers: {Authorization: 'hunter2}}}",
+        "sources: {a: {env: hunter2}}",
+        "sources: {a: {env: {'TOKEN:hunter2'}}}",
+        "sources: {a: {env: {TOKEN: [hunter2]}}}",
+        'sources: {a: {env: {TOKEN: "hunter2\\0"}}}',
+        "sources: {a: {mcp: 'https://me:hunter2@a.example/mcp'}}",
+        "state: {secret: hunter2}",
+        "state: {redis_url: 'http://me:hunter2@cache'}",
+        "state: {redis_url: [hunter2]}",
+        "state: {backend: redis, redis_url: 'redis://me:hunter2/@cache'}",
+        "state: {redis_url: 'redis://me:hunter2@cache'}",
     ],
 )
 def test_no_error_message_shows_a_secret(tmp_path: Path, text: str) -> None:

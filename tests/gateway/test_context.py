@@ -96,3 +96,25 @@ async def test_what_waits_goes_to_the_next_stream_and_the_one_before_ends():
         assert await reading == []
         assert await successor.take(60) == [b"1"]
     assert (box.closed, successor.closed) == (True, False)
+
+
+async def test_what_waits_goes_with_what_the_client_knows_behind_what_the_next_stream_has():
+    box, successor = Outbox("v1"), Outbox()
+    box.put(b"2")
+    successor.put(b"1")
+    assert box.hand_over(successor) is successor
+    assert await successor.take(0) == [b"1", b"2"]
+    assert (box.closed, successor.told) == (True, "v1")
+
+
+async def test_a_reader_is_sent_to_look_at_the_log():
+    box = Outbox()
+    with anyio.fail_after(5):
+        reading = asyncio.create_task(box.take(None))
+        await anyio.wait_all_tasks_blocked()
+        box.stir()
+        assert await reading == []
+        assert box.stale
+        assert await box.take(60) == []  # until it has looked
+        box.put(b"1")
+        assert await box.take(60) == [b"1"]

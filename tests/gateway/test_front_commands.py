@@ -238,7 +238,7 @@ async def test_two_keys_are_one_too_many(open_portal: Portal) -> None:
             assert response.status == 400
             assert "more than once" in await response.text()
     assert rules.state.done == []
-    assert len(client.gateway.sessions) == 1  # what is refused opens none
+    assert len(client.gateway.shared.sessions) == 1  # what is refused opens none
 
 
 async def test_a_batch_of_an_agent_cannot_have_a_key(open_portal: Portal) -> None:

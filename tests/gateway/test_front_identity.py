@@ -11,7 +11,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 from msgspec.structs import replace
 
-from config.settings import Settings
+from config.settings import Settings, SourceSettings
 from tests.fixtures_gateway import Client, running
 from tests.gateway.guards.signing import FOREVER, NOW, by_jwks, signer
 
@@ -158,3 +158,41 @@ async def test_the_official_client_with_a_token(client: Client, mode: Any, revis
             assert mcp.protocol_version == revision
             assert len((await mcp.list_tools()).tools) == 5
             assert not (await mcp.call_tool("getPet", {"id": 3})).is_error
+
+
+SCOPED = """
+from gateway import hybrid
+
+@hybrid.action("a/b/read/1", scope="b.r b.w", side="query")
+def read(data): ...
+
+@hybrid.action("a/b/write/1", scope="b.w")
+def write(data): ...
+
+@hybrid.action("a/b/open/1", skip_auth=True, scope="b.w")
+def open_to_all(data): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        ({}, ["b_open"]),
+        ({"scope": "other"}, ["b_open"]),
+        ({"scope": "b.r"}, ["b_open", "b_read"]),
+        ({"scp": ["b.w"]}, ["b_open", "b_read", "b_write"]),
+    ],
+)
+async def test_nobody_is_shown_the_actions_that_their_token_does_not_open(
+    settings: Settings, tmp_path: Path, claims: Any, expected: list[str]
+) -> None:
+    (tmp_path / "scoped.py").write_text(SCOPED)
+    sources = {"b": SourceSettings(python=str(tmp_path / "scoped.py"))}
+    auth = by_jwks(tmp_path, [KEY.jwk()])
+    async with running(replace(settings, auth=auth, sources=sources)) as client:
+        session = await opened(client, "ada")
+        who = bearer("ada", **claims)
+        for headers in (session, {}):
+            path = "/mcp" if headers else "/rpc"
+            _, answer, _ = await client.post(path, LIST, {**who, **headers})
+            assert [tool["name"] for tool in answer["result"]["tools"]] == expected

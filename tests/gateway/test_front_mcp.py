@@ -268,7 +268,7 @@ async def test_a_handshake_client_that_leaves_does_not_cancel(
     async with asyncio.timeout(5):
         await service.arrived.wait()
         call.cancel()
-        open_session = client.gateway.sessions.find(session.id, client.gateway.principal)
+        open_session = client.gateway.shared.sessions.find(session.id, client.gateway.principal)
         assert open_session is not None
         serving = open_session.running[9]
         service.release.set()

@@ -2,12 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import anyio
 import pytest
 
@@ -15,49 +11,11 @@ from config.settings import Settings
 from registry.sources import ImportSpec, Sources
 from registry.store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running, with_mcp
+from tests.gateway.events import listening
 
 pytestmark = pytest.mark.anyio
 
 CHANGED = "notifications/tools/list_changed"
-
-
-class Events:
-    """The server-sent events of one response."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.response = response
-
-    async def next(self) -> tuple[str, str]:
-        """Name and data of the next event; comments are skipped."""
-        name, data = "", ""
-        async with asyncio.timeout(5):
-            while True:
-                line = (await self.response.content.readline()).decode().rstrip("\r\n")
-                if line.startswith("event: "):
-                    name = line.removeprefix("event: ")
-                elif line.startswith("data: "):
-                    data = line.removeprefix("data: ")
-                elif not line and name:
-                    return name, data
-                elif not line and self.response.content.at_eof():
-                    raise EOFError
-
-    async def message(self) -> Any:
-        name, data = await self.next()
-        assert name == "message"
-        return json.loads(data)
-
-
-@asynccontextmanager
-async def listening(
-    client: Client, path: str, headers: dict[str, str] | None = None, body: Any = None
-) -> AsyncIterator[Events]:
-    sent = {"Accept": "application/json, text/event-stream", **(headers or {})}
-    method = "GET" if body is None else "POST"
-    async with client.http.request(method, client.url + path, json=body, headers=sent) as response:
-        assert response.status == 200, await response.text()
-        assert response.headers["Content-Type"].startswith("text/event-stream")
-        yield Events(response)
 
 
 async def change_tools(store: ToolStore, settings: Settings, path: Path, count: int) -> None:
@@ -96,7 +54,7 @@ async def test_a_new_stream_takes_over_from_one_that_may_be_dead(client: Client)
     ):
         with pytest.raises(EOFError):
             await old.next()
-        client.gateway.hub.tools_changed(client.gateway.principal.tenant)
+        client.gateway.shared.hub.changed(client.gateway.principal.tenant, {"tools"})
         assert (await new.message())["method"] == CHANGED
 
 
@@ -130,10 +88,10 @@ async def test_a_stateless_client_that_did_not_ask_hears_nothing(client: Client)
     body = {"jsonrpc": "2.0", "id": 7, "method": "subscriptions/listen", "params": params}
     async with listening(client, "/mcp", headers, body) as events:
         assert (await events.message())["params"]["notifications"] == {}
-        client.gateway.hub.tools_changed(client.gateway.principal.tenant)
+        client.gateway.shared.hub.changed(client.gateway.principal.tenant, {"tools"})
         client.gateway.drain()
         assert (await events.message())["id"] == 7
-    assert client.gateway.hub.streams == 0
+    assert client.gateway.shared.hub.streams == 0
 
 
 async def test_a_2024_11_05_stream_is_the_session(
@@ -149,7 +107,7 @@ async def test_a_2024_11_05_stream_is_the_session(
         assert await events.message() == {"jsonrpc": "2.0", "id": "p", "result": {}}
         await change_tools(store, settings, tmp_path / "pets.json", 1)
         assert (await events.message())["method"] == CHANGED
-        assert len(client.gateway.sessions) == 1
+        assert len(client.gateway.shared.sessions) == 1
         status, answer, _ = await client.post(endpoint, [ping])
         assert (status, answer["error"]["code"]) == (400, -32600)
     status, answer, _ = await client.post("/mcp/message?session_id=unknown", ping)

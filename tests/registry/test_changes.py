@@ -3,6 +3,7 @@
 import pytest
 
 from registry.changes import Known, assign, changes, storable
+from registry.naming import Naming
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
 
@@ -15,26 +16,27 @@ def known(name: str, *, of: ToolDraft, present: bool = True, active: bool = True
     return Known(f"e-{of.key}", f"t-{of.key}", name, storable(of)[1], present, active)
 
 
+SHOP = Naming("shop")
 PETS = draft("/pets@get", "list_pets")
 PET = draft("/pets/{id}@get", "get_pet")
 
 
 def test_what_is_new_is_added() -> None:
-    todo = changes("shop", [PETS, PET], {}, set())
+    todo = changes(SHOP, [PETS, PET], {}, set())
     assert todo.saved.added == ("list_pets", "get_pet")
     assert todo.saved.names == {"/pets@get": "list_pets", "/pets/{id}@get": "get_pet"}
     assert len({row.tool_id for row in todo.rows}) == 2
 
 
 def test_what_is_the_same_is_not_written() -> None:
-    todo = changes("shop", [PETS], {PETS.key: known("list_pets", of=PETS)}, set())
+    todo = changes(SHOP, [PETS], {PETS.key: known("list_pets", of=PETS)}, set())
     assert todo.rows == []
     assert todo.saved.unchanged == ("list_pets",)
 
 
 def test_what_is_different_keeps_its_identity() -> None:
     todo = changes(
-        "shop",
+        SHOP,
         [draft(PETS.key, "list_pets", "Lists.")],
         {PETS.key: known("list_pets", of=PETS)},
         set(),
@@ -45,26 +47,26 @@ def test_what_is_different_keeps_its_identity() -> None:
 
 
 def test_what_is_gone_is_told_by_the_name_it_had() -> None:
-    todo = changes("shop", [], {PETS.key: known("shop_list_pets", of=PETS)}, set())
+    todo = changes(SHOP, [], {PETS.key: known("shop_list_pets", of=PETS)}, set())
     assert todo.gone == ["e-/pets@get"]
     assert todo.saved.removed == ("shop_list_pets",)
 
 
 def test_what_was_gone_already_is_not_removed_again() -> None:
-    todo = changes("shop", [], {PETS.key: known("list_pets", of=PETS, present=False)}, set())
+    todo = changes(SHOP, [], {PETS.key: known("list_pets", of=PETS, present=False)}, set())
     assert (todo.gone, todo.saved.removed) == ([], ())
 
 
 def test_what_comes_back_is_the_same_tool_and_active() -> None:
     before = known("list_pets", of=PETS, present=False, active=False)
-    todo = changes("shop", [PETS], {PETS.key: before}, set())
+    todo = changes(SHOP, [PETS], {PETS.key: before}, set())
     assert todo.saved.added == ("list_pets",)
     assert [(row.tool_id, row.active) for row in todo.rows] == [("t-/pets@get", True)]
 
 
 def test_what_was_taken_out_of_service_by_hand_stays_so() -> None:
     before = known("list_pets", of=PETS, active=False)
-    todo = changes("shop", [draft(PETS.key, "list_pets", "Lists.")], {PETS.key: before}, set())
+    todo = changes(SHOP, [draft(PETS.key, "list_pets", "Lists.")], {PETS.key: before}, set())
     assert [row.active for row in todo.rows] == [False]
 
 
@@ -77,24 +79,24 @@ def test_what_was_taken_out_of_service_by_hand_stays_so() -> None:
     ],
 )
 def test_names_of_other_sources_are_left_to_them(taken: set[str], expected: str) -> None:
-    name = assign("shop", [PETS], {}, taken)[PETS.key]
+    name = assign(SHOP, [PETS], {}, taken)[PETS.key]
     assert name.rpartition("_")[0] == expected.rpartition("_")[0]
 
 
 def test_names_that_differ_in_case_only_collide() -> None:
-    assert assign("shop", [draft("/a@get", "List_Pets")], {}, {"list_pets"}) == {
+    assert assign(SHOP, [draft("/a@get", "List_Pets")], {}, {"list_pets"}) == {
         "/a@get": "shop_List_Pets"
     }
 
 
 def test_a_qualified_name_stays_when_the_plain_one_is_free_again() -> None:
     before = {PETS.key: known("shop_list_pets", of=PETS)}
-    assert changes("shop", [PETS], before, set()).saved.unchanged == ("shop_list_pets",)
+    assert changes(SHOP, [PETS], before, set()).saved.unchanged == ("shop_list_pets",)
 
 
 def test_a_name_that_the_description_changed_is_changed() -> None:
     todo = changes(
-        "shop", [draft(PETS.key, "pets_list")], {PETS.key: known("list_pets", of=PETS)}, set()
+        SHOP, [draft(PETS.key, "pets_list")], {PETS.key: known("list_pets", of=PETS)}, set()
     )
     assert todo.saved.names == {PETS.key: "pets_list"}
     assert todo.renamed == ["t-/pets@get"]
@@ -103,7 +105,7 @@ def test_a_name_that_the_description_changed_is_changed() -> None:
 def test_a_newcomer_does_not_take_a_name_that_is_in_use() -> None:
     before = {PETS.key: known("shop_list_pets", of=PETS)}
     newcomer = draft("/a@get", "shop_list_pets")
-    names = assign("shop", [newcomer, PETS], before, {"list_pets"})
+    names = assign(SHOP, [newcomer, PETS], before, {"list_pets"})
     assert names == {PETS.key: "shop_list_pets", "/a@get": "shop_shop_list_pets"}
 
 

@@ -14,11 +14,12 @@ from config.settings import SourceSettings
 from registry import feed as feed_module
 from registry.catalog import Catalogs
 from registry.feed import Feed
-from registry.sources import NO_SERVICES, ImportSpec, Services, Sources
+from registry.sources import NO_SERVICES, ImportSpec, Lister, Services, Sources
 from registry.store import ToolStore
 from schemas.hybrid import Action
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
+from tests.registry.servers import URL, Listed, snapshot, spec, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -38,9 +39,10 @@ async def feeding(
     database: DatabaseSettings,
     sources: dict[str, SourceSettings],
     services: Services = NO_SERVICES,
+    lister: Lister | None = None,
 ) -> AsyncIterator[Feed]:
     """A feed that has settled."""
-    feed = Feed(database, LIMITS, sources, HOST, Catalogs(), services)
+    feed = Feed(database, LIMITS, sources, HOST, Catalogs(), services, lister)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(feed.run)
         with anyio.fail_after(DEADLINE_S):
@@ -95,7 +97,7 @@ async def test_what_failed_is_tried_again(
         assert feed.state.sources == {"pets": "failed"}
         assert names(feed) == []
         changed = anyio.Event()
-        feed._catalogs.on_change(lambda tenant: changed.set())
+        feed._catalogs.on_change(lambda tenant, lists: changed.set())
         description.rename(late)
         with anyio.fail_after(DEADLINE_S):
             await changed.wait()
@@ -198,3 +200,79 @@ async def test_a_database_that_waiting_cannot_mend_is_a_failure(
         assert feed.state.failure is not None
         assert "has something else in it" in feed.state.failure
         assert feed.state.database == "unreachable"
+
+
+SERVER = {"up": SourceSettings(mcp=URL)}
+
+
+async def test_a_server_that_changed_is_imported_when_somebody_says_so(
+    database_settings: DatabaseSettings,
+) -> None:
+    listed = Listed({"up": snapshot(tool("a"))})
+    async with feeding(database_settings, SERVER, lister=listed) as feed:
+        assert names(feed) == ["a"]
+        listed.snapshots["up"] = snapshot(tool("a"), tool("b"))
+        await feed.refresh("up")
+        assert names(feed) == ["a", "b"]
+        await feed.refresh("nobody")
+        assert listed.asked == ["up", "up"]
+
+
+async def test_a_server_that_is_away_keeps_what_it_had(database_settings: DatabaseSettings) -> None:
+    listed = Listed({"up": snapshot(tool("a"))})
+    async with feeding(database_settings, SERVER, lister=listed) as feed:
+        listed.snapshots = {}
+        await feed.refresh("up")
+        assert (names(feed), feed.state.sources) == (["a"], {"up": "failed"})
+        listed.snapshots = {"up": snapshot(tool("a"))}
+        await feed.refresh("up")
+        assert (names(feed), feed.state.sources) == (["a"], {"up": "ok"})
+
+
+async def test_a_server_that_was_imported_by_command_is_refreshed_as_it_was_imported(
+    database_settings: DatabaseSettings,
+) -> None:
+    listed = Listed({"up": snapshot(tool("a"))})
+    async with feeding(database_settings, {}, lister=listed) as feed:
+        assert feed.pool is not None
+        store = ToolStore(feed.pool)
+        await Sources(store, HOST, LIMITS, lister=listed).import_(spec(prefix="always"))
+        await feed._catalogs.reload(store, HOST)
+        listed.snapshots["up"] = snapshot(tool("b"))
+        await feed.refresh("up")
+        assert names(feed) == ["up_b"]
+        assert feed.state.sources == {"up": "ok"}
+        gone = anyio.Event()
+        feed._catalogs.on_change(lambda tenant, lists: gone.set())
+        await store.remove(HOST, "up")
+        with anyio.fail_after(DEADLINE_S):
+            await gone.wait()
+        assert feed.state.sources == {}
+
+
+async def test_servers_that_are_silent_are_waited_for_together(
+    database_settings: DatabaseSettings,
+) -> None:
+    asked, all_asked = [], anyio.Event()
+
+    async def silent(spec: ImportSpec) -> bytes:
+        asked.append(spec.name)
+        if len(asked) == 3:
+            all_asked.set()
+        await all_asked.wait()
+        return snapshot(tool("same")).encode()
+
+    servers = {name: SourceSettings(mcp=URL) for name in ("one", "two", "three")}
+    async with feeding(database_settings, servers, lister=silent) as feed:
+        assert names(feed) == ["same", "three_same", "two_same"]  # in the order of the settings
+
+
+async def test_refreshes_of_one_server_that_pile_up_are_one(
+    database_settings: DatabaseSettings,
+) -> None:
+    listed = Listed({"up": snapshot(tool("a"))})
+    async with feeding(database_settings, SERVER, lister=listed) as feed:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(feed.refresh, "up")
+        assert len(listed.asked) == 3  # at the start, then one, then one for all that came later

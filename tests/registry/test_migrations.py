@@ -78,6 +78,33 @@ async def test_what_an_older_node_writes_beside_a_newer_one_has_its_defaults(
         assert await found.fetchall() == [("after", {}), ("before", {})]
 
 
+async def test_tools_that_an_older_node_writes_keep_the_digest_they_had(
+    empty_settings: Settings,
+) -> None:
+    async with (
+        Database.open(empty_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        for migration in migrations()[:3]:
+            await connection.execute(migration.sql)
+        await connection.execute(
+            "INSERT INTO host_t (host_id, name) VALUES (gen_random_uuid(), 'x')"
+        )
+        add = (
+            b"INSERT INTO tool_t (host_id, name, description, input_schema, binding)"
+            b" SELECT host_id, 'tool', 'd', '{}', '{\"type\": \"openapi\"}' FROM host_t"
+        )
+        digests = "SELECT digest, held IS NULL FROM tool_t"
+        await connection.execute(add)
+        found = await connection.execute("SELECT digest, true FROM tool_t")
+        before = await found.fetchall()
+        await connection.execute(migrations()[3].sql)
+        assert await (await connection.execute(digests)).fetchall() == before
+        await connection.execute("DELETE FROM tool_t")
+        await connection.execute(add)
+        assert await (await connection.execute(digests)).fetchall() == before
+
+
 @pytest.mark.parametrize(
     ("values", "right"),
     [

@@ -13,7 +13,14 @@ import pytest
 from registry.postgres import Database
 from registry.saving import ROWS_PER_STATEMENT
 from registry.store import Saved, SourceDraft, ToolStore
-from schemas.binding import Body, HybridBinding, OpenAPIBinding, Parameter, PythonBinding
+from schemas.binding import (
+    Body,
+    HybridBinding,
+    McpBinding,
+    OpenAPIBinding,
+    Parameter,
+    PythonBinding,
+)
 from schemas.source import HybridOptions
 from schemas.tool import Annotations, ToolDraft
 from tests.fixtures_database import HOST
@@ -105,6 +112,15 @@ async def test_a_tool_comes_back_as_it_was_saved(store: ToolStore) -> None:
     assert bytes(tool.input_schema) == msgspec.json.encode(FULL.input_schema)  # order and all
     assert tool.output_schema is not None
     assert bytes(tool.output_schema) == msgspec.json.encode(FULL.output_schema)
+    assert tool.definition is None
+
+
+async def test_so_does_what_only_its_own_server_knows_of_it(store: ToolStore) -> None:
+    definition = {"zebra": 1, "apple": [1.5], "_meta": {"b": 1, "a": None}}
+    await save(store, draft("a", definition=definition, binding=McpBinding("a.b", "stateless")))
+    (tool,) = await store.tools(HOST)
+    assert bytes(tool.definition or b"") == msgspec.json.encode(definition)  # order and all
+    assert tool.binding == McpBinding("a.b", "stateless")
 
 
 async def test_a_source_comes_back_as_it_was_saved(store: ToolStore) -> None:
@@ -389,6 +405,7 @@ async def test_a_save_of_many_tools_notifies_once(store: ToolStore, database: Da
 EDITS = [
     "UPDATE tool_t SET description = 'By hand.'",
     "UPDATE tool_t SET active = false",
+    "UPDATE tool_t SET held = '{}'",
     'UPDATE tool_t SET binding = binding || \'{"path": "/other"}\'',
     "DELETE FROM tool_t",
     "UPDATE api_t SET base_url = 'http://elsewhere'",
@@ -424,6 +441,7 @@ async def test_tools_inserted_by_hand_are_tools(store: ToolStore, database: Data
 QUIET = [
     "UPDATE tool_t SET description_embedding_status = 'pending'",
     "UPDATE tool_t SET semantic_weight = 2",
+    "UPDATE tool_t SET pin = '{}'",
     "UPDATE tool_t SET name = name",
     "DELETE FROM tool_t WHERE name = 'nobody'",
 ]
@@ -455,10 +473,11 @@ async def test_the_digest_covers_what_a_client_is_shown(
         'input_schema = \'{"type":  "object"}\'',
         "output_schema = '{}'",
         "annotations = '{\"readOnlyHint\": true}'",
+        "definition = '{\"icons\": []}'",
     ):
         await execute(database, f"UPDATE tool_t SET {change}")
         seen.append(await digest())
-    assert len(set(seen)) == 7
+    assert len(set(seen)) == 8
     assert all(len(one) == 64 for one in seen)
     await execute(database, "UPDATE tool_t SET tags = '{x}', lifecycle_status = 'deprecated'")
     assert await digest() == seen[-1]
@@ -468,6 +487,7 @@ BAD: Sequence[str] = [
     "UPDATE tool_t SET input_schema = '[]'",
     "UPDATE tool_t SET lifecycle_status = 'unknown'",
     "UPDATE tool_t SET binding = '{}'",
+    "UPDATE tool_t SET definition = '[]'",
     "UPDATE tool_t SET name = 'same'",
     "UPDATE tool_t SET name = CASE name WHEN 'a' THEN 'Same' ELSE 'sAME' END",
 ]

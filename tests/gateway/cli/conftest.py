@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -82,14 +83,22 @@ def with_pets(toolgate: Toolgate, description: Path) -> Toolgate:
 
 
 @contextmanager
-def answering(files: Mapping[str, bytes]) -> Iterator[int]:
-    """The port of a server that has these files, by path."""
+def answering(
+    files: Mapping[str, bytes], otherwise: HTTPStatus = HTTPStatus.NOT_FOUND
+) -> Iterator[int]:
+    """The port of a server that has these files, by path, and answers all else with a status."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200 if self.path in files else 404)
+            found = files.get(self.path, b"")
+            self.send_response(200 if self.path in files else otherwise)
+            self.send_header("Content-Length", str(len(found)))
             self.end_headers()
-            self.wfile.write(files.get(self.path, b""))
+            self.wfile.write(found)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.do_GET()
 
         def log_message(self, *_: object) -> None:
             pass

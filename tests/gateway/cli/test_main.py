@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from gateway.cli import import_, main, sources, tools
+from gateway.cli import importing, main, sources, tools
 from gateway.cli.lazy import Commands, LazyGroup
 from gateway.cli.main import cli
 from tests.gateway.cli.conftest import Toolgate
@@ -132,7 +132,7 @@ def test_the_version_is_that_of_the_distribution(bare: Toolgate) -> None:
 
 
 def test_names_that_the_settings_would_refuse_are_refused_alike() -> None:
-    kind = import_.SettingType("name", import_.SourceName)
+    kind = importing.SettingType("name", importing.SourceName)
     assert kind.convert("pets-2", None, None) == "pets-2"
     with pytest.raises(click.BadParameter, match=r"expected a name of at most 63.*found 'X Y'"):
         kind.convert("X Y", None, None)

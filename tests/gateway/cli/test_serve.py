@@ -139,8 +139,8 @@ async def test_a_port_in_use_is_an_error_with_advice(
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["--workers", "2"], "Sessions live in the memory of one process"),
-        (["--workers", "0"], "only 1 is served"),
+        (["--workers", "2"], "state.backend set to redis or postgres"),
+        (["--workers", "0"], "one command is one process"),
         (["--host", "0.0.0.0"], "refusing to listen on 0.0.0.0: auth.mode is none"),
         (["--host", "::"], "Set auth.mode: jwt with auth.key_file or auth.jwks_file"),
         (["--host", "::"], "server.allowed_hosts"),

@@ -1,12 +1,10 @@
 """The ladder of the reference: every rung, with its code and its HTTP status."""
 
-import base64
-
 import pytest
 from msgspec import UNSET
 
 from gateway.context import Principal, Session
-from gateway.protocol.admission import Headers, admit, decode_header
+from gateway.protocol.admission import Headers, admit
 from schemas.errors import Fault, InvalidRequest, ParseError
 from schemas.jsonrpc import Invalid, Request, Response
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION
@@ -224,17 +222,41 @@ def test_batches_belong_to_2025_03_26(batch):
     assert admit(Headers(session="2025-03-26"), batch, SESSIONS.get).revision is V2025_03_26
 
 
-@pytest.mark.parametrize("text", ["", "x", "é", "a b", "日本", "=?base64?x?=", "line\nbreak"])
-def test_an_encoded_header_value_is_read_back(text):
-    encoded = base64.b64encode(text.encode()).decode()
-    assert decode_header(f"=?base64?{encoded}?=") == text
+@pytest.mark.parametrize("version", [None, *HANDSHAKE])
+@pytest.mark.parametrize("message", [call(), call("notifications/initialized", id_=UNSET)])
+def test_where_sessions_may_be_left_out_the_header_says_the_revision(version, message):
+    admitted = admit(Headers(version=version), message, SESSIONS.get, sessionless=True)
+    assert admitted.revision.name == (version or "2025-03-26")
+    assert (admitted.session, admitted.opens) == (None, None)
 
 
-@pytest.mark.parametrize("value", [None, "", "x", "=?base64?", "?=", "=?base64?=", "=?b64?eA==?="])
-def test_a_header_value_that_is_not_encoded_stands_for_itself(value):
-    assert decode_header(value) == value
+def test_where_sessions_may_be_left_out_those_that_are_named_still_count():
+    admitted = admit(Headers(session=OLD), call(), SESSIONS.get, sessionless=True)
+    assert admitted.session is SESSIONS[OLD]
+    opened = admit(Headers(), call("initialize", HELLO), SESSIONS.get, sessionless=True)
+    assert opened.opens is not None
 
 
-@pytest.mark.parametrize("inner", ["eA", "eA=", "eB==", "e A==", "eA==\n", "/w==", "_w==", "é"])
-def test_a_header_value_that_is_badly_encoded_matches_nothing(inner):
-    assert decode_header(f"=?base64?{inner}?=") is None
+@pytest.mark.parametrize("version", [None, "2025-03-26"])
+def test_a_batch_without_a_session_is_one_of_2025_03_26(version):
+    admitted = admit(Headers(version=version), [call()], SESSIONS.get, sessionless=True)
+    assert (admitted.revision, admitted.session) == (V2025_03_26, None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "code", "status"),
+    [
+        (Headers(session="gone"), call(), -32001, 404),
+        (Headers(version="2099-01-01"), call(), -32022, 400),
+        (Headers(version="2099-01-01"), [call()], -32022, 400),
+        (Headers(version=OLD), [call()], -32600, 400),
+        (Headers(version=NEW), [call()], -32600, 400),
+        (Headers(), [call("initialize", HELLO)], -32600, 400),
+        (Headers(), call(id_=None), -32600, 400),
+        (Headers(), Response(1, {}), -32600, 400),  # nobody was asked anything
+    ],
+)
+def test_what_is_refused_even_where_sessions_may_be_left_out(headers, message, code, status):
+    with pytest.raises(Fault) as caught:
+        admit(headers, message, SESSIONS.get, sessionless=True)
+    assert (caught.value.code, caught.value.status) == (code, status)

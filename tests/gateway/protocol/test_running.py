@@ -7,6 +7,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import CANCELLED_BY_CLIENT
+from gateway.protocol.dispatcher import Dispatcher, Method
 from gateway.protocol.running import Batches, BatchLimits, member_server, run_cancellable
 from schemas.jsonrpc import Reply
 from schemas.mcp.revisions import V2025_03_26, V2025_06_18
@@ -92,6 +93,19 @@ async def test_an_id_cannot_run_twice_at_a_time(verbs, of_session):
     verbs.release.set()
     assert (await first).id == 1
     assert await start(verbs, of_session, request("sum", [1], 1)) == Reply(1, Raw(b"1"))
+
+
+async def test_initialize_cannot_be_taken_back(verbs, of_session):
+    methods = {"initialize": Method(verbs.hold, lambda _revision: True)}
+    around = context(V2025_06_18, of_session)
+    run = run_cancellable(
+        Dispatcher(methods, verbs.missing), around, of_session, request("initialize", id_=0)
+    )
+    running = asyncio.create_task(run)
+    await held(verbs)
+    assert of_session.cancel(0) is False
+    verbs.release.set()
+    assert await running == Reply(0, Raw(b'"held"'))
 
 
 async def test_a_notification_runs_without_an_id(verbs, of_session):

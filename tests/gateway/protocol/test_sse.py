@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gateway.protocol.sse import KEEP_ALIVE, event
+from gateway.protocol.sse import KEEP_ALIVE, event, priming
 
 
 def heard(stream):
@@ -38,3 +38,12 @@ def test_json_that_a_service_wrote_over_several_lines_stays_one_event(line_break
     [(name, text)] = heard(event(b'{"result":' + written + b"}"))
     assert name == "message"
     assert json.loads(text) == {"result": {"a": "x\ny", "event": 2}}
+
+
+def test_an_event_may_have_an_id_to_come_back_to():
+    assert event(b"1", id_="g.1") == b"id: g.1\nevent: message\ndata: 1\n\n"
+    assert b"id:" not in event(b"1")
+
+
+def test_a_priming_event_says_where_and_when_to_come_back_and_nothing_else():
+    assert priming("g.1", 500) == b"id: g.1\nretry: 500\ndata: \n\n"

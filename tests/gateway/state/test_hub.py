@@ -1,40 +1,94 @@
+from contextlib import ExitStack, contextmanager
+
+import anyio
 import pytest
 
 from gateway.context import Outbox
-from gateway.state.hub import Hub
-from schemas.errors import Unavailable
+from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
+from gateway.state.memory_stores import MemorySessions
+from gateway.state.news import MESSAGES, changed, updated
+from schemas.errors import InvalidParams, Unavailable
+from tests.gateway.state.conftest import Node, stores_of
 
 pytestmark = pytest.mark.anyio
 
 
+def follower(tenant="t", message=b"changed", toolset=None, **others):
+    return Follower(tenant, toolset, Outbox(), {"tools": message, **others})
+
+
+@contextmanager
+def following(hub, *followers):
+    with ExitStack() as stack:
+        for one in followers:
+            stack.enter_context(hub.stream(one.outbox, one))
+        yield
+
+
 async def test_news_reaches_the_followers_of_the_tenant_each_in_its_own_words():
-    hub, ann, bob, other = Hub(10), Outbox(), Outbox(), Outbox()
-    hub.follow("t", ann, b"for ann")
-    hub.follow("t", bob, b"for bob")
-    hub.follow("u", other, b"for u")
-    hub.tools_changed("t")
-    assert [await box.take(0) for box in (ann, bob, other)] == [[b"for ann"], [b"for bob"], []]
+    hub = Hub(10)
+    ann, bob, other = follower(message=b"for ann"), follower(message=b"for bob"), follower("u")
+    with following(hub, ann, bob, other):
+        hub.changed("t", {"tools"})
+        taken = [await one.outbox.take(0) for one in (ann, bob, other)]
+    assert taken == [[b"for ann"], [b"for bob"], []]
+
+
+async def test_each_hears_of_the_lists_that_it_wants_to_hear_of():
+    hub = Hub(10)
+    both, one = follower(prompts=b"prompts"), follower()
+    with following(hub, both, one):
+        hub.changed("t", {"prompts", "resources"})
+        assert await both.outbox.take(0) == [b"prompts"]
+        assert await one.outbox.take(0) == []
 
 
 async def test_changes_that_nobody_read_yet_are_one_piece_of_news():
-    hub, box = Hub(10), Outbox()
-    hub.follow("t", box, b"changed")
-    for _ in range(5):
-        hub.tools_changed("t")
-    assert await box.take(0) == [b"changed"]
-    hub.tools_changed("t")
-    assert await box.take(0) == [b"changed"]
+    hub, box = Hub(10), follower()
+    with following(hub, box):
+        for _ in range(5):
+            hub.changed("t", {"tools"})
+        assert await box.outbox.take(0) == [b"changed"]
+        hub.changed("t", {"tools"})
+        assert await box.outbox.take(0) == [b"changed"]
+
+
+async def test_changes_soon_after_each_other_are_told_together():
+    hub, box = Hub(10, debounce_s=0.02), follower(prompts=b"prompts")
+    with following(hub, box), anyio.fail_after(5):
+        hub.changed("t", {"tools"})
+        assert await box.outbox.take(0) == []  # not at once
+        hub.changed("t", {"prompts"})
+        assert sorted(await box.outbox.take(5)) == [b"changed", b"prompts"]
+        assert await box.outbox.take(0.05) == []  # and not twice
+
+
+async def test_who_joins_after_a_change_is_not_told_of_it():
+    hub, before, after = Hub(10, debounce_s=0.02), follower(), follower()
+    with following(hub, before), anyio.fail_after(5):
+        hub.changed("t", {"tools"})
+        with following(hub, after):
+            assert await before.outbox.take(5) == [b"changed"]
+            assert await after.outbox.take(0) == []
+            hub.changed("t", {"tools"})
+            assert await after.outbox.take(5) == [b"changed"]
 
 
 async def test_who_left_hears_nothing():
-    hub, box = Hub(10), Outbox()
-    hub.follow("t", box, b"changed")
-    hub.leave("t", box)
-    hub.leave("t", box)
-    hub.leave("nobody", box)
-    hub.tools_changed("t")
-    assert await box.take(0) == []
+    hub, box = Hub(10), follower()
+    with following(hub, box):
+        pass
+    hub.changed("t", {"tools"})
+    assert await box.outbox.take(0) == []
     assert hub._followers == {}
+
+
+async def test_a_follower_is_known_to_know_the_lists_as_they_are():
+    hub = Hub(10, version=lambda tenant, toolset: f"{tenant}/{toolset}")
+    box, narrow = follower(), follower(toolset="reading")
+    with following(hub, box, narrow):
+        hub.changed("t", {"tools"})
+    assert (box.outbox.told, narrow.outbox.told) == ("t/None", "t/reading")
 
 
 async def test_streams_are_counted_and_limited():
@@ -57,3 +111,63 @@ async def test_closing_ends_streams_after_what_they_still_hold_and_refuses_more(
         assert await box.take(5) == [b"last words"]
     with pytest.raises(Unavailable, match="shutting down"), hub.stream(Outbox()):
         pass
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "kinds"),
+    [
+        ("AAAABBBBCCCC", "AAAABBBBCCCC", []),
+        ("AAAABBBBCCCC", "AAAXBBBBCCCC", ["tools"]),
+        ("AAAABBBBCCCC", "AAAABBBBCCCX", ["resources"]),
+        ("AAAABBBBCCCC", "XXXXXXXXXXXX", ["tools", "prompts", "resources"]),
+        ("", "AAAABBBBCCCC", ["tools", "prompts", "resources"]),  # nobody knows
+        ("AAAA", "AAAABBBBCCCC", ["prompts", "resources"]),
+    ],
+)
+def test_two_versions_tell_which_lists_differ(told, now, kinds):
+    assert changed(told, now) == kinds
+
+
+async def test_a_session_hears_when_a_resource_that_it_subscribed_to_changes(anyio_backend):
+    node = Node(stores_of(MemorySessions()))
+    session, other = await node.open(), await node.open()
+    await node.hub.subscribe(session, "test://x")
+    await node.hub.subscribe(session, "test://x")
+    node.hub.resource_updated("tenant", "test://x")
+    node.hub.resource_updated("tenant", "test://x")
+    node.hub.resource_updated("tenant", "test://y")
+    node.hub.resource_updated("another tenant", "test://x")
+    with node.sessions.stream(session) as outbox:
+        assert await outbox.take(0) == [updated("test://x")]
+        await node.hub.unsubscribe(session, "test://x")
+        node.hub.resource_updated("tenant", "test://x")
+        assert await outbox.take(0) == []
+    assert await other.outbox.take(0) == []
+    assert len(node.hub.watches) == 0
+
+
+async def test_a_session_that_ends_no_longer_watches(anyio_backend):
+    node = Node(stores_of(MemorySessions()))
+    session = await node.open()
+    await node.hub.subscribe(session, "test://x")
+    node.sessions.close(session)
+    await node.sessions.close_all()
+    assert len(node.hub.watches) == 0
+
+
+async def test_a_session_can_subscribe_to_so_many_resources(anyio_backend):
+    node = Node(stores_of(MemorySessions()))
+    session = await node.open()
+    for number in range(SUBSCRIPTION_LIMIT):
+        await node.hub.subscribe(session, f"test://{number}")
+    with pytest.raises(InvalidParams, match="can subscribe to 500"):
+        await node.hub.subscribe(session, "test://one-more")
+    await node.hub.subscribe(session, "test://1")  # is one already
+
+
+def test_news_is_what_the_specification_calls_it():
+    expected = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+    assert MESSAGES["tools"] == expected
+    assert updated("x:y") == (
+        b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:y"}}'
+    )

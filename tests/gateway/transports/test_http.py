@@ -8,6 +8,7 @@ from gateway.transports.http import (
     Responder,
     caller,
     header,
+    letter,
     query_value,
     read_body,
     require_json,
@@ -20,7 +21,9 @@ from schemas.errors import (
     MethodNotAllowed,
     PayloadTooLarge,
     SessionNotFound,
+    TooManyRequests,
     Unavailable,
+    UnknownToolset,
     UnsupportedMediaType,
 )
 from schemas.hybrid import (
@@ -51,12 +54,22 @@ def test_the_headers_that_decide():
             ("Accept", "*/*"),
         ]
     )
-    expected = Headers("2026-07-28", "s", "tools/call", "=?base64?w6k=?=", None)
+    expected = Headers("2026-07-28", "s", "tools/call", "=?base64?w6k=?=", None, {"x": "1"})
     assert routing_headers(scope) == expected
     assert routing_headers(http()) == Headers()
 
 
-@pytest.mark.parametrize("name", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
+def test_headers_that_mirror_arguments_are_kept_by_the_rest_of_their_names():
+    scope = http(headers=[("Mcp-Param-Region", " eu \t"), ("MCP-PARAM-Dry-Run", "true")])
+    found = routing_headers(scope)
+    assert found.mirrored == {"region": "eu", "dry-run": "true"}
+    assert letter(scope, mirrored=found.mirrored).mirrored == found.mirrored
+    assert letter(scope).mirrored == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-Region"]
+)
 @pytest.mark.parametrize("values", [("a", "b"), ("a", "a"), ("", "a")])
 def test_a_deciding_header_that_comes_twice_is_named(name, values):
     found = routing_headers(http(headers=[(name, value) for value in values]))
@@ -196,6 +209,9 @@ async def test_an_empty_answer_has_no_type():
         (SessionNotFound("x"), 404, {}),
         (PayloadTooLarge("x"), 413, {}),
         (Unavailable("x"), 503, {"retry-after": "1"}),
+        (TooManyRequests("x", 0.2), 429, {"retry-after": "1"}),
+        (TooManyRequests("x", 59.1), 429, {"retry-after": "60"}),
+        (UnknownToolset("x"), 404, {}),
     ],
 )
 async def test_a_refusal_has_the_status_of_its_fault(fault, status, extra):

@@ -8,7 +8,8 @@ import pytest
 
 from config.settings import SourceSettings
 from config.settings import Upstream as Limits
-from gateway.upstreams.client import Client, HttpRequest, UpstreamFailed
+from gateway.upstreams.client import Client, HttpRequest
+from gateway.upstreams.connections import UpstreamFailed
 from schemas.source import Source
 
 GET = HttpRequest("GET", "/x", {})
@@ -24,6 +25,18 @@ def limits(**changes: Any) -> Limits:
         "retry_backoff_s": 0.001,
         "python_threads": 1,
         "python_calls": 1,
+        "mcp_sessions": 4,
+        "mcp_idle_s": 60,
+        "mcp_call_max_s": 60,
+        "mcp_probe_s": 60,
+        "mcp_refresh_s": 60,
+        "mcp_list_pages": 10,
+        "mcp_list_items": 100,
+        "mcp_asks": 3,
+        "stdio": True,
+        "stdio_processes": 4,
+        "stdio_memory_bytes": 2**32,
+        "stdio_restart_max_s": 60,
     }
     return Limits(**(values | changes))
 

@@ -9,7 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from config.settings import SourceSettings
-from gateway.upstreams.client import HttpRequest, UpstreamFailed
+from gateway.upstreams.client import HttpRequest
+from gateway.upstreams.connections import UpstreamFailed
 from tests.gateway.upstreams.conftest import GET, failure, limits, opened, source
 from tests.servers.rest import Endless, Held, Recorder, Silent
 
@@ -98,7 +99,7 @@ async def test_a_server_of_the_operation_cannot_either(client, serve):
 async def test_a_server_of_the_operation_is_called_where_the_description_decides(
     serve, monkeypatch
 ):
-    monkeypatch.setattr("gateway.upstreams.client.check_url_host", lambda url: None)
+    monkeypatch.setattr("gateway.upstreams.connections.check_url_host", lambda url: None)
     pets = Recorder()
     request = HttpRequest("GET", "/x", {}, server=await serve(pets) + "/v2/")
     async with opened() as client:
@@ -158,12 +159,12 @@ async def test_no_more_connections_than_allowed(serve):
 async def test_a_source_keeps_its_connections_over_a_reload_of_the_catalog(client, serve):
     url = await serve(Recorder())
     await client.send(source(url), GET)
-    pool = client._pools["pets"][1]
+    pool = client.connections._pools["pets"][1]
     await client.send(source(url), GET)  # equal, but another object
-    assert client._pools["pets"][1] is pool
+    assert client.connections._pools["pets"][1] is pool
     await client.send(source(url + "/v2"), GET)
-    assert client._pools["pets"][1] is not pool
-    assert list(client._closing) == [pool]
+    assert client.connections._pools["pets"][1] is not pool
+    assert list(client.connections._closing) == [pool]
 
 
 async def test_new_settings_hold_for_new_calls_and_old_calls_end_as_they_began(serve):
@@ -177,10 +178,10 @@ async def test_new_settings_hold_for_new_calls_and_old_calls_end_as_they_began(s
             await client.send(source(None), GET)
             old.release.release()
             assert (await calling).body == b"1"
-            [(pool, closing)] = client._closing.items()
+            [(pool, closing)] = client.connections._closing.items()
             await closing
     assert pool.http.closed
-    assert client._closing == {}
+    assert client.connections._closing == {}
     assert new.seen[0].all("x-a") == ["1"]
 
 
@@ -190,6 +191,6 @@ async def test_closing_leaves_nothing_open(serve):
         await client.send(source(url), GET)
         await client.configure(limits(), {})
         await client.send(source(url), GET)
-        pools = [*client._closing, client._pools["pets"][1]]
+        pools = [*client.connections._closing, client.connections._pools["pets"][1]]
         await client.close()
         assert [pool.http.closed for pool in pools] == [True, True]

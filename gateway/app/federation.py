@@ -1,0 +1,105 @@
+"""The MCP servers behind the gateway, wired to the registry and to the gateway's clients."""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from config.settings import Mcp, Upstream
+from gateway.app.shared import Shared
+from gateway.protocol.sealed import Sealer
+from gateway.protocol.task_ids import TaskIds
+from gateway.upstreams.mcp.deferred import Deferred
+from gateway.upstreams.mcp.lister import Lister
+from gateway.upstreams.mcp.parking import Parking
+from gateway.upstreams.mcp.relay import McpRelay
+from gateway.upstreams.mcp.remote import RemoteParking
+from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.upstream import McpUpstream
+from gateway.upstreams.mcp.ways import Ways
+from registry.catalog import Catalog, Catalogs, Kind, Located
+from schemas.errors import MethodNotFound
+
+ALL_LISTS: frozenset[Kind] = frozenset({"tools", "prompts", "resources"})
+
+
+class Federation:
+    """Implements `Audience`, for the servers of one tenant."""
+
+    def __init__(
+        self,
+        tenant: str,
+        mcp: Mcp,
+        upstream: Upstream,
+        ways: Ways,
+        shared: Shared,
+        catalogs: Catalogs,
+        toolsets: Collection[str],
+    ) -> None:
+        self._toolsets = toolsets
+        self._tenant = tenant
+        self._fail_closed = mcp.when_down == "fail_closed"
+        self._stores = stores = shared.stores
+        self._hub = shared.hub
+        self._catalogs = catalogs
+        self._sealer: Sealer | None = None
+        self.refresh: Callable[[str], Awaitable[None]] = _nothing  # read a source's lists again
+        self.servers = Servers(ways, self, upstream)
+        self.lister = Lister(self.servers, upstream)
+        self.parking = Parking(mcp.parked_calls, mcp.parked_s)
+        remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)
+        deferred = Deferred(self.parking, remote, shared.bus.node, self.sealer, mcp.parked_s)
+        self.relay = McpRelay(self.servers, deferred, upstream.mcp_asks)
+        self.task_ids = TaskIds(self.sealer)
+        self.upstream = McpUpstream(self.relay, self.task_ids)
+        shared.hub.watches.connect = self._connect
+        shared.sessions.on_drop = self.servers.owner_left
+
+    async def sealer(self) -> Sealer:
+        """Of what clients carry for us. Raises Unavailable while the secret cannot be read."""
+        if self._sealer is None:
+            self._sealer = Sealer(await self._stores.secret())
+        return self._sealer
+
+    def follow(self, tenant: str) -> None:
+        """The catalog of `tenant` has been loaded: watch the servers in it."""
+        if tenant == self._tenant:
+            self.servers.follow(self._catalogs.of(tenant).sources.values())
+
+    def down(self, tenant: str, catalog: Catalog) -> Sequence[str]:
+        """The servers of `catalog` that do not answer."""
+        failures = self.servers.failures() if tenant == self._tenant else {}
+        return [name for name in catalog.servers if name in failures]
+
+    async def lists_changed(self, source: str) -> None:
+        await self.refresh(source)
+
+    def resource_changed(self, source: str, uri: str) -> None:
+        exposed = self._catalogs.of(self._tenant).expose(source, uri)
+        for known_as in {exposed, uri}:  # in a toolset it may have the plain one
+            self._hub.resource_updated(self._tenant, known_as)
+
+    def came_or_went(self, source: str) -> None:  # noqa: ARG002
+        if self._fail_closed:
+            self._hub.changed(self._tenant, ALL_LISTS)
+
+    async def close(self) -> None:
+        self.parking.close()
+        await self.servers.close()
+
+    async def _connect(self, tenant: str, uri: str, begins: bool) -> None:
+        located = self._located(tenant, uri)
+        if located is None:
+            if begins:
+                raise MethodNotFound("No server here has this resource")
+            return
+        turn = self.relay.watch if begins else self.relay.unwatch
+        await turn(located.source, located.uri)
+
+    def _located(self, tenant: str, uri: str) -> Located | None:
+        """Whose resource it is; there are some that a toolset alone knows without a prefix."""
+        for toolset in (None, *self._toolsets):
+            located = self._catalogs.of(tenant, toolset).locate(uri)
+            if located is not None:
+                return located
+        return None
+
+
+async def _nothing(_source: str) -> None: ...

@@ -1,0 +1,238 @@
+"""One gateway process: its parts, wired, from the first request to the last."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+import msgspec
+import psycopg
+from msgspec.structs import replace
+from psycopg_pool import PoolTimeout
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from config.settings import Settings
+from gateway.abc import Upstream
+from gateway.admin.health import Health, Probes
+from gateway.app.federation import Federation
+from gateway.app.fronts import fronts
+from gateway.app.methods import dispatchers
+from gateway.app.services import load_services
+from gateway.app.shared import Shared
+from gateway.context import Principal
+from gateway.guards.access_log import AccessLog
+from gateway.guards.authentication import Authenticator
+from gateway.guards.front_door import FrontDoor
+from gateway.guards.origin import OriginGuard
+from gateway.guards.refusal import crashed, not_found
+from gateway.methods.server import SERVER
+from gateway.middleware.legacy import LegacyUse
+from gateway.middleware.telemetry import Metrics
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.state.idempotency import Idempotency
+from gateway.upstreams.client import Client
+from gateway.upstreams.hybrid import HybridUpstream
+from gateway.upstreams.mcp.gauges import ServerGauges
+from gateway.upstreams.mcp.ways import Ways
+from gateway.upstreams.openapi import OpenAPIUpstream
+from gateway.upstreams.python import Limits, PythonUpstream
+from registry.catalog import Catalogs
+from registry.feed import Feed
+from schemas.binding import HybridBinding, McpBinding, OpenAPIBinding, PythonBinding
+from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.app")
+
+REAP_EVERY_S = 30
+
+
+class Gateway:
+    """The parts of one gateway process, wired."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._drained_by = 0.0  # monotonic time
+        host_id, upstream = settings.tenant.host_id, settings.upstream
+        self.principal = Principal("anonymous", host_id)
+        self.metrics = Metrics()
+        self.legacy_use = LegacyUse()
+        self.catalogs = Catalogs(settings.toolsets)
+        self.shared = Shared(
+            settings.mcp, settings.state, self.catalogs, lambda: self.feed.database
+        )
+        self.authenticator = Authenticator(settings.auth, host_id)
+        self.services = load_services(settings.sources)
+        self.client = Client(upstream, settings.sources)
+        self.ways = Ways(
+            self.client.connections, upstream, settings.sources, msgspec.to_builtins(SERVER)
+        )
+        self.federation = Federation(
+            host_id,
+            settings.mcp,
+            upstream,
+            self.ways,
+            self.shared,
+            self.catalogs,
+            tuple(settings.toolsets),
+        )
+        described = {name: service.actions for name, service in self.services.items()}
+        self.feed = Feed(
+            settings.database,
+            settings.imports,
+            settings.sources,
+            host_id,
+            self.catalogs,
+            described,
+            self.federation.lister,
+        )
+        self.federation.refresh = self.feed.refresh
+        self.idempotency = Idempotency(lambda: self.feed.pool, settings.portal.idempotency_ttl_s)
+        limits = Limits(self._timeout_of, upstream.python_threads, upstream.python_calls)
+        self.python = PythonUpstream(self.services, self.idempotency.once, limits)
+        self.health = Health(self.feed.state)
+        self.dispatcher, self.portal_dispatcher = self._dispatchers()
+        self.catalogs.on_load(self.federation.follow)
+        self.catalogs.on_change(self.shared.hub.changed)
+        self.metrics.registry.register(self.legacy_use)
+        self.metrics.registry.register(ServerGauges(self.federation.servers))
+        self._gauges()
+
+    @asynccontextmanager
+    async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        # Not asyncio's: its tasks are cancelled once, and under Python 3.11 the pool of psycopg may
+        # miss that (`asyncio.wait_for` drops it when a connection arrives at the same moment).
+        shared = self.shared
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.feed.run)
+                tasks.start_soon(self._reap)
+                tasks.start_soon(shared.stores.run)
+                tasks.start_soon(shared.bus.run)
+                tasks.start_soon(shared.sessions.beat, self.settings.state.beat_s)
+                tasks.start_soon(self.federation.servers.run)
+                try:
+                    yield
+                finally:
+                    self.drain()
+                    await self.python.finishing.settle(self._drained_by)
+                    tasks.cancel_scope.cancel()
+        finally:
+            await shared.sessions.close_all()
+            await self.federation.close()
+            await shared.stores.close()
+            await self.client.close()
+
+    def drain(self) -> None:
+        """Begin to stop: streams end, new work is refused, what runs may finish."""
+        if not self.health.draining:
+            self._drained_by = time.monotonic() + self.settings.server.drain_s
+        self.health.draining = True
+        self.shared.hub.close()
+
+    async def reconfigure(self, settings: Settings) -> None:
+        """Take what can change without a restart: how sources are called, and the sources.
+
+        Raises ToolgateError, before anything has changed, for a Python service that cannot be
+        loaded; one that is loaded already stays as it is.
+        """
+        services = load_services(settings.sources, self.services)
+        before = self.settings
+        self.settings = replace(
+            self.settings,
+            upstream=settings.upstream,
+            sources=settings.sources,
+            logging=settings.logging,
+        )
+        self.services.clear()
+        self.services.update(services)
+        if (before.upstream, before.sources) != (settings.upstream, settings.sources):
+            await self.client.configure(settings.upstream, settings.sources)
+            self.ways.configure(settings.upstream, settings.sources)
+            self.federation.servers.restart()
+        described = {name: service.actions for name, service in services.items()}
+        await self.feed.reconfigure(settings.sources, described)
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        settings = self.settings
+        probes = Probes(self.health, self.metrics.registry)
+        both = (self.dispatcher, self.portal_dispatcher)
+        served = fronts(settings, self.shared, both, self.authenticator.identify)
+        return Starlette(
+            routes=[
+                Route("/health", probes.alive),
+                Route("/ready", probes.ready),
+                Route("/metrics", probes.metrics),
+                Route("/", self._index),
+            ],
+            middleware=[
+                *([Middleware(AccessLog)] if settings.logging.access else []),
+                Middleware(
+                    OriginGuard,
+                    hosts=settings.server.allowed_hosts,
+                    origins=settings.server.allowed_origins,
+                ),
+                Middleware(FrontDoor, fronts=served, ready=lambda: self.health.ready),
+            ],
+            exception_handlers={404: not_found, 500: crashed},
+            lifespan=self.lifespan,
+        )
+
+    def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
+        upstreams: dict[type, Upstream] = {
+            OpenAPIBinding: OpenAPIUpstream(self.client),
+            HybridBinding: HybridUpstream(self.client),
+            PythonBinding: self.python,
+            McpBinding: self.federation.upstream,
+        }
+        middleware = [self.metrics.middleware, self.legacy_use.middleware]
+        return dispatchers(
+            self.settings, self.catalogs, upstreams, self.federation, self.shared, middleware
+        )
+
+    def _timeout_of(self, source: str) -> float:
+        adjusted = self.settings.sources.get(source)
+        return (adjusted and adjusted.timeout_s) or self.settings.upstream.timeout_s
+
+    def _gauges(self) -> None:
+        def tools() -> int:
+            return len(self.catalogs.of(self.principal.tenant).tools)
+
+        sessions, hub, federation = self.shared.sessions, self.shared.hub, self.federation
+        gauges: list[tuple[str, str, Callable[[], float]]] = [
+            ("toolgate_sessions", "Open sessions.", lambda: len(sessions)),
+            ("toolgate_streams", "Open server-to-client streams.", lambda: hub.streams),
+            ("toolgate_tools", "Tools in the catalog of the default tenant.", tools),
+            ("toolgate_ready", "1 when requests are served.", lambda: self.health.ready),
+            ("toolgate_database_up", "1 while the database answers.",
+             lambda: self.feed.state.database == "ok"),
+            ("toolgate_parked_calls", "Calls that wait for an answer of their client.",
+             lambda: len(federation.parking)),
+        ]  # fmt: skip
+        for name, text, read in gauges:
+            self.metrics.gauge(name, text, read)
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(REAP_EVERY_S)
+            reaped = self.shared.sessions.reap()
+            if reaped:
+                log.info("sessions_reaped", extra={"count": reaped})
+            with suppress(Unavailable):
+                await self.shared.sessions.renew()
+            await self.shared.stores.purge()
+            with suppress(psycopg.OperationalError, PoolTimeout):
+                await self.idempotency.purge()
+
+    async def _index(self, _request: Request) -> Response:
+        mcp, rpc, portal = self.settings.mcp.path, self.settings.rpc.path, self.settings.portal
+        paths = {"mcp": mcp, "mcp-2024-11-05": f"{mcp}/sse", "jsonrpc": rpc}
+        if portal.enabled:
+            paths |= {"portal-query": portal.query_path, "portal-command": portal.command_path}
+        return JSONResponse({"name": SERVER.name, "version": SERVER.version, "endpoints": paths})

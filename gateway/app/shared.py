@@ -1,0 +1,39 @@
+"""What gateways share that serve the same clients, and what stands in front of it here."""
+
+from collections.abc import Callable, Sequence
+
+from config.settings import Mcp, State
+from gateway.methods.offers import announced
+from gateway.state.asks import Asks
+from gateway.state.bus import Bus
+from gateway.state.hub import Hub
+from gateway.state.news import fingerprint
+from gateway.state.sessions import SessionLimits, Sessions
+from gateway.state.stores import Keep, make_stores
+from gateway.state.streams import Streams
+from registry.catalog import Catalogs, Kind
+from registry.postgres import Database
+
+
+class Shared:
+    def __init__(
+        self, mcp: Mcp, state: State, catalogs: Catalogs, opened: Callable[[], Database | None]
+    ) -> None:
+        """`opened` gives the registry's database, None until it has answered."""
+        self._catalogs = catalogs
+        self.stores = make_stores(state, Keep(mcp.replay_events, mcp.replay_s), opened)
+        log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
+        self.bus = Bus(log, sessions.shared)
+        self.hub = Hub(mcp.stream_limit, mcp.debounce_ms / 1000, self._version)
+        limits = SessionLimits(
+            mcp.session_idle_s, mcp.session_limit, mcp.session_calls, mcp.session_rate
+        )
+        self.sessions = Sessions(self.hub, self.bus, sessions, counter, limits, self._announces)
+        self.streams = Streams(log, sessions, counter, self.bus, mcp.replay_s)
+        self.asks = Asks(self.bus, mcp.ask_timeout_s, mcp.asks)
+
+    def _version(self, tenant: str, toolset: str | None) -> str:
+        return fingerprint(self._catalogs.of(tenant, toolset))
+
+    def _announces(self, tenant: str, toolset: str | None) -> Sequence[Kind]:
+        return announced(self._catalogs.of(tenant, toolset))

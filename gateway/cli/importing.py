@@ -1,0 +1,133 @@
+"""What the import commands share: their options, and the import itself."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from config.decode import without_credentials
+from config.kinds import kind_of
+from config.settings import Settings, SourceName
+from gateway.cli.database import open_registry, run
+from gateway.cli.failure import no_such
+from gateway.cli.output import err
+from gateway.cli.report import print_report, print_report_json
+from gateway.cli.servers import open_lister
+from registry.saving import Progress
+from registry.sources import ImportSpec, Report, Sources, configured, preview
+from schemas.errors import ImportRejected
+
+
+class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
+    """A value that the settings file would take, too."""
+
+    def __init__(self, name: str, annotation: Any) -> None:
+        self.name = name
+        self._kind = kind_of(annotation)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return msgspec.convert(value, self._kind.annotation)
+        except msgspec.ValidationError:
+            found = without_credentials(str(value))
+            self.fail(f"expected {self._kind.expectation}, found {found!r}", param, ctx)
+
+
+name_option = click.option(
+    "--name",
+    required=True,
+    type=SettingType("name", SourceName),
+    help="Name of the source: lower case, digits, _ and -.",
+)
+include_option = click.option(
+    "--include", multiple=True, metavar="PATTERN", help="Import only what matches."
+)
+exclude_option = click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would be imported; needs no database."
+)
+
+
+def import_and_tell(settings: Settings, spec: ImportSpec, dry_run: bool, as_json: bool) -> None:
+    tell(run((_preview if dry_run else _import)(settings, spec)), as_json)
+
+
+def refresh_and_tell(settings: Settings, name: str, as_json: bool) -> None:
+    """Import the source again; what the settings say about it comes first."""
+    tell(run(_refresh(settings, name)), as_json)
+
+
+def tell(report: Report, as_json: bool) -> None:
+    (print_report_json if as_json else print_report)(report)
+
+
+@contextmanager
+def _advising(kind: str, name: str) -> Iterator[None]:
+    """What to do about an MCP server that cannot be imported."""
+    try:
+        yield
+    except ImportRejected as error:
+        advice = _advice(str(error), name) if kind == "mcp" else ""
+        raise ImportRejected(f"{error}{advice}") from error
+
+
+def _advice(reason: str, name: str) -> str:
+    if "HTTP 401" in reason or "HTTP 403" in reason:
+        return (
+            f"\nIt wants credentials: put them into the settings, as in\n"
+            f'  sources: {{{name}: {{headers: {{Authorization: "Bearer ${{TOKEN}}"}}}}}}'
+        )
+    if "HTTP 4" in reason or "HTTP 5" in reason or "as an MCP server" in reason:
+        return (
+            "\nIs it the whole URL of an MCP endpoint (many end in /mcp or /sse), or a command "
+            "that speaks MCP over its standard input and output?"
+        )
+    return ""
+
+
+async def _preview(settings: Settings, spec: ImportSpec) -> Report:
+    with _progress(spec.name), _advising(spec.kind, spec.name):
+        async with open_lister(settings) as lister:
+            return await preview(spec, settings.imports, lister)
+
+
+async def _import(settings: Settings, spec: ImportSpec) -> Report:
+    with _progress(spec.name) as advance, _advising(spec.kind, spec.name):
+        async with open_registry(settings) as registry, open_lister(settings) as lister:
+            limits = settings.imports
+            sources = Sources(registry.store, registry.host_id, limits, lister=lister)
+            return await sources.import_(spec, advance)
+
+
+async def _refresh(settings: Settings, name: str) -> Report:
+    wanted = settings.sources.get(name)
+    if wanted and (spec := configured(name, wanted)):
+        return await _import(settings, spec)
+    with _progress(name) as advance:
+        async with open_registry(settings) as registry, open_lister(settings) as lister:
+            limits = settings.imports
+            sources = Sources(registry.store, registry.host_id, limits, lister=lister)
+            try:
+                return await sources.refresh(name, advance)
+            except LookupError:
+                known = [one.name for one in await registry.store.sources(registry.host_id)]
+                no_such("source", name, [*known, *settings.sources])
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Progress]:
+    """A bar on standard error while somebody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(f"Reading {name}", total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, description=f"Saving {name}", completed=done, total=total)
+
+        yield advance

@@ -1,0 +1,100 @@
+"""What an endpoint can do for the clients of one revision.
+
+What its servers can do, in either era, it can; but of tasks and extensions, which are not
+translated, only what the servers of the client's own era have, and of that what is relayed.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from registry.catalog import Catalog, Kind
+from registry.listing import relays_tasks
+from schemas.errors import MethodNotFound
+from schemas.jsonrpc import decode_members
+from schemas.mcp.messages import TASKS_EXTENSION
+from schemas.mcp.revisions import Revision
+from schemas.mcp.snapshot import ServerFacts
+from schemas.tool import Tool
+
+Json = dict[str, Any]
+
+
+def capabilities(catalog: Catalog, revision: Revision) -> Json:
+    """Of the gateway, as `initialize` and `server/discover` tell them."""
+    offered: Json = {"tools": {"listChanged": True}}
+    if offers(catalog, "prompts"):
+        offered["prompts"] = {"listChanged": True}
+    if offers(catalog, "resources"):
+        tells = any(subscribes(facts) for facts in catalog.servers.values())
+        offered["resources"] = {"listChanged": True, **({"subscribe": True} if tells else {})}
+    if offers(catalog, "logging"):
+        offered["logging"] = {}
+    if offers(catalog, "completions") and revision.annotations:
+        offered["completions"] = {}
+    if revision.tasks and (tasks := _tasks(catalog)) is not None:
+        offered["tasks"] = tasks
+    if revision.result_type and (extension := _tasks_extension(catalog)) is not None:
+        offered["extensions"] = {TASKS_EXTENSION: extension}
+    return offered
+
+
+def announced(catalog: Catalog) -> list[Kind]:
+    """The lists that clients are told of when they change."""
+    kinds: tuple[Kind, ...] = ("prompts", "resources")
+    return ["tools", *(kind for kind in kinds if offers(catalog, kind))]
+
+
+def offers(catalog: Catalog, capability: str) -> bool:
+    """Whether a server of the catalog has the capability."""
+    return any(has(facts, capability) for facts in catalog.servers.values())
+
+
+def has(facts: ServerFacts, capability: str) -> bool:
+    return any(capability in said for said in _of_eras(facts))
+
+
+def subscribes(facts: ServerFacts) -> bool:
+    """Whether the server tells of changes of its resources."""
+    found = (said.get("resources") for said in _of_eras(facts))
+    return any(isinstance(one, dict) and one.get("subscribe") is True for one in found)
+
+
+def require(catalog: Catalog, capability: str, method: str) -> None:
+    """Raises MethodNotFound for a method of a capability that nobody was told of."""
+    if not offers(catalog, capability):
+        raise MethodNotFound(f"Method not found: {method}: no server here has {capability}")
+
+
+def check_task(catalog: Catalog, tool: Tool) -> None:
+    """For a call that is to run as a task of 2025-11-25. Raises MethodNotFound for a tool that
+    does not say that it can; but where nobody was told of tasks, the wish means nothing."""
+    if _tasks(catalog) is None:
+        return
+    said = decode_members(tool.definition) if tool.definition is not None else {}
+    support = bytes(said.get("execution", b""))
+    listed = relays_tasks(catalog.servers.get(tool.source))
+    if not listed or not any(word in support for word in (b'"optional"', b'"required"')):
+        raise MethodNotFound(f"{tool.name[:100]} does not run as a task")
+
+
+def _of_eras(facts: ServerFacts) -> Iterator[Json]:
+    yield facts.handshake_capabilities
+    yield facts.stateless_capabilities
+
+
+def _tasks(catalog: Catalog) -> Json | None:
+    """Of 2025-11-25; None where no server has them."""
+    having = [facts for facts in catalog.servers.values() if relays_tasks(facts)]
+    if not having:
+        return None
+    cancels = any("cancel" in facts.handshake_capabilities["tasks"] for facts in having)
+    return {**({"cancel": {}} if cancels else {}), "requests": {"tools": {"call": {}}}}
+
+
+def _tasks_extension(catalog: Catalog) -> Any:
+    """What a server says of it; None where none has it."""
+    for facts in catalog.servers.values():
+        extensions = facts.stateless_capabilities.get("extensions")
+        if isinstance(extensions, dict) and TASKS_EXTENSION in extensions:
+            return extensions[TASKS_EXTENSION]
+    return None

@@ -1,0 +1,112 @@
+"""Tasks of other servers: `tasks/*` of 2025-11-25 and of the tasks extension of 2026-07-28.
+
+Not offered: tasks/list, because a server lists what all clients of a session began, and sessions
+may be shared; and notifications of a task's status, which do not say whose it is. Clients poll.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec import Raw
+
+from gateway.abc import Asked, Relay
+from gateway.context import Context, Peer
+from gateway.methods.lists import Lists
+from gateway.methods.offers import capabilities
+from gateway.methods.relayed import handed_on, members_of, view
+from gateway.protocol import failures
+from gateway.protocol.shapes import Members
+from gateway.protocol.task_ids import TaskIds, knows_tasks
+from registry.catalog import Catalog
+from schemas.errors import InvalidParams, MethodNotFound, MissingClientCapability, RelayedFault
+from schemas.jsonrpc import Request, decode_members, encode
+from schemas.mcp.messages import META_RELATED_TASK, TASKS_EXTENSION, TaskParams, read
+from schemas.mcp.revisions import Revision
+from schemas.mcp.snapshot import Eras
+
+_RELATED = META_RELATED_TASK.encode()
+
+
+class Tasks:
+    def __init__(self, lists: Lists, relay: Relay, task_ids: TaskIds) -> None:
+        self._lists = lists
+        self._relay = relay
+        self._task_ids = task_ids
+
+    async def relay(self, context: Context, request: Request) -> Members:
+        """Ask the server whose task it is; a task is known in the era that it began in only."""
+        catalog, surroundings = self._lists.catalog(context), handed_on(context, request)
+        _check(catalog, surroundings, request.method)
+        task_id = read(request.params, TaskParams).task_id
+        handle = await self._task_ids.read(task_id, context)
+        source = catalog.sources.get(handle.source)
+        if source is None:
+            raise InvalidParams("Unknown task: its server is not known here any more")
+        eras: Eras = "handshake" if context.revision.handshake else "stateless"
+        asked = Asked(source, request.method, {**members_of(request), "taskId": handle.task}, eras)
+        if context.peer is not None:
+            surroundings = replace(surroundings, peer=_TaskPeer(context.peer, task_id))
+        try:
+            members = await self._relay.request(asked, surroundings)
+        except RelayedFault as fault:
+            raise failures.shown(fault, context.revision) from fault
+        seen = view(catalog, source.name, context)
+        of_tool = request.method == "tasks/result"
+        return _renamed(seen.called(members) if of_tool else seen.task(members), encode(task_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskPeer:
+    """The client while a task of it is asked for: it knows the task by another id. A Peer."""
+
+    inner: Peer
+    task_id: str
+
+    async def notify(self, message: bytes) -> None:
+        if _RELATED in message:
+            said = decode_members(Raw(message))
+            params = _related(decode_members(said["params"]), encode(self.task_id))
+            message = encode({**said, "params": params})
+        await self.inner.notify(message)
+
+    async def ask(self, method: str, params: Any) -> Any:
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        if isinstance(meta, dict) and META_RELATED_TASK in meta:
+            meta = {**meta, META_RELATED_TASK: {"taskId": self.task_id}}
+            params = {**params, "_meta": meta}
+        return await self.inner.ask(method, params)
+
+    async def keep_alive(self) -> None:
+        await self.inner.keep_alive()
+
+
+def _check(catalog: Catalog, context: Context, method: str) -> None:
+    """Raises MethodNotFound where nobody was told of tasks, and MissingClientCapability for a
+    2026-07-28 client that did not say that it knows them."""
+    if not _offered(catalog, context.revision):
+        raise MethodNotFound(f"Method not found: {method}: no server here has tasks")
+    if context.revision.result_type and not knows_tasks(context):
+        text = f"This needs a client that declares {TASKS_EXTENSION}"
+        needed: dict[str, Any] = {"extensions": {TASKS_EXTENSION: {}}}
+        raise MissingClientCapability(text, {"requiredCapabilities": needed})
+
+
+def _offered(catalog: Catalog, revision: Revision) -> bool:
+    offered = capabilities(catalog, revision)
+    return "tasks" in offered or TASKS_EXTENSION in offered.get("extensions", ())
+
+
+def _renamed(members: Members, task_id: bytes) -> Members:
+    """With the id that the client knows wherever its server wrote its own."""
+    if "taskId" in members:
+        members = {**members, "taskId": Raw(task_id)}
+    return _related(members, task_id)
+
+
+def _related(members: Mapping[str, Raw], task_id: bytes) -> Members:
+    if _RELATED not in bytes(members.get("_meta", b"")):
+        return dict(members)
+    related = Raw(b'{"taskId":' + task_id + b"}")
+    meta = {**decode_members(members["_meta"]), META_RELATED_TASK: related}
+    return {**members, "_meta": Raw(encode(meta))}

@@ -1,0 +1,171 @@
+"""What MCP servers ask clients: elicitation, sampling and roots, made fit for who is to answer.
+
+Both ways of asking are served, requests in sessions and the `inputRequests` of 2026-07-28. Pure.
+
+What is lost on clients of 2025-06-18: of a choice of many they can make one (it goes back to the
+server as a list), and defaults of choices; on clients before 2025-11-25: that several contents are
+one message of sampling (they get as many messages).
+"""
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.mcp.revisions import Revision
+
+Json = dict[str, Any]
+
+ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a client is not asked."""
+
+    reason: str
+    required: Json = field(default_factory=dict)  # capabilities that it would have to have
+
+
+def for_client(
+    method: str, params: Json, revision: Revision, capabilities: Json, asker: str = ""
+) -> Json | Refused:
+    """`params` as a client of `revision` with these capabilities may be asked; `asker` is the name
+    of the server, where people have to know which one it is."""
+    match method:
+        case "elicitation/create":
+            return _elicitation(params, revision, capabilities, asker)
+        case "sampling/createMessage":
+            return _sampling(params, revision, capabilities)
+        case "roots/list":
+            if isinstance(capabilities.get("roots"), dict):
+                return params
+            return Refused("The client shows no roots", {"roots": {}})
+    return Refused(f"Clients are not asked {method[:100]!r}")
+
+
+def for_server(method: str, asked: Json, result: Any, server: Revision) -> Any:
+    """A client's `result` as a server of the revision `server` expects it, who asked `asked`."""
+    if not isinstance(result, dict):
+        return result
+    if method == ELICIT and isinstance(content := result.get("content"), dict):
+        return {**result, "content": _as_asked(asked, content)}
+    if method == SAMPLE and not server.elicits_urls:
+        match result.get("content"):
+            case [dict(only)]:
+                return {**result, "content": only}
+    return result
+
+
+def _elicitation(
+    params: Json, revision: Revision, capabilities: Json, asker: str
+) -> Json | Refused:
+    can = capabilities.get("elicitation")
+    if not revision.elicits or not isinstance(can, dict):
+        return Refused("The client cannot be asked for input", {"elicitation": {}})
+    if asker and isinstance(message := params.get("message"), str):
+        params = {**params, "message": f"{asker}: {message}"}
+    if params.get("mode") == "url":
+        return _by_url(params, revision, can)
+    if revision.elicits_urls:
+        if can and "form" not in can:
+            return Refused("The client shows no forms", {"elicitation": {"form": {}}})
+        return params
+    params = {name: value for name, value in params.items() if name != "mode"}
+    if isinstance(schema := params.get("requestedSchema"), dict):
+        params["requestedSchema"] = _plain(schema)
+    return params
+
+
+def _by_url(params: Json, revision: Revision, can: Json) -> Json | Refused:
+    if not revision.elicits_urls or "url" not in can:
+        reason = "The client cannot be asked to open an address"
+        return Refused(reason, {"elicitation": {"url": {}}})
+    if revision.handshake:
+        return {"elicitationId": secrets.token_urlsafe(16), **params}
+    return {name: value for name, value in params.items() if name != "elicitationId"}
+
+
+def _plain(schema: Json) -> Json:
+    """A form whose choices are plain enums, as 2025-06-18 has them."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return schema
+    return {**schema, "properties": {name: _choice(one) for name, one in properties.items()}}
+
+
+def _choice(field_: Any) -> Any:
+    if not isinstance(field_, dict):
+        return field_
+    many = field_.get("type") == "array"
+    options = _options(field_.get("items") if many else field_)
+    if options is None:
+        return field_
+    kept = {name: field_[name] for name in ("title", "description") if name in field_}
+    if "default" in field_ and not many:
+        kept["default"] = field_["default"]
+    return {"type": "string", **kept, **options}
+
+
+def _options(choice: Any) -> Json | None:
+    """The values, and their titles, that may be chosen; None for what is no choice."""
+    if not isinstance(choice, dict):
+        return None
+    titled = choice.get("oneOf", choice.get("anyOf"))
+    if isinstance(titled, list) and all(isinstance(one, dict) and "const" in one for one in titled):
+        values = [one["const"] for one in titled]
+        return {
+            "enum": values,
+            "enumNames": [str(one.get("title", one["const"])) for one in titled],
+        }
+    names = ("enum", "enumNames")
+    return {name: choice[name] for name in names if name in choice} if "enum" in choice else None
+
+
+def _as_asked(asked: Json, content: Json) -> Json:
+    """One choice, where a list of them was asked for, as such a list."""
+    schema = asked.get("requestedSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return content
+    return {
+        name: [value]
+        if isinstance(value, str)
+        and isinstance(one := properties.get(name), dict)
+        and one.get("type") == "array"
+        else value
+        for name, value in content.items()
+    }
+
+
+def _sampling(params: Json, revision: Revision, capabilities: Json) -> Json | Refused:
+    can = capabilities.get("sampling")
+    if not isinstance(can, dict):
+        return Refused("The client has no model to ask", {"sampling": {}})
+    if not params.keys().isdisjoint(("tools", "toolChoice")) and (
+        not revision.elicits_urls or "tools" not in can
+    ):
+        reason = "The client's model can be given no tools"
+        return Refused(reason, {"sampling": {"tools": {}}})
+    messages = params.get("messages")
+    if revision.elicits_urls or not isinstance(messages, list):
+        return params
+    return {
+        **params,
+        "messages": [one for message in messages for one in _single(message, revision)],
+    }
+
+
+def _single(message: Any, revision: Revision) -> list[Any]:
+    """A message as as many as it has contents: before 2025-11-25 each has one."""
+    if not isinstance(message, dict):
+        return [message]
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    return [{**message, "content": _audible(part, revision)} for part in parts]
+
+
+def _audible(content: Any, revision: Revision) -> Any:
+    if revision.annotations or not isinstance(content, dict) or content.get("type") != "audio":
+        return content
+    kind = content.get("mimeType", "of some kind")
+    return {"type": "text", "text": f"[audio, {kind}: {revision.name} cannot carry it]"}

@@ -1,0 +1,54 @@
+"""Where a client is in which stream: the ids of its server-sent events.
+
+An id is `<stream>.<id in the log>[.<rest>]`. The stream "g" is the one that GET opens, "p..." that
+of one POST, whose name says which node runs it. An id is only good in the session it was given in.
+"""
+
+import re
+from dataclasses import dataclass
+
+from schemas.errors import InvalidRequest
+
+STANDALONE = "g"
+VERSION_LENGTH = 12  # of `told`
+START = "-"
+END = "end"
+
+_POSITION = re.compile(
+    r"(?P<stream>g|p[0-9a-f]{1,32}-[0-9]{1,18})\.(?P<after>[!-\-/-~]{1,100})"
+    r"(?:\.(?P<rest>[!-\-/-~]{1,64}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    stream: str
+    after: str  # id in the log of what was said last; "" where nothing was
+    told: str = ""  # of the standalone stream: the version of the lists that the client knows of
+    unique: str = ""  # what sets apart ids of events that the log does not have
+    ended: bool = False  # of a POST's stream: that was its answer
+
+    @property
+    def id(self) -> str:
+        rest = f".{END}" if self.ended else f".{self.told}{self.unique}" if self.told else ""
+        return f"{self.stream}.{self.after or START}{rest}"
+
+    @property
+    def node(self) -> str:
+        """Which node says what is said on a POST's stream."""
+        return self.stream[1:].partition("-")[0]
+
+
+def read_position(id_: str) -> Position:
+    """The position that `Last-Event-ID` names. Raises InvalidRequest for no id of ours."""
+    found = _POSITION.fullmatch(id_)
+    if found is None:
+        raise InvalidRequest(
+            "Last-Event-ID is no id of an event of this server: send the last one that came, "
+            "unchanged, or none"
+        )
+    after = "" if found["after"] == START else found["after"]
+    rest = found["rest"] or ""
+    if found["stream"] == STANDALONE:
+        return Position(STANDALONE, after, rest[:VERSION_LENGTH], rest[VERSION_LENGTH:])
+    return Position(found["stream"], after, ended=rest == END)

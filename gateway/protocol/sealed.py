@@ -1,0 +1,81 @@
+"""What clients carry for us between two requests: unreadable, unchangeable, and for them alone.
+
+AES-256-GCM under a key of its own for each purpose. Nothing is kept here, so any node that knows
+the secret can open what another one sealed.
+"""
+
+import base64
+import binascii
+import secrets
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Raw, Struct
+
+from schemas.errors import InvalidParams
+
+NONCE_BYTES = 12  # NIST SP 800-38D, 8.2.2: random ones are good for 2^32 messages
+TEXT = "requestState is not ours, was changed or is too old: send the request again without it"
+
+S = TypeVar("S", bound=Struct)
+
+
+class _Sealed(Struct, frozen=True, array_like=True):
+    expires: float  # seconds since the epoch
+    payload: Raw
+
+
+class Sealer:
+    def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
+        """`secret` is the same on all nodes, whose clocks agree to within a few seconds."""
+        self._secret = secret
+        self._clock = clock
+        self._ciphers: dict[str, AESGCM] = {}
+
+    def seal(self, purpose: str, payload: Struct, bound_to: bytes, ttl_s: float) -> str:
+        """Text that only `unseal` with the same purpose and `bound_to` reads, for `ttl_s`."""
+        inside = _Sealed(self._clock() + ttl_s, Raw(msgspec.msgpack.encode(payload)))
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        sealed = self._cipher(purpose).encrypt(nonce, msgspec.msgpack.encode(inside), bound_to)
+        return base64.urlsafe_b64encode(nonce + sealed).decode().rstrip("=")
+
+    def unseal(self, purpose: str, text: str, as_type: type[S], bound_to: bytes) -> S:
+        """What was sealed. Raises InvalidParams, in the same words whatever the reason."""
+        try:
+            return self._opened(purpose, text, as_type, bound_to)
+        except (ValueError, InvalidTag, msgspec.MsgspecError) as error:
+            raise InvalidParams(TEXT) from error
+
+    def _opened(self, purpose: str, text: str, as_type: type[S], bound_to: bytes) -> S:
+        raw = _unwrapped(text)
+        nonce, sealed = raw[:NONCE_BYTES], raw[NONCE_BYTES:]
+        inside = msgspec.msgpack.decode(
+            self._cipher(purpose).decrypt(nonce, sealed, bound_to), type=_Sealed
+        )
+        if inside.expires <= self._clock():
+            raise ValueError("expired")
+        return msgspec.msgpack.decode(inside.payload, type=as_type)
+
+    def _cipher(self, purpose: str) -> AESGCM:
+        cipher = self._ciphers.get(purpose)
+        if cipher is None:
+            derived = HKDF(SHA256(), 32, salt=None, info=b"toolgate/" + purpose.encode())
+            cipher = self._ciphers[purpose] = AESGCM(derived.derive(self._secret))
+        return cipher
+
+
+def _unwrapped(text: str) -> bytes:
+    """Raises ValueError unless it is exactly what `seal` writes: two texts are never the same."""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError("no base64") from error
+    if base64.urlsafe_b64encode(raw).decode().rstrip("=") != text:
+        raise ValueError("not the canonical form")
+    return raw

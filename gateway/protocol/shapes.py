@@ -1,0 +1,251 @@
+"""Results of other MCP servers, in the shape that the revision of a client has for them.
+
+Members that need no change are carried as they came, unknown ones too, and content is not even
+looked into unless its bytes can hold something to change. Pure: what things are called comes from
+who asks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from schemas.errors import Unreachable
+from schemas.jsonrpc import encode
+from schemas.mcp.messages import META_SERVER
+from schemas.mcp.revisions import Revision
+from schemas.tool import Content, TextContent, ToolResult
+
+Members = dict[str, Raw]
+
+COMPLETIONS_LIMIT = 100  # values in one answer, by all revisions
+
+_STATELESS_ONLY = ("resultType", "ttlMs", "cacheScope")
+_COMPLETE, _PRIVATE, _NOTHING = Raw(b'"complete"'), Raw(b'"private"'), Raw(b"[]")
+_URIS, _SOUND = b'"resource', b'"audio"'
+_ESCAPES = b"\\u00"  # a kind may be written with them: "\u0061udio" is audio, too
+
+_decode_members = msgspec.json.Decoder(Members).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_content = msgspec.json.Decoder(Content).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How one client sees what one server says.
+
+    Its methods raise Unreachable for a result that is none of the method in any revision.
+    """
+
+    revision: Revision
+    expose: Callable[[str], str]  # a URI of the server, as clients have to call it
+    stamp: Raw  # who we are, encoded: for results that do not say who they come from
+
+    def called(self, members: Members) -> Members:
+        """The result of tools/call, and of tasks/result."""
+        return self._called(self.stamped(members))
+
+    def task(self, members: Members) -> Members:
+        """How a task is; in 2026-07-28 with the result of its tool."""
+        members = self.stamped(members)
+        if "result" not in members:
+            return members
+        before = _object(members["result"])
+        after = self._called(before)
+        return members if after is before else {**members, "result": Raw(encode(after))}
+
+    def _called(self, members: Members) -> Members:
+        if not _is_complete(members) or ("task" in members and "content" not in members):
+            return members
+        before = members.get("content", _NOTHING)
+        content = self._content(before)
+        structure = members.get("structuredContent")
+        if structure is not None and not self.revision.any_structure:
+            return self._structured(members, content, structure)
+        if content is before and "content" in members:
+            return members
+        return {**members, "content": content}
+
+    def prompted(self, members: Members) -> Members:
+        """The result of prompts/get."""
+        members = self.stamped(members)
+        if not _is_complete(members):
+            return members
+        before = _required(members, "messages")
+        messages = self._content(before, self._message)
+        return members if messages is before else {**members, "messages": messages}
+
+    def read(self, members: Members) -> Members:
+        """The result of resources/read. How long it holds is for the server to say; that it is
+        private, for us: we show it only to who may ask us."""
+        members = self.stamped(members)
+        if not _is_complete(members):
+            return members
+        members = {**members, "contents": _each(_required(members, "contents"), self._exposed)}
+        if self.revision.result_type:
+            members |= {"ttlMs": _ttl(members.get("ttlMs")), "cacheScope": _PRIVATE}
+        return members
+
+    def completed(self, members: Members) -> Members:
+        """The result of completion/complete, of no more values than clients take."""
+        members = self.stamped(members)
+        completion = _object(_required(members, "completion"))
+        values = _items(completion.get("values", _NOTHING))
+        if len(values) <= COMPLETIONS_LIMIT and "values" in completion:
+            return members
+        shown = Raw(encode(values[:COMPLETIONS_LIMIT]))
+        more = {"hasMore": Raw(b"true")} if len(values) > COMPLETIONS_LIMIT else {}
+        return {**members, "completion": Raw(encode({**completion, "values": shown, **more}))}
+
+    def stamped(self, members: Members) -> Members:
+        """Any other result: only what all results of a revision have."""
+        if not self.revision.result_type:
+            if members.keys().isdisjoint(_STATELESS_ONLY):
+                return members
+            return {key: value for key, value in members.items() if key not in _STATELESS_ONLY}
+        meta = _object(members["_meta"]) if "_meta" in members else {}
+        if "resultType" in members and META_SERVER in meta:
+            return members
+        stamped = Raw(encode({META_SERVER: self.stamp, **meta}))
+        return {"resultType": _COMPLETE, **members, "_meta": stamped}
+
+    def _structured(self, members: Members, content: Raw, structure: Raw) -> Members:
+        """For revisions that know objects only, or nothing but text."""
+        if self.revision.titles:
+            return {**members, "content": content, "structuredContent": wrapped(structure)}
+        if b'"text"' not in bytes(content):
+            content = Raw(encode([*_items(content), _note(bytes(structure).decode())]))
+        members = {**members, "content": content}
+        del members["structuredContent"]
+        return members
+
+    def _content(self, array: Raw, change: Callable[[Raw], Raw] | None = None) -> Raw:
+        if not _is(array, b"["):
+            raise Unreachable("The server answered with a result whose content is no array")
+        return _each(array, change or self._item) if self._concerns(array) else array
+
+    def _concerns(self, value: Raw) -> bool:
+        text = bytes(value)
+        if _URIS in text or _ESCAPES in text:
+            return True
+        return not self.revision.annotations and _SOUND in text
+
+    def _message(self, message: Raw) -> Raw:
+        members = _object(message)
+        before = members.get("content", _NOTHING)
+        content = self._item(before)
+        return message if content is before else Raw(encode({**members, "content": content}))
+
+    def _item(self, item: Raw) -> Raw:
+        if not self._concerns(item):
+            return item
+        members = _object(item)
+        match _string(members, "type"):
+            case "audio" if not self.revision.annotations:
+                kind = _string(members, "mimeType") or "of some kind"
+                return _note(f"[audio, {kind}: {self.revision.name} cannot carry it]")
+            case "resource_link" if not self.revision.links:
+                return self._named(members)
+            case "resource_link":
+                return self._exposed(item)
+            case "resource" if "resource" in members:
+                before = members["resource"]
+                after = self._exposed(before)
+                return item if after is before else Raw(encode({**members, "resource": after}))
+        return item
+
+    def _named(self, link: Members) -> Raw:
+        """The text that stands for a link."""
+        uri = self.expose(_string(link, "uri") or "")
+        title = _string(link, "title") or _string(link, "name")
+        return _note(f"[resource, {title}: {uri}]" if title else f"[resource: {uri}]")
+
+    def _exposed(self, resource: Raw) -> Raw:
+        members = _object(resource)
+        uri = _string(members, "uri")
+        exposed = uri if uri is None else self.expose(uri)
+        return resource if exposed == uri else Raw(encode({**members, "uri": exposed}))
+
+
+def wrapped(structure: Raw) -> Raw:
+    """`structure` as an object, for revisions that know no other: the `result` of one, if it is
+    none, as output schemas are listed for them."""
+    return structure if _is(structure, b"{") else Raw(b'{"result":' + bytes(structure) + b"}")
+
+
+def tool_result(members: Members) -> ToolResult:
+    """The result of tools/call for those who know no MCP; content that we do not know is text."""
+    return ToolResult(
+        tuple(_known(item) for item in _items(members.get("content", _NOTHING))),
+        members.get("structuredContent", UNSET),
+        is_failure(members),
+        _decode_any(members["_meta"]) if "_meta" in members else UNSET,
+    )
+
+
+def is_failure(members: Members) -> bool:
+    """Whether the tool says that it failed."""
+    return members.get("isError") == Raw(b"true")
+
+
+def _known(item: Raw) -> Content:
+    try:
+        content: Content = _decode_content(item)
+    except msgspec.ValidationError:
+        return TextContent(bytes(item).decode())
+    return content
+
+
+def _is_complete(members: Members) -> bool:
+    """Else it is a question to the client, or the promise of a result."""
+    return members.get("resultType", _COMPLETE) == _COMPLETE
+
+
+def _required(members: Members, name: str) -> Raw:
+    value = members.get(name)
+    if value is None:
+        raise Unreachable(f"The server answered with a result that has no {name}")
+    return value
+
+
+def _each(array: Raw, change: Callable[[Raw], Raw]) -> Raw:
+    """`array` itself, when none of its items changes."""
+    before = _items(array)
+    after = [change(item) for item in before]
+    same = all(new is old for new, old in zip(after, before, strict=True))
+    return array if same else Raw(encode(after))
+
+
+def _items(array: Raw) -> list[Raw]:
+    try:
+        return _decode_list(array)
+    except msgspec.ValidationError as error:
+        raise Unreachable("The server answered with a result whose list is no array") from error
+
+
+def _object(value: Raw) -> Members:
+    """Empty for what is no object: it has nothing that we would change."""
+    return _decode_members(value) if _is(value, b"{") else {}
+
+
+def _string(members: Members, name: str) -> str | None:
+    value = members.get(name)
+    return _decode_text(value) if value is not None and _is(value, b'"') else None
+
+
+def _is(value: Raw, opening: bytes) -> bool:
+    """Decoded members begin with their first character: the decoder leaves out blanks."""
+    return memoryview(value)[:1] == opening
+
+
+def _ttl(value: Raw | None) -> Raw:
+    """A number of milliseconds that every client can read, and 0 for anything else."""
+    text = b"" if value is None else bytes(value)
+    return Raw(text) if text.isdigit() and len(text) < 16 else Raw(b"0")
+
+
+def _note(text: str) -> Raw:
+    return Raw(encode(TextContent(text)))

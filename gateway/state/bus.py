@@ -1,0 +1,108 @@
+"""What nodes tell each other: one stream of the log that all of them follow.
+
+A node that missed messages, because more were said than the log keeps, calls what it was given for
+that: it has to look again at what it remembers.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from gateway.abc import Log
+from schemas.errors import Fault, InvalidParams, Unavailable
+from schemas.jsonrpc import encode
+
+log = logging.getLogger("toolgate.bus")
+
+STREAM = "bus"
+LOOK_EVERY_S = 5.0  # whatever became of a wake-up
+RETRY_S = 0.5
+
+Hear = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Bus:
+    def __init__(self, kept: Log, shared: bool, node: str = "") -> None:
+        """Says nothing unless the log is `shared` with other nodes."""
+        self.node = node or secrets.token_hex(4)
+        self.shared = shared
+        self.following = asyncio.Event()  # nothing said from now on is missed
+        self._log = kept
+        self._after: str | None = None  # what was heard last
+        self._hear: dict[str, Hear] = {}
+        self._own: set[str] = set()
+        self._missed: list[Callable[[], None]] = []
+
+    def on(self, kind: str, hear: Hear, own: bool = False) -> None:
+        """Call `hear` with what other nodes say of this kind, in the order in which it was said;
+        with `own` also with what this one says."""
+        self._hear[kind] = hear
+        if own:
+            self._own.add(kind)
+
+    def on_missed(self, look_again: Callable[[], None]) -> None:
+        self._missed.append(look_again)
+
+    async def say(self, kind: str, **fields: Any) -> bool:
+        """Tell the other nodes; False when they cannot be told, and have to find out later."""
+        if not self.shared:
+            return False
+        try:
+            await self._log.append(STREAM, encode({"node": self.node, "kind": kind, **fields}))
+        except Unavailable:
+            log.warning("bus_unavailable", extra={"kind": kind})
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Hear the other nodes until cancelled."""
+        if not self.shared:
+            self.following.set()
+            return
+        async with anyio.create_task_group() as tasks:
+            while True:
+                try:
+                    await self._follow(tasks)
+                except Unavailable:
+                    await asyncio.sleep(RETRY_S)
+                except InvalidParams:
+                    log.warning("bus_messages_missed")
+                    self._after = None
+                    for look_again in self._missed:
+                        look_again()
+
+    async def _follow(self, tasks: TaskGroup) -> None:
+        """Raises InvalidParams when the log has forgotten what comes next."""
+        wake = asyncio.Event()
+        with self._log.watch(STREAM, wake.set):
+            if self._after is None:
+                self._after = await self._log.last(STREAM)
+                self.following.set()
+            while True:
+                wake.clear()
+                events = await self._log.read(STREAM, self._after)
+                for event in events:
+                    self._after = event.id
+                    tasks.start_soon(self._heard, event.data)
+                if not events:
+                    with anyio.move_on_after(LOOK_EVERY_S):
+                        await wake.wait()
+
+    async def _heard(self, data: bytes) -> None:
+        message = msgspec.json.decode(data)
+        kind = message["kind"]
+        hear = self._hear.get(kind)
+        if hear is None or (message["node"] == self.node and kind not in self._own):
+            return
+        try:
+            await hear(message)
+        except Fault as fault:
+            log.warning("bus_message_failed", extra={"kind": kind, "reason": fault.message[:300]})
+        except Exception:  # one message that we cannot digest must not stop the others
+            log.exception("bus_crashed", extra={"kind": kind})

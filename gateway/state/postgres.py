@@ -1,0 +1,189 @@
+"""Sessions and counters in the registry's database, shared by all its gateways.
+
+Every method is one transaction. Times are the database's: the clocks of gateways may differ.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
+from psycopg_pool import PoolTimeout
+
+from gateway.abc import SessionRecord, Verdict
+from gateway.state.windows import SLOTS, admit, live, slot_us
+from registry.postgres import Database, borrowed
+from schemas.errors import Unavailable
+
+AWAY = "The database that gateways share does not answer; try again later"
+
+Opened = Callable[[], Database | None]
+"""The database; None until it has answered for the first time."""
+
+_records = msgspec.json.Decoder(SessionRecord)
+
+
+@asynccontextmanager
+async def connection_of(opened: Opened) -> AsyncIterator[AsyncConnection]:
+    database = opened()
+    if database is None:
+        raise Unavailable(AWAY)
+    try:
+        async with borrowed(database.pool) as connection:
+            yield connection
+    except (psycopg.OperationalError, PoolTimeout) as error:
+        raise Unavailable(AWAY) from error
+
+
+class PostgresSessions:
+    shared = True
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+
+    async def put(self, record: SessionRecord, ttl_s: float) -> None:
+        async with connection_of(self._opened) as connection:
+            await connection.execute(
+                """
+                INSERT INTO state_session_t (session_id, record, expires_ts)
+                VALUES (%s, %b, clock_timestamp() + make_interval(secs => %s))
+                ON CONFLICT (session_id) DO UPDATE
+                    SET record = excluded.record, expires_ts = excluded.expires_ts
+                """,
+                [record.id, msgspec.json.encode(record), ttl_s],
+            )
+
+    async def get(self, session_id: str) -> SessionRecord | None:
+        if not _storable(session_id):
+            return None
+        async with connection_of(self._opened) as connection:
+            found = await connection.execute(
+                "SELECT record FROM state_session_t"
+                " WHERE session_id = %s AND expires_ts > clock_timestamp()",
+                [session_id],
+                binary=True,
+            )
+            row = await found.fetchone()
+        return _records.decode(row[0]) if row else None
+
+    async def touch(self, session_id: str, ttl_s: float) -> None:
+        if not _storable(session_id):
+            return
+        async with connection_of(self._opened) as connection:
+            await connection.execute(
+                "UPDATE state_session_t"
+                " SET expires_ts = clock_timestamp() + make_interval(secs => %s)"
+                " WHERE session_id = %s AND expires_ts > clock_timestamp()",
+                [ttl_s, session_id],
+            )
+
+    async def delete(self, session_id: str) -> bool:
+        if not _storable(session_id):
+            return False
+        async with connection_of(self._opened) as connection:
+            deleted = await connection.execute(
+                "DELETE FROM state_session_t WHERE session_id = %s"
+                " RETURNING expires_ts > clock_timestamp()",
+                [session_id],
+            )
+            return await deleted.fetchone() == (True,)
+
+    async def purge(self) -> int:
+        async with connection_of(self._opened) as connection:
+            await connection.execute(
+                "DELETE FROM state_node_t WHERE expires_ts <= clock_timestamp()"
+            )
+            purged = await connection.execute(
+                "DELETE FROM state_session_t WHERE expires_ts <= clock_timestamp()"
+            )
+            return purged.rowcount
+
+    async def beat(self, node: str, ttl_s: float) -> None:
+        async with connection_of(self._opened) as connection:
+            await connection.execute(
+                """
+                INSERT INTO state_node_t (node, expires_ts)
+                VALUES (%s, clock_timestamp() + make_interval(secs => %s))
+                ON CONFLICT (node) DO UPDATE SET expires_ts = excluded.expires_ts
+                """,
+                [node, ttl_s],
+            )
+
+    async def beats(self, node: str) -> bool:
+        if not _storable(node):
+            return False
+        async with connection_of(self._opened) as connection:
+            found = await connection.execute(
+                "SELECT FROM state_node_t WHERE node = %s AND expires_ts > clock_timestamp()",
+                [node],
+            )
+            return await found.fetchone() is not None
+
+    async def secret(self) -> bytes:
+        async with connection_of(self._opened) as connection:
+            # The update changes nothing; without it the row of another gateway is not returned.
+            kept = await connection.execute(
+                """
+                INSERT INTO state_secret_t AS known (name, secret) VALUES ('seal', %b)
+                ON CONFLICT (name) DO UPDATE SET secret = known.secret RETURNING secret
+                """,
+                [secrets.token_bytes(32)],
+                binary=True,
+            )
+            secret: bytes = (await only_row(kept))[0]
+        return secret
+
+
+class PostgresCounter:
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+
+    async def hit(self, key: str, limit: int, window_s: float) -> Verdict:
+        slot = slot_us(window_s)
+        key = f"{slot}:{key}"
+        async with connection_of(self._opened) as connection:
+            locked = await connection.execute(
+                """
+                INSERT INTO state_counter_t AS known (key, expires_ts)
+                VALUES (%s, clock_timestamp() + make_interval(secs => %s))
+                ON CONFLICT (key) DO UPDATE SET expires_ts = excluded.expires_ts
+                RETURNING uses, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+                """,
+                [key, window_s * (SLOTS + 1) / SLOTS],
+            )
+            stored, now_us = await only_row(locked)
+            uses = live({int(one): count for one, count in stored.items()}, now_us, slot)
+            verdict = admit(uses, limit, now_us, slot)
+            if verdict.allowed:
+                await connection.execute(
+                    "UPDATE state_counter_t SET uses = %s WHERE key = %s", [Jsonb(uses), key]
+                )
+        return verdict
+
+    async def purge(self) -> None:
+        """Forget keys that nobody used within their windows."""
+        async with connection_of(self._opened) as connection:
+            await connection.execute(
+                """
+                DELETE FROM state_counter_t WHERE key IN (
+                    SELECT key FROM state_counter_t WHERE expires_ts <= clock_timestamp()
+                    FOR UPDATE SKIP LOCKED
+                )
+                """
+            )
+
+
+async def only_row(cursor: AsyncCursor[TupleRow]) -> TupleRow:
+    row = await cursor.fetchone()
+    if row is None:
+        raise psycopg.DataError("expected one row, found none")
+    return row
+
+
+def _storable(text: str) -> bool:
+    """Whether PostgreSQL can have it: a client may ask for a session by any id."""
+    return "\0" not in text and text.isprintable()

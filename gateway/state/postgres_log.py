@@ -1,0 +1,148 @@
+"""Streams of events in the registry's database, shared by all its gateways.
+
+Whoever appends holds the row of the stream's head until the commit: so events become visible in the
+order of their numbers, and no reader passes one by. Notices of appends carry the stream's name.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import anyio
+from psycopg import AsyncConnection
+
+from gateway.abc import Event
+from gateway.state.ids import Place, check, event_id, place_of
+from gateway.state.postgres import Opened, connection_of, only_row
+from gateway.state.watching import Watchers
+from registry.postgres import RESYNC, Notice
+
+CHANNEL = "toolgate_state"
+POLL_S = 0.2  # for the database to have answered for the first time
+
+
+class PostgresLog:
+    def __init__(self, opened: Opened, keep_events: int, keep_s: float) -> None:
+        """Keeps at most `keep_events` of a stream, for `keep_s` after its last event."""
+        self._opened = opened
+        self._keep_events = keep_events
+        self._keep_s = keep_s
+        self._watchers = Watchers()
+
+    async def listen(self) -> None:
+        """Wake who watches, until cancelled."""
+        while (database := self._opened()) is None:  # noqa: ASYNC110 - nobody sets an event
+            await anyio.sleep(POLL_S)
+        await database.listen(CHANNEL, self._heard)
+
+    async def append(self, stream: str, data: bytes) -> str:
+        # Deleting sees what was there when the statement began, so it may leave a few for the next
+        # one to delete; reading does not show them.
+        async with connection_of(self._opened) as connection:
+            added = await connection.execute(
+                """
+                WITH head AS (
+                    INSERT INTO state_stream_t AS known (stream) VALUES (%(stream)s)
+                    ON CONFLICT (stream) DO UPDATE
+                        SET last = known.last + 1, update_ts = clock_timestamp()
+                    RETURNING born, last
+                ), forgotten AS (
+                    DELETE FROM state_event_t event USING head
+                    WHERE event.stream = %(stream)s AND event.born = head.born
+                        AND event.n <= head.last - %(keep)s
+                ), added AS (
+                    INSERT INTO state_event_t (stream, born, n, data)
+                    SELECT %(stream)s, born, last, %(data)b FROM head
+                )
+                SELECT born, last, pg_notify(%(channel)s, %(stream)s) FROM head
+                """,
+                {
+                    "stream": stream,
+                    "data": data,
+                    "keep": self._keep_events,
+                    "channel": CHANNEL,
+                },
+            )
+            born, last, _ = await only_row(added)
+        return event_id(stream, Place(born, last))
+
+    async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
+        place = place_of(stream, after)
+        async with connection_of(self._opened) as connection:
+            found = await connection.execute(
+                """
+                SELECT head.born, head.last, event.n, event.data
+                FROM state_stream_t head LEFT JOIN state_event_t event
+                    ON event.stream = head.stream AND event.born = head.born
+                    AND event.n > head.last - %(keep)s
+                    AND event.n > CASE WHEN head.born = %(born)s THEN %(n)s ELSE 0 END
+                WHERE head.stream = %(stream)s ORDER BY event.n LIMIT %(limit)s
+                """,
+                {
+                    "stream": stream,
+                    "born": place.born,
+                    "n": place.n,
+                    "keep": self._keep_events,
+                    "limit": limit,
+                },
+                binary=True,
+            )
+            rows = await found.fetchall()
+        if not rows:
+            return []
+        born, last = rows[0][:2]
+        check(place, Place(born, max(1, last - self._keep_events + 1)), Place(born, last))
+        return [
+            Event(event_id(stream, Place(born, n)), data)
+            for _, _, n, data in rows
+            if n is not None  # the stream has nothing more
+        ]
+
+    async def last(self, stream: str) -> str:
+        async with connection_of(self._opened) as connection:
+            found = await connection.execute(
+                "SELECT born, last FROM state_stream_t WHERE stream = %s", [stream]
+            )
+            row = await found.fetchone()
+        return event_id(stream, Place(*row)) if row else ""
+
+    def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._watchers.watch(stream, wake)
+
+    async def drop(self, stream: str) -> None:
+        async with connection_of(self._opened) as connection:
+            dropped = await connection.execute(
+                "DELETE FROM state_stream_t WHERE stream = %s RETURNING stream, born", [stream]
+            )
+            await _delete_events(connection, await dropped.fetchall())
+
+    async def purge(self) -> None:
+        """Forget the streams that have been silent for too long."""
+        async with connection_of(self._opened) as connection:
+            dropped = await connection.execute(
+                """
+                DELETE FROM state_stream_t WHERE stream IN (
+                    SELECT stream FROM state_stream_t
+                    WHERE update_ts <= clock_timestamp() - make_interval(secs => %s)
+                    FOR UPDATE SKIP LOCKED
+                ) RETURNING stream, born
+                """,
+                [self._keep_s],
+            )
+            await _delete_events(connection, await dropped.fetchall())
+
+    async def _heard(self, notice: Notice) -> None:
+        if notice is RESYNC:
+            self._watchers.wake_all()
+        else:
+            self._watchers.wake(notice)
+
+
+async def _delete_events(connection: AsyncConnection, streams: Sequence[tuple[str, int]]) -> None:
+    """Those of streams whose heads this transaction has deleted. A statement of its own: it has to
+    see what was added until they were."""
+    if streams:
+        await connection.execute(
+            "DELETE FROM state_event_t event USING unnest(%s::text[], %s::bigint[]) gone(stream, b)"
+            " WHERE event.stream = gone.stream AND event.born = gone.b",
+            [[stream for stream, _ in streams], [born for _, born in streams]],
+        )

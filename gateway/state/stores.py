@@ -1,0 +1,111 @@
+"""The stores of one gateway, of the kind that the settings name."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from config.settings import State
+from gateway.abc import Counter, Log, SessionStore
+from gateway.state.memory_stores import MemoryCounter, MemoryLog, MemorySessions
+from gateway.state.postgres import Opened, PostgresCounter, PostgresSessions
+from gateway.state.postgres_log import PostgresLog
+from gateway.state.redis import RedisCounter, RedisSessions, connect
+from gateway.state.redis_log import RedisLog
+from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.state")
+
+PURPOSE = b"toolgate state"  # of the digest: nobody else has the same one of the same text
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much of a stream is kept for who comes back to it."""
+
+    events: int
+    seconds: float  # after its last event
+
+
+async def _nothing() -> None:
+    """Memory hears of everything by itself, and is closed by forgetting it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    log: Log
+    sessions: SessionStore
+    counter: Counter
+    purges: tuple[Callable[[], Awaitable[Any]], ...]
+    given_secret: str = field(default="", repr=False)
+    listen: Callable[[], Awaitable[None]] = _nothing
+    close: Callable[[], Awaitable[None]] = _nothing
+
+    async def run(self) -> None:
+        """Wake who watches streams when other nodes append to them, until cancelled. Returns at
+        once where there are none."""
+        await self.listen()
+
+    async def purge(self) -> None:
+        """Forget what has expired; a store that is away is left for the next time."""
+        for purge in self.purges:
+            try:
+                await purge()
+            except Unavailable as error:
+                log.warning("state_not_purged", extra={"reason": error.message})
+                return
+
+    async def secret(self) -> bytes:
+        """32 bytes that all gateways agree on. Raises Unavailable when they are in the backend and
+        that does not answer."""
+        if self.given_secret:
+            return blake2b(self.given_secret.encode(), digest_size=32, person=PURPOSE).digest()
+        return await self.sessions.secret()
+
+
+def make_stores(settings: State, keep: Keep, opened: Opened) -> Stores:
+    """`opened` gives the registry's database, None until it has answered for the first time.
+
+    Raises ToolgateError for a Redis URL that cannot be read; connects to nothing yet.
+    """
+    if settings.backend == "redis":
+        return _in_redis(settings, keep)
+    if settings.backend == "postgres":
+        return _in_postgres(settings, keep, opened)
+    log, sessions = MemoryLog(keep.events, keep.seconds, settings.memory_bytes), MemorySessions()
+    counter = MemoryCounter()
+    purges = (log.purge, sessions.purge, counter.purge)
+    return Stores(log, sessions, counter, purges, settings.secret)
+
+
+@asynccontextmanager
+async def open_stores(settings: State, keep: Keep, opened: Opened) -> AsyncIterator[Stores]:
+    """Stores that are closed in the end."""
+    stores = make_stores(settings, keep, opened)
+    try:
+        yield stores
+    finally:
+        await stores.close()
+
+
+def _in_redis(settings: State, keep: Keep) -> Stores:
+    redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
+    log = RedisLog(redis, keep.events, keep.seconds)
+    return Stores(
+        log,
+        RedisSessions(redis),
+        RedisCounter(redis),
+        (),
+        settings.secret,
+        log.listen,
+        redis.aclose,
+    )
+
+
+def _in_postgres(settings: State, keep: Keep, opened: Opened) -> Stores:
+    log, sessions = PostgresLog(opened, keep.events, keep.seconds), PostgresSessions(opened)
+    counter = PostgresCounter(opened)
+    purges = (log.purge, sessions.purge, counter.purge)
+    return Stores(log, sessions, counter, purges, settings.secret, log.listen)

@@ -1,0 +1,169 @@
+"""The streams of sessions as the log keeps them, so that clients can come back to them, anywhere.
+
+"s/<session>/g" has the messages of the standalone stream, "s/<session>/p<node>-<number>" those of
+one POST. A record of the latter begins with what it is and which requests it belongs to, because
+whoever reads the end of a stream may have to answer them: when the node that ran them is gone.
+"""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.abc import Counter, Event, Log, SessionStore
+from gateway.context import Session
+from gateway.protocol.positions import STANDALONE, Position
+from gateway.state.bus import Bus
+from schemas.errors import InternalError, InvalidParams, InvalidRequest, Unavailable
+from schemas.jsonrpc import RequestId, encode, error_reply
+
+log = logging.getLogger("toolgate.streams")
+
+READ_AT_ONCE = 100
+# not 404, which would say that the session has ended
+FORGOTTEN = (
+    "Last-Event-ID is not known in this session, or too old: what followed it is no longer kept. "
+    "Without the header a new stream is opened"
+)
+LOST = "The gateway that ran this request ended; whether it was carried out is not known"
+
+Ids = RequestId | list[RequestId]
+"""The id of the request that a stream belongs to, or those of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a POST's stream said, as a client that comes back to it is told."""
+
+    position: Position
+    message: bytes  # b"" says nothing: the stream was begun, or ended by the client
+
+
+class Recording:
+    """The stream of one POST, while it is written."""
+
+    __slots__ = ("_head", "_keep_s", "_kept", "_log", "_name", "_stream")
+
+    def __init__(self, kept: Log, session: Session, stream: str, ids: Ids, keep_s: float) -> None:
+        self._log = kept
+        self._stream = stream
+        self._name = name_of(session, stream)
+        self._head = encode(ids) + b"\n"
+        self._keep_s = keep_s
+        self._kept = time.monotonic()
+
+    async def add(self, kind: Literal[b"!", b"+", b"."], message: bytes = b"") -> str:
+        """Keep a message: "!" only says that the stream is there, "." ends it. Returns the id of
+        its event; "" when the log is away: then the client cannot come back to it."""
+        self._kept = time.monotonic()
+        try:
+            after = await self._log.append(self._name, kind + self._head + message)
+        except Unavailable:
+            log.warning("stream_not_recorded")
+            return ""
+        return Position(self._stream, after, ended=kind == b".").id
+
+    async def keep(self) -> None:
+        """See that the log does not forget a stream on which nothing is said for long."""
+        if time.monotonic() - self._kept > self._keep_s / 2:
+            await self.add(b"!")
+
+
+class Streams:
+    def __init__(
+        self, kept: Log, store: SessionStore, counter: Counter, bus: Bus, replay_s: float
+    ) -> None:
+        self._log = kept
+        self._store = store
+        self._counter = counter
+        self._bus = bus
+        self._replay_s = replay_s
+        self._numbers = itertools.count(1)
+
+    def record(self, session: Session, ids: Ids) -> Recording:
+        stream = f"p{self._bus.node}-{next(self._numbers)}"
+        return Recording(self._log, session, stream, ids, self._replay_s)
+
+    def watch(
+        self, session: Session, stream: str, wake: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """Inside, `wake` is called when any node has said something on the stream."""
+        return self._log.watch(name_of(session, stream), wake)
+
+    async def say(self, session: Session, message: bytes) -> None:
+        """Say something on the standalone stream, wherever that is, or will be, open."""
+        await self._log.append(name_of(session, STANDALONE), message)
+
+    async def standalone(self, session: Session, after: str) -> Sequence[Event]:
+        """What follows on the standalone stream. Raises InvalidRequest for an unknown id."""
+        return await self._read(session, STANDALONE, after)
+
+    async def newest(self, session: Session) -> str:
+        return await self._log.last(name_of(session, STANDALONE))
+
+    async def replay(self, session: Session, position: Position) -> list[Said]:
+        """What follows on the stream of a POST, at most up to its answer, which also comes when
+        the node that should give it is gone. Raises InvalidRequest for an unknown id."""
+        alive = await self._alive(position.node)
+        events = await self._read(session, position.stream, position.after)
+        said = _said(position.stream, events)
+        answered = bool(said) and said[-1].position.ended
+        if alive or answered or len(events) == READ_AT_ONCE:
+            return said
+        await self._give_up(session, position.stream)
+        return _said(position.stream, await self._read(session, position.stream, position.after))
+
+    async def is_kept(self, session: Session, stream: str) -> bool:
+        return await self._log.last(name_of(session, stream)) != ""
+
+    async def _alive(self, node: str) -> bool:
+        if node == self._bus.node:
+            return True
+        return self._store.shared and await self._store.beats(node)
+
+    async def _read(self, session: Session, stream: str, after: str) -> Sequence[Event]:
+        try:
+            return await self._log.read(name_of(session, stream), after, READ_AT_ONCE)
+        except InvalidParams as error:
+            raise InvalidRequest(FORGOTTEN) from error
+
+    async def _give_up(self, session: Session, stream: str) -> None:
+        """Answer in place of a node that is gone; one node does, however many are asked to."""
+        name = name_of(session, stream)
+        kept = await self._log.read(name, "")
+        verdict = await self._counter.hit(f"gone/{name}", 1, self._replay_s)
+        if kept and verdict.allowed:
+            head = _parts(kept[-1].data)[1]
+            ids = msgspec.json.decode(head)
+            answer: Any = (
+                [error_reply(id_, InternalError(LOST)) for id_ in ids]
+                if isinstance(ids, list)
+                else error_reply(ids, InternalError(LOST))
+            )
+            await self._log.append(name, b"." + head + b"\n" + encode(answer))
+
+
+def name_of(session: Session, stream: str) -> str:
+    return f"s/{session.id}/{stream}"
+
+
+def _parts(record: bytes) -> tuple[str, bytes, bytes]:
+    """What a record is, whose requests it belongs to, and its message."""
+    head, _, message = record.partition(b"\n")
+    return chr(head[0]), head[1:], message
+
+
+def _said(stream: str, events: Sequence[Event]) -> list[Said]:
+    said = []
+    for event in events:
+        kind, _, message = _parts(event.data)
+        ended = kind == "."
+        said.append(Said(Position(stream, event.id, ended=ended), message))
+        if ended:
+            break
+    return said

@@ -1,0 +1,129 @@
+"""Which node tells a client what changed: the one that has its standalone stream.
+
+It watches the resources that the session subscribed to. Until there is such a stream, the node does
+that the client subscribed at; then it leaves that to the other, with what it has heard meanwhile.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gateway.context import Outbox, Session
+from gateway.state.bus import Bus
+from gateway.state.hub import Follower, Hub
+from gateway.state.news import MESSAGES, changed, updated
+from gateway.state.tasks import Tasks
+from schemas.errors import Fault
+
+STREAMS, TELLS = "streams", "tells"  # on the bus: a node has the stream, and watches
+
+log = logging.getLogger("toolgate.sessions")
+
+
+class Telling:
+    def __init__(self, hub: Hub, bus: Bus, later: Tasks) -> None:
+        self._hub = hub
+        self._bus = bus
+        self._later = later
+        self._claims: Counter[str] = Counter()  # how often we said so and have not heard it yet
+
+    @contextmanager
+    def stream(self, session: Session, told: str | None) -> Iterator[Outbox]:
+        """A stream that is open here, and nowhere else any longer.
+
+        `told` is the version of the lists that the client last heard of, if it said so: what has
+        changed since then waits in the outbox. Raises Unavailable at the limit of streams.
+        """
+        outbox = Outbox()
+        messages = {kind: MESSAGES[kind] for kind in session.news}
+        follower = Follower(session.principal.tenant, session.toolset, outbox, messages)
+        with self._hub.stream(outbox, follower):
+            session.outbox = session.outbox.hand_over(outbox)
+            self._catch_up(session, outbox.told if told is None else told)
+            session.streams += 1
+            session.tells = True
+            try:
+                self._take_over(session)
+                yield outbox
+            finally:
+                session.streams -= 1
+                session.tells = session.tells and session.outbox is not outbox
+                session.touch()
+
+    def heard(self, session: Session | None, said: dict[str, Any]) -> None:
+        """A node has opened the stream. Who said so last has it."""
+        if said["node"] == self._bus.node:
+            self._heard_ourselves(said["session"])
+        elif session is not None and not self._claims[session.id]:
+            session.outbox, session.heard = session.outbox.hand_over(), None
+            session.tells = False
+
+    async def resubscribed(self, session: Session) -> None:
+        """The client changed what it subscribed to, at another node."""
+        if session.tells:
+            await self._watch(session)
+            await self._bus.say(TELLS, session=session.id, uris=sorted(session.watched))
+        await self._unwatch(session, session.watched - session.subscriptions)
+
+    async def leave(self, session: Session, uris: Sequence[str]) -> list[bytes]:
+        """Another node watches these; returns what was heard of them here, and not told."""
+        await self._unwatch(session, session.watched.intersection(uris))
+        if session.tells:
+            return []
+        theirs, ours = map(updated, uris), set(map(updated, session.watched))
+        waiting = await session.outbox.take(0)
+        for message in waiting:
+            if message in ours:
+                session.outbox.put(message)
+        return [message for message in theirs if message in waiting]
+
+    def end(self, session: Session) -> None:
+        if session.watched:
+            self._later.do(self._unwatch(session, session.watched))
+
+    def _heard_ourselves(self, session_id: str) -> None:
+        self._claims[session_id] -= 1
+        self._claims += Counter()  # forget those that are at 0
+
+    def _catch_up(self, session: Session, told: str) -> None:
+        outbox = session.outbox
+        outbox.told = self._hub.version(session.principal.tenant, session.toolset)
+        for kind in changed(told, outbox.told):
+            if kind in session.news:
+                outbox.put_once(MESSAGES[kind])
+
+    def _take_over(self, session: Session) -> None:
+        if self._bus.shared:
+            self._claims[session.id] += 1
+            self._later.do(self._took_over(session))
+        elif session.subscriptions - session.watched:
+            self._later.do(self._watch_all(session))
+
+    async def _took_over(self, session: Session) -> None:
+        if not await self._bus.say(STREAMS, session=session.id):
+            self._heard_ourselves(session.id)
+        await self._watch_all(session)
+        await self._bus.say(TELLS, session=session.id, uris=sorted(session.watched))
+
+    async def _watch_all(self, session: Session) -> None:
+        """The client is told that what was not watched here may have changed unheard."""
+        for uri in await self._watch(session):
+            session.outbox.put_once(updated(uri))
+
+    async def _watch(self, session: Session) -> list[str]:
+        """Watch what the session subscribed to; returns what was not watched here before."""
+        watched = []
+        for uri in sorted(session.subscriptions - session.watched):
+            try:
+                await self._hub.watch(session, uri)
+            except Fault as fault:
+                log.warning("watch_failed", extra={"reason": fault.message[:300]})
+            else:
+                watched.append(uri)
+        return watched
+
+    async def _unwatch(self, session: Session, uris: set[str]) -> None:
+        for uri in sorted(uris):
+            await self._hub.unwatch(session, uri)

@@ -1,0 +1,87 @@
+"""Who wants to hear of which resource. Knows no upstream: `connect` is told of the first who wants
+to, and of the last who no longer does."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from gateway.context import Outbox
+from schemas.errors import Fault
+
+log = logging.getLogger("toolgate.watches")
+
+Connect = Callable[[str, str, bool], Awaitable[None]]
+"""Begin (or, with False, end) to hear of a tenant's resource by its URI. Raises Fault when its
+server refuses."""
+
+
+class Listener(Protocol):
+    outbox: Outbox
+
+
+class _Watch:
+    __slots__ = ("connected", "listeners", "turn", "users")
+
+    def __init__(self) -> None:
+        self.listeners: dict[Listener, bytes] = {}
+        self.turn = asyncio.Lock()  # an upstream hears of one change after the other
+        self.connected = False
+        self.users = 0  # who has or awaits the turn
+
+
+async def _nothing(_tenant: str, _uri: str, _begins: bool) -> None:
+    return None
+
+
+class Watches:
+    """Who hears of a resource, by tenant and URI as clients know it."""
+
+    def __init__(self) -> None:
+        self.connect: Connect = _nothing
+        self._watches: dict[tuple[str, str], _Watch] = {}
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    async def add(self, tenant: str, uri: str, listener: Listener, message: bytes) -> None:
+        """From now on put `message` whenever the resource changes. Raises Fault when its server
+        refuses."""
+        watch = self._watches.setdefault((tenant, uri), _Watch())
+        watch.users += 1
+        try:
+            async with watch.turn:
+                if not watch.connected:
+                    await self.connect(tenant, uri, True)
+                    watch.connected = True
+                watch.listeners[listener] = message
+        finally:
+            watch.users -= 1
+            self._forget(tenant, uri, watch)
+
+    async def remove(self, tenant: str, uri: str, listener: Listener) -> None:
+        watch = self._watches.get((tenant, uri))
+        if watch is None:
+            return
+        watch.users += 1
+        try:
+            async with watch.turn:
+                watch.listeners.pop(listener, None)
+                if watch.connected and not watch.listeners:
+                    watch.connected = False
+                    await self.connect(tenant, uri, False)
+        except Fault as fault:  # nobody listens: whatever still comes is dropped
+            log.info("unwatch_failed", extra={"tenant": tenant, "reason": fault.message[:300]})
+        finally:
+            watch.users -= 1
+            self._forget(tenant, uri, watch)
+
+    def updated(self, tenant: str, uri: str) -> None:
+        watch = self._watches.get((tenant, uri))
+        if watch is not None:
+            for listener, message in watch.listeners.items():
+                listener.outbox.put_once(message)
+
+    def _forget(self, tenant: str, uri: str, watch: _Watch) -> None:
+        if not watch.users and not watch.listeners:
+            self._watches.pop((tenant, uri), None)

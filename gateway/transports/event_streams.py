@@ -1,0 +1,140 @@
+"""Streams that a client opens by GET, or comes back to: what they say, until they end."""
+
+import logging
+from collections.abc import AsyncIterator
+
+from starlette.types import Receive
+
+from gateway.context import Outbox, Session, new_request_id
+from gateway.protocol import sse
+from gateway.protocol.positions import STANDALONE, Position
+from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, Said
+from gateway.transports.http import Responder, Watch
+from gateway.transports.mcp import McpFront
+from schemas.errors import InvalidRequest, Unavailable
+
+log = logging.getLogger("toolgate.streams")
+
+
+class EventStreams:
+    def __init__(self, front: McpFront) -> None:
+        self._sessions = front.sessions
+        self._streams = front.streams
+        self._keep_alive_s = front.keep_alive_s
+        self._retry_ms = front.retry_ms
+
+    async def standalone(
+        self, session: Session, position: Position | None, receive: Receive, responder: Responder
+    ) -> None:
+        """The stream for what the server says unasked, from `position` on."""
+        if position is not None:
+            await self._streams.standalone(session, position.after)  # refused before it begins
+            session.heard = position.after
+        told = None if position is None else position.told
+        with (
+            self._sessions.stream(session, told) as outbox,
+            self._streams.watch(session, STANDALONE, outbox.stir),
+            Watch(receive),
+        ):
+            await responder.stream([(b"mcp-session-id", session.id.encode())])
+            await responder.chunk(await self._first(session, outbox))
+            async for chunk in self._standalone_chunks(session, outbox):
+                await responder.chunk(chunk)
+            await responder.chunk(b"", more=False)
+
+    async def messages(self, session: Session, outbox: Outbox) -> AsyncIterator[list[bytes]]:
+        """The same for a stream whose events have no ids (2024-11-05); somebody else stirs."""
+        outbox.stir()  # something may have been said before anybody watched
+        while True:
+            messages = await outbox.take(None)
+            if outbox.closed and not messages:
+                return
+            messages += [message for _, message in await self._heard(session, outbox)]
+            if messages:
+                yield messages
+
+    async def replay(
+        self, session: Session, position: Position, receive: Receive, responder: Responder
+    ) -> None:
+        """What follows on the stream of one POST, until its answer was sent."""
+        outbox = Outbox()
+        with (
+            self._sessions.replaying(session, outbox),
+            self._streams.watch(session, position.stream, outbox.stir),
+        ):
+            said = [] if position.ended else await self._missed(session, position)
+            with Watch(receive):
+                await responder.stream([(b"mcp-session-id", session.id.encode())])
+                async for chunk in self._replayed_chunks(session, position, said, outbox):
+                    await responder.chunk(chunk)
+                await responder.chunk(b"", more=False)
+
+    async def _missed(self, session: Session, position: Position) -> list[Said]:
+        said = await self._streams.replay(session, position)
+        if not said and not await self._streams.is_kept(session, position.stream):
+            raise InvalidRequest(FORGOTTEN)
+        return said
+
+    async def _first(self, session: Session, outbox: Outbox) -> bytes:
+        """The headers reach the client with the first bytes."""
+        if session.heard is None:
+            session.heard = await self._streams.newest(session)
+        if not session.revision.priming:
+            return sse.KEEP_ALIVE
+        return sse.priming(_news_position(session, outbox.told).id, self._retry_ms)
+
+    async def _standalone_chunks(self, session: Session, outbox: Outbox) -> AsyncIterator[bytes]:
+        outbox.stir()  # something may have been said before anybody watched
+        while True:
+            news, told = await outbox.take(self._keep_alive_s), outbox.told
+            if outbox.closed and not news:
+                return
+            parts = [sse.event(message) for message in news[:-1]]
+            if news:  # an id on the last alone: who heard less is told all of it again
+                parts.append(sse.event(news[-1], id_=_news_position(session, told).id))
+            parts += [
+                sse.event(message, id_=Position(STANDALONE, after, told).id)
+                for after, message in await self._heard(session, outbox)
+            ]
+            yield b"".join(parts) or sse.KEEP_ALIVE
+
+    async def _heard(self, session: Session, outbox: Outbox) -> list[tuple[str, bytes]]:
+        """What is new in the log of the standalone stream, if anything may be."""
+        if not outbox.stale:
+            return []
+        outbox.stale = False
+        try:
+            events = await self._streams.standalone(session, session.heard or "")
+        except Unavailable:
+            return []  # what comes back wakes us again
+        except InvalidRequest:
+            log.warning("stream_messages_missed", extra={"session": session.id[:8]})
+            session.heard = await self._streams.newest(session)
+            return []
+        if events:
+            session.heard = events[-1].id
+        if len(events) == READ_AT_ONCE:
+            outbox.stir()
+        return [(event.id, event.data) for event in events]
+
+    async def _replayed_chunks(
+        self, session: Session, position: Position, said: list[Said], outbox: Outbox
+    ) -> AsyncIterator[bytes]:
+        while True:
+            parts = [sse.event(one.message, id_=one.position.id) for one in said if one.message]
+            if said:
+                position = said[-1].position
+            yield b"".join(parts) or sse.KEEP_ALIVE
+            if position.ended or outbox.closed or session.ended:
+                return
+            if len(said) < READ_AT_ONCE:
+                await outbox.take(self._keep_alive_s)
+            outbox.stale = False
+            try:
+                said = await self._streams.replay(session, position)
+            except Unavailable:
+                said = []
+
+
+def _news_position(session: Session, told: str) -> Position:
+    return Position(STANDALONE, session.heard or "", told, new_request_id())

@@ -1,0 +1,70 @@
+"""What the two transports of MCP share: the parts of the gateway, and whose endpoint it is."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from starlette.types import Scope
+
+from gateway.context import Identity, Principal, Session
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.running import Batches
+from gateway.state.asks import Asks
+from gateway.state.hub import Hub
+from gateway.state.sessions import Sessions
+from gateway.state.streams import Streams
+from gateway.transports.http import query_value
+from schemas.errors import SessionNotFound, UnknownToolset
+
+
+@dataclass(frozen=True, slots=True)
+class McpFront:
+    dispatcher: Dispatcher
+    sessions: Sessions
+    hub: Hub
+    streams: Streams
+    asks: Asks
+    identify: Callable[[Scope], Identity]
+    batches: Batches
+    body_limit_bytes: int
+    keep_alive_s: float
+    drain_s: float
+    retry_ms: int = 1000
+    sessionless: bool = False
+    get_opens_sse: bool = True
+    path: str = "/mcp"
+    toolsets: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address of MCP: of everything, or of one toolset."""
+
+    front: McpFront
+    toolset: str | None = None
+
+    def toolset_of(self, scope: Scope) -> str | None:
+        """Whose tools a request is for: `?scope=` may narrow it. Raises UnknownToolset."""
+        if not scope["query_string"]:
+            return self.toolset
+        wanted = query_value(scope, "scope")
+        if wanted is None or wanted == self.toolset:
+            return self.toolset
+        if self.toolset is not None or wanted not in self.front.toolsets:
+            raise UnknownToolset("There is no such toolset")
+        return wanted
+
+    async def session(self, scope: Scope, session_id: str, principal: Principal) -> Session:
+        """The open session, if it is the principal's and of this endpoint. Raises SessionNotFound,
+        and Unavailable."""
+        toolset, sessions = self.toolset_of(scope), self.front.sessions
+        if sessions.needs_load(session_id):
+            await sessions.load(session_id)
+        session = sessions.find(session_id, principal, toolset)
+        if session is None:
+            raise SessionNotFound("Session not found: it ended or never was")
+        return session
+
+    def message_path(self, toolset: str | None) -> str:
+        """Where a 2024-11-05 client of the toolset POSTs its messages."""
+        below = f"{self.front.path}/{toolset}" if toolset else self.front.path
+        return f"{below}/message"

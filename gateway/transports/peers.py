@@ -1,0 +1,152 @@
+"""The client of one POST, while that is served: what it is told, and asked, before its answer."""
+
+import asyncio
+from types import TracebackType
+from typing import Any
+
+from gateway.context import Session
+from gateway.protocol import sse
+from gateway.state.asks import Asks
+from gateway.state.streams import Ids, Recording, Streams
+from gateway.transports.http import Responder
+from gateway.transports.mcp import McpFront
+from gateway.transports.pulse import Pulse
+from schemas.errors import AskFailed
+from schemas.jsonrpc import ErrorReply, Reply, encode
+
+
+class Peer:
+    """The first message before the answer turns the answer into a stream; so does silence, before
+    somebody on the way takes it for death."""
+
+    __slots__ = ("_beating", "_done", "_pulse", "_responder", "_turn")
+
+    def __init__(self, responder: Responder, pulse: Pulse) -> None:
+        self._responder = responder
+        self._pulse = pulse
+        self._turn = asyncio.Lock()  # members of a batch, and the pulse, say things side by side
+        self._beating: asyncio.Task[None] | None = None
+        self._done = False
+
+    def __enter__(self) -> None:
+        """Inside, the client gets a sign of life before silence is long."""
+        self._pulse.enter(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pulse.leave(self)
+
+    def beat(self) -> None:
+        if self._beating is None or self._beating.done():  # else the client does not read
+            self._beating = asyncio.create_task(self.keep_alive())
+
+    async def notify(self, message: bytes) -> None:
+        async with self._turn:
+            if not self._done:
+                await self._say(message)
+
+    async def ask(self, method: str, params: Any) -> Any:  # noqa: ARG002
+        raise AskFailed(f"{method} needs a session, in which clients can be asked")
+
+    async def keep_alive(self) -> None:
+        async with self._turn:
+            if not self._done:
+                await self._begin()
+                await self._responder.chunk(sse.KEEP_ALIVE)
+
+    def is_silent(self) -> bool:
+        """Whether nothing was said, and so nothing will be: the answer need not be a stream."""
+        if self._responder.started or self._turn.locked():
+            return False
+        self._done = True
+        return True
+
+    async def finish(self, answer: Reply | ErrorReply | bytes | None) -> bool:
+        """End the stream with the answer, None for none; False when there is none, after all."""
+        async with self._turn:
+            self._done = True
+            if self._responder.started:
+                encoded = answer if isinstance(answer, bytes | None) else encode(answer)
+                await self._responder.chunk(await self._last(encoded), more=False)
+            return self._responder.started
+
+    async def _begin(self) -> None:
+        if not self._responder.started:
+            await self._responder.stream()
+
+    async def _say(self, message: bytes) -> None:
+        await self._begin()
+        await self._responder.chunk(sse.event(message))
+
+    async def _last(self, answer: bytes | None) -> bytes:
+        return b"" if answer is None else sse.event(answer)
+
+
+class SessionPeer(Peer):
+    """In a session, what was said is kept: the client may come back to the stream, and answer."""
+
+    __slots__ = ("_front", "_ids", "_recording", "_session")
+
+    def __init__(
+        self, responder: Responder, pulse: Pulse, front: McpFront, session: Session, ids: Ids
+    ) -> None:
+        super().__init__(responder, pulse)
+        self._front = front
+        self._session = session
+        self._ids = ids
+        self._recording: Recording | None = None
+
+    async def ask(self, method: str, params: Any) -> Any:
+        return await self._front.asks.ask(self._session, self.notify, method, params)
+
+    async def _begin(self) -> None:
+        recording = await self._recorded()
+        await recording.keep()
+
+    async def _say(self, message: bytes) -> None:
+        recording = await self._recorded()
+        id_ = await recording.add(b"+", message)
+        await self._responder.chunk(sse.event(message, id_=id_))
+
+    async def _recorded(self) -> Recording:
+        if self._recording is None:
+            recording = self._recording = self._front.streams.record(self._session, self._ids)
+            id_ = await recording.add(b"!")
+            await self._responder.stream()
+            if self._session.revision.priming and id_:
+                await self._responder.chunk(sse.priming(id_, self._front.retry_ms))
+        return self._recording
+
+    async def _last(self, answer: bytes | None) -> bytes:
+        recording = self._recording
+        if recording is None or (answer is None and self._session.ended):
+            return await super()._last(answer)  # another node may have to say that it is lost
+        id_ = await recording.add(b".", answer or b"")
+        return b"" if answer is None else sse.event(answer, id_=id_)
+
+
+class StreamPeer:
+    """The client of a session that hears everything on its one stream (2024-11-05)."""
+
+    __slots__ = ("_asks", "_session", "_streams")
+
+    def __init__(self, session: Session, streams: Streams, asks: Asks) -> None:
+        self._session = session
+        self._streams = streams
+        self._asks = asks
+
+    async def notify(self, message: bytes) -> None:
+        if self._session.tells:
+            self._session.outbox.put(message)
+        else:
+            await self._streams.say(self._session, message)  # another node has its stream
+
+    async def ask(self, method: str, params: Any) -> Any:
+        return await self._asks.ask(self._session, self.notify, method, params)
+
+    async def keep_alive(self) -> None:
+        """The stream keeps itself alive."""

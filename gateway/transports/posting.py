@@ -1,0 +1,222 @@
+"""POST of the MCP endpoint: a message or a batch, and its answer.
+
+The answer is JSON, unless something is said before it, or nothing for long: then it is a stream,
+which a client of a session can come back to.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from starlette.types import Receive, Scope
+
+from gateway.context import Context, Identity, Letter, Principal, Session
+from gateway.protocol.admission import Admitted, admit
+from gateway.protocol.running import member_server, run_cancellable
+from gateway.transports.http import (
+    Responder,
+    Watch,
+    header,
+    letter,
+    one_command,
+    read_body,
+    require_acceptable,
+    require_json,
+    routing_headers,
+)
+from gateway.transports.mcp import Endpoint
+from gateway.transports.peers import Peer, SessionPeer
+from gateway.transports.pulse import Pulse
+from schemas.errors import (
+    Fault,
+    HeaderMismatch,
+    MethodNotFound,
+    MissingClientCapability,
+    UnsupportedProtocolVersion,
+)
+from schemas.jsonrpc import (
+    ErrorReply,
+    Invalid,
+    Message,
+    Reply,
+    Request,
+    RequestId,
+    Response,
+    decode,
+    pieces,
+)
+from schemas.mcp.revisions import Revision
+
+# What a 2026-07-28 client looks for in the HTTP status; a method not found is the revision's own.
+_SAID_BY_STATUS = (
+    HeaderMismatch.code,
+    MissingClientCapability.code,
+    UnsupportedProtocolVersion.code,
+)
+
+
+class Posting:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._front = endpoint.front
+        self._pulse = Pulse(endpoint.front.keep_alive_s)
+        self._serve_member = member_server(endpoint.front.dispatcher)
+
+    async def serve(
+        self, scope: Scope, receive: Receive, responder: Responder, identity: Identity
+    ) -> None:
+        require_json(scope)
+        require_acceptable(header(scope, b"accept"), "application/json", "text/event-stream")
+        toolset = self._endpoint.toolset_of(scope)
+        front = self._front
+        message = decode(
+            await read_body(scope, receive, front.body_limit_bytes), front.batches.limits.items
+        )
+        try:
+            admitted, carried = await self._admit(scope, message, identity.principal, toolset)
+            session = await self._open(admitted, identity.principal, toolset)
+        except Fault as fault:
+            await responder.fault(fault, _id_of(message))
+            return
+        peer = self._peer(responder, session, message)
+        request_id = responder.request_id
+        context = Context(identity, admitted.revision, request_id, session, peer, carried, toolset)
+        match message:
+            case Request():
+                await self._answer(context, peer, message, receive, responder)
+            case list():
+                await self._answer_batch(context, peer, message, responder)
+            case Response():
+                await self._take(session, message)
+                await responder.empty(202)
+
+    async def _admit(
+        self,
+        scope: Scope,
+        message: Message | list[Message],
+        principal: Principal,
+        toolset: str | None,
+    ) -> tuple[Admitted, Letter]:
+        headers, sessions = routing_headers(scope), self._front.sessions
+        if headers.session is not None and sessions.needs_load(headers.session):
+            await sessions.load(headers.session)
+
+        def find(session_id: str) -> Session | None:
+            return sessions.find(session_id, principal, toolset)
+
+        admitted = admit(headers, message, find, self._front.sessionless)
+        mirrored = headers.mirrored if admitted.revision.routing_headers else None
+        carried = letter(scope, mirrored=mirrored)
+        if isinstance(message, list):
+            one_command(carried)
+        return admitted, carried
+
+    async def _open(
+        self, admitted: Admitted, principal: Principal, toolset: str | None
+    ) -> Session | None:
+        opens = admitted.opens
+        if opens is None:
+            return admitted.session
+        return await self._front.sessions.open(
+            admitted.revision, principal, opens.client_info, opens.capabilities, toolset
+        )
+
+    def _peer(
+        self, responder: Responder, session: Session | None, message: Message | list[Message]
+    ) -> Peer:
+        front = self._front
+        if session is None:
+            return Peer(responder, self._pulse)
+        if isinstance(message, list):
+            ids = [
+                _id_of(one) for one in message if isinstance(one, Request) and one.id is not UNSET
+            ]
+            return SessionPeer(responder, self._pulse, front, session, ids)
+        return SessionPeer(responder, self._pulse, front, session, _id_of(message))
+
+    async def _answer(
+        self,
+        context: Context,
+        peer: Peer,
+        request: Request,
+        receive: Receive,
+        responder: Responder,
+    ) -> None:
+        dispatcher, session = self._front.dispatcher, context.session
+        if request.id is UNSET:
+            await dispatcher.dispatch(context, request)
+            await responder.empty(202)
+        elif request.method == "initialize" and session is not None:
+            await self._answer_initialize(context, peer, session, request, responder)
+        elif session is not None:
+            with peer:  # going away does not cancel: a client of these revisions does by message
+                reply = await run_cancellable(dispatcher, context, session, request)
+                await _finish(peer, responder, reply, context.revision)
+        elif context.revision.handshake:  # without a session there is no such message
+            with peer:
+                reply = await dispatcher.dispatch(context, request)
+                await _finish(peer, responder, reply, context.revision)
+        else:
+            with peer, Watch(receive):  # 2026-07-28: going away is how a client cancels
+                reply = await dispatcher.dispatch(context, request)
+                await _finish(peer, responder, reply, context.revision)
+
+    async def _answer_initialize(
+        self,
+        context: Context,
+        peer: Peer,
+        session: Session,
+        request: Request,
+        responder: Responder,
+    ) -> None:
+        reply = await self._front.dispatcher.dispatch(context, request)
+        headers = []
+        if isinstance(reply, ErrorReply):
+            self._front.sessions.close(session)
+        else:
+            headers = [(b"mcp-session-id", session.id.encode())]
+        await _finish(peer, responder, reply, context.revision, headers)
+
+    async def _answer_batch(
+        self, context: Context, peer: Peer, batch: list[Message], responder: Responder
+    ) -> None:
+        for member in batch:
+            if isinstance(member, Response):
+                await self._take(context.session, member)
+        with peer:
+            body = await self._front.batches.run(self._serve_member, context, batch)
+            if peer.is_silent() or not await peer.finish(body):
+                await (responder.empty(202) if body is None else responder.json(body))
+
+    async def _take(self, session: Session | None, response: Response) -> None:
+        if session is not None:
+            await self._front.asks.answer(session, response)
+
+
+async def _finish(
+    peer: Peer,
+    responder: Responder,
+    reply: Reply | ErrorReply | None,
+    revision: Revision,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    if not peer.is_silent() and await peer.finish(reply):
+        return
+    if reply is None:
+        await responder.empty(202)  # cancelled: the client does not want to hear more
+    else:
+        await responder.json(pieces(reply), _status(reply, revision), headers)
+
+
+def _status(reply: Reply | ErrorReply, revision: Revision) -> int:
+    if isinstance(reply, Reply):
+        return 200
+    if reply.error.code == MethodNotFound.code:
+        return revision.unknown_method_status
+    return 400 if revision.routing_headers and reply.error.code in _SAID_BY_STATUS else 200
+
+
+def _id_of(message: Message | list[Message]) -> RequestId:
+    """The id that a refusal answers to; null where there is none or it is not legal in MCP."""
+    if isinstance(message, Request | Invalid) and isinstance(message.id, str | int):
+        return message.id
+    return None

@@ -1,0 +1,46 @@
+"""Work that nobody waits for: cancellations, the ends of sessions and of streams."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import aiohttp
+
+from gateway.upstreams.deadline import Deadline
+from schemas.errors import ToolgateError
+
+log = logging.getLogger("toolgate.upstream")
+
+ASIDE_S = 10.0
+
+
+class Aside:
+    """Such work for one server; it ends with `close`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[Any, Any, Any], limit_s: float = ASIDE_S) -> None:
+        async def run() -> None:
+            try:
+                with Deadline(limit_s):
+                    await work
+            except (aiohttp.ClientError, OSError, ToolgateError) as error:
+                kind = type(error).__name__
+                log.info("mcp_aside_failed", extra={"source": self._name, "error": kind})
+
+        def ended(task: asyncio.Task[None]) -> None:
+            work.close()  # it may never have begun
+            self._tasks.discard(task)
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,89 @@
+"""Calls of 2026-07-28 clients at servers that ask in the middle of a call: begun, parked, and taken
+up again by the client's next request, on any node."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from gateway.abc import Asked
+from gateway.context import Context
+from gateway.protocol.sealed import Sealer
+from gateway.upstreams.mcp.eras import ROUNDS, canonical
+from gateway.upstreams.mcp.hearers import ClientHearer, News
+from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Members, ParkedCall, Parking, Work
+from gateway.upstreams.mcp.remote import RemoteParking
+from schemas.errors import InvalidParams
+from schemas.jsonrpc import encode
+
+PURPOSE = "parked call"
+METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})  # MRTR: these and no others
+
+
+class ParkedState(Struct, frozen=True, array_like=True):
+    """What a requestState of ours says."""
+
+    node: str
+    call: str
+
+
+class Deferred:
+    def __init__(
+        self,
+        parking: Parking,
+        remote: RemoteParking,
+        node: str,
+        sealer: Callable[[], Awaitable[Sealer]],
+        parked_s: float,
+    ) -> None:
+        self._parking = parking
+        self._remote = remote
+        self._node = node
+        self._sealer = sealer
+        self._parked_s = parked_s
+
+    def possible(self, asked: Asked) -> bool:
+        """Whether a call may be parked, or is parked already."""
+        goes_on = "requestState" in asked.params
+        return asked.method in METHODS and (goes_on or not self._parking.full)
+
+    async def run(self, asked: Asked, context: Context, news: News, work: Work) -> Members:
+        """The result of `work`, now or when the client has answered what its server asks."""
+        bound = _bound(asked, context)
+        sealer = await self._sealer()
+        hearer = ClientHearer(context, news)
+
+        def state(parked: ParkedState) -> str:
+            return sealer.seal(PURPOSE, parked, bound, self._parked_s)
+
+        def own_state(call: ParkedCall) -> str:
+            return state(ParkedState(self._node, call.id))
+
+        owner = context.principal.key
+        if (given := asked.params.get("requestState")) is None:
+            call = self._parking.start(owner, work, hearer)
+            return await self._parking.run(call, own_state)
+        if not isinstance(given, str):
+            raise InvalidParams("requestState must be a string, as it was given")
+        parked = sealer.unseal(PURPOSE, given, ParkedState, bound)
+        answers = _answers(asked)
+        if parked.node == self._node:
+            call = self._parking.take_up(parked.call, owner, answers, hearer)
+            return await self._parking.run(call, own_state)
+        members = await self._remote.take_up(parked.node, parked.call, answers, context, hearer)
+        if members.get("resultType") == INPUT_REQUIRED:
+            return {**members, "requestState": Raw(encode(state(parked)))}
+        return members
+
+
+def _answers(asked: Asked) -> dict[str, Any]:
+    responses = asked.params.get("inputResponses")
+    return responses if isinstance(responses, dict) else {}
+
+
+def _bound(asked: Asked, context: Context) -> bytes:
+    """What a requestState of ours is good for: this caller, and this request again."""
+    same = {name: said for name, said in asked.params.items() if name not in {*ROUNDS, "_meta"}}
+    text = canonical([context.principal.key, asked.source.name, asked.method, same])
+    return hashlib.sha256(text.encode()).digest()

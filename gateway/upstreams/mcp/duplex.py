@@ -1,0 +1,199 @@
+"""A server at the other end of one stream in each direction: HTTP+SSE, and standard input and
+output. Answers and whatever else come in one row and are told apart by their ids and tokens.
+
+What the row holds for one request waits in its mailbox, so that nobody's slow client holds up the
+others; what fits in there no more is forgotten, but never an answer.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
+
+from msgspec import UNSET, Raw
+
+from gateway.upstreams.connections import TooLarge, UpstreamFailed
+from gateway.upstreams.mcp import wire
+from gateway.upstreams.mcp.aside import Aside
+from gateway.upstreams.mcp.envelope import with_envelope
+from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts
+from gateway.upstreams.mcp.link import (
+    Hearer,
+    Hello,
+    SessionLost,
+    StatelessWay,
+    Timeout,
+)
+from gateway.upstreams.mcp.listening import LISTEN, Acknowledged, listening
+from gateway.upstreams.mcp.mailbox import Mailbox
+from gateway.upstreams.mcp.talk import Exchange, Talk
+from gateway.upstreams.mcp.wire import CANCELLED, PROGRESS, Garbage, Message
+from schemas.mcp.messages import META_SUBSCRIPTION
+from schemas.mcp.revisions import Revision
+
+log = logging.getLogger("toolgate.upstream")
+
+FOR_EVER = Timeout(1e9, 1e9)
+ACKNOWLEDGED_S = 30.0
+
+
+class Carrier(Protocol):
+    """Takes messages to the server. What comes from it goes to `DuplexLink.arrived`."""
+
+    name: str  # of the source
+    limit_bytes: int
+
+    @property
+    def open(self) -> bool:
+        """Whether the server is still there."""
+
+    async def send(self, body: bytes) -> None:
+        """Raises UpstreamFailed, and SessionLost when the server was gone before."""
+
+    async def close(self) -> None: ...
+
+
+class DuplexLink(StatelessWay):
+    """One session, or the way to a stateless server, over one carrier."""
+
+    def __init__(self, background: Hearer, hello: Hello, name: str, asks_limit: int) -> None:
+        """`carrier` has to be set next, and `facts` unless `begin` is called."""
+        self.carrier: Carrier | None = None
+        self._hello = hello
+        self._name = name
+        self._talk = Talk(name, background, self._send, asks_limit)
+        self._aside = Aside(name)
+        self._boxes: dict[int, Mailbox] = {}
+        self._background = Mailbox()
+        self._hearing = asyncio.create_task(self._hear_background())
+
+    @property
+    def alive(self) -> bool:
+        return self._background.over is None and self.carrier is not None and self.carrier.open
+
+    async def begin(self, revision: Revision, timeout: Timeout) -> None:
+        """`initialize`, at best of `revision`. Raises RelayedFault and UpstreamFailed."""
+        params = initialize(self._hello, revision)
+        members = await self._asked(
+            self._talk.begin("initialize", params, None, timeout), cancels=False
+        )
+        try:
+            self.facts = read_facts(members)
+        except Garbage as error:
+            raise UpstreamFailed(f"{self._name} {error}") from error
+        await self.notify(INITIALIZED, {})
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        hearer: Hearer | None,
+        timeout: Timeout,
+        headers: Mapping[str, str] = {},  # noqa: ARG002 (there are none here)
+    ) -> dict[str, Raw]:
+        if not self.facts.revision.handshake:
+            params = with_envelope(params, self._hello.client)
+        return await self._asked(self._talk.begin(method, params, hearer, timeout))
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._send(wire.notice(method, params))
+
+    @asynccontextmanager
+    async def listen(
+        self, wanted: Mapping[str, Any], hearer: Hearer
+    ) -> AsyncIterator["asyncio.Future[Any]"]:
+        params = with_envelope({"notifications": dict(wanted)}, self._hello.client)
+        told = Acknowledged(hearer)
+        exchange = self._talk.begin(LISTEN, params, told, FOR_EVER)
+        exchange.endless = True
+        async with listening(self._asked(exchange), told, self._name, ACKNOWLEDGED_S) as over:
+            yield over
+
+    async def close(self) -> None:
+        self.lost(SessionLost(f"The session at {self._name} was closed", sent=True))
+        self._hearing.cancel()
+        await asyncio.gather(self._hearing, return_exceptions=True)
+        self._talk.close()
+        await self._aside.close()
+        if self.carrier is not None:
+            await self.carrier.close()
+
+    def arrived(self, text: bytes) -> None:
+        """A JSON text came from the server."""
+        try:
+            messages = wire.decode(text)
+        except Garbage as error:
+            log.info("mcp_unreadable", extra={"source": self._name, "error": str(error)})
+            return
+        for message in messages:
+            self._sort(message, len(text))
+
+    def lost(self, error: UpstreamFailed) -> None:
+        """Nothing will come any more."""
+        self._background.fail(error)
+        for box in self._boxes.values():
+            box.fail(error)
+
+    def _sort(self, message: Message, size: int) -> None:
+        if message.method is UNSET:
+            box = self._boxes.get(message.id) if isinstance(message.id, int) else None
+            if box is not None:
+                box.put(message, kept=True)
+            return
+        owner = self._owner(message)
+        if owner is None and message.method == PROGRESS:
+            return
+        if owner is None or owner.id not in self._boxes:
+            self._background.put(message, kept=message.method == CANCELLED)
+            return
+        owner.patience.heard()
+        owner.read_bytes += size
+        limit_bytes = self.carrier.limit_bytes if self.carrier is not None else 0
+        if owner.read_bytes > limit_bytes and not owner.endless:
+            too_large = TooLarge(limit_bytes)
+            self._boxes[owner.id].fail(UpstreamFailed(f"{self._name} {too_large}"))
+        else:
+            self._boxes[owner.id].put(message)
+
+    def _owner(self, message: Message) -> Exchange | None:
+        if message.method == PROGRESS:
+            return self._talk.owner(message)
+        meta = (message.params or {}).get("_meta")
+        subscription = meta.get(META_SUBSCRIPTION) if isinstance(meta, dict) else None
+        return self._talk.running.get(subscription) if type(subscription) is int else None
+
+    async def _asked(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
+        """The result. Leaving it early cancels the request at the server, if `cancels`."""
+        box = self._boxes[exchange.id] = Mailbox()
+        over = not cancels
+        try:
+            with exchange.patience:
+                await self._send(exchange.body)
+                while True:
+                    message = await box.get()
+                    if message.answers(exchange.id):
+                        over = True
+                        return message.members()
+                    await self._talk.hear(message, exchange)
+        except TimeoutError as error:
+            limit_s = exchange.patience.limit_s
+            text = f"{self._name} did not answer within {limit_s:g} s"
+            raise UpstreamFailed(text, late=True) from error
+        except Garbage as error:
+            raise UpstreamFailed(f"{self._name} {error}") from error
+        finally:
+            del self._boxes[exchange.id]
+            self._talk.end(exchange)
+            if not over and self.alive:
+                self._aside.run(self.notify(CANCELLED, {"requestId": exchange.id}))
+
+    async def _hear_background(self) -> None:
+        with suppress(UpstreamFailed):
+            while True:
+                await self._talk.hear(await self._background.get(), None)
+
+    async def _send(self, body: bytes) -> None:
+        if self.carrier is None or not self.alive:
+            raise SessionLost(f"{self._name} has ended the session", sent=False)
+        await self.carrier.send(body)

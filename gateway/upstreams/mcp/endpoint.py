@@ -1,0 +1,240 @@
+"""The HTTP address of one MCP server: what is POSTed to it, and what comes back in which form."""
+
+import io
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from msgspec import UNSET, Raw
+from yarl import URL
+
+from gateway.upstreams.client import LARGE_BODY_BYTES
+from gateway.upstreams.connections import Pool, TooLarge, UpstreamFailed, read, why
+from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.mcp import wire
+from gateway.upstreams.mcp.aside import Aside
+from gateway.upstreams.mcp.events import EventStream, JsonText
+from gateway.upstreams.mcp.patience import Patience
+from gateway.upstreams.mcp.talk import Exchange, Talk
+from gateway.upstreams.mcp.wire import Garbage, Message
+from schemas.errors import RelayedFault
+
+log = logging.getLogger("toolgate.upstream")
+
+ERROR_LIMIT_BYTES = 65536  # of the body of an answer that is no success
+END_S = 3.0  # how long a server may take to agree that a session is over
+DRAIN_S = 1.0  # how long an answered stream may take to end before its connection is given up
+JSON = "application/json"
+LINES = ("application/x-ndjson", "application/jsonl")
+SSE = "text/event-stream"
+HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {SSE}"}
+
+TROUBLE = (aiohttp.ClientError, OSError, TooLarge, Garbage)
+
+
+class HttpRefused(UpstreamFailed):
+    """An HTTP status that says no, without a JSON-RPC error."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.http_status = status
+        self.means_no_session = status == 404
+
+
+class HttpFault(RelayedFault):
+    """A JSON-RPC error that came with an HTTP status other than success."""
+
+    def __init__(self, code: int, message: str, data: Any, status: int) -> None:
+        super().__init__(code, message, data)
+        self.http_status = status
+        # servers made after the TypeScript SDK's examples say 400 where 404 is meant
+        unknown = status == 400 and code == -32000 and "session" in message.lower()
+        self.means_no_session = status == 404 or unknown
+
+
+class Endpoint:
+    """Where one server is, and the connections to it. Holds its pool until it is closed."""
+
+    def __init__(self, pool: Pool) -> None:
+        """Raises UpstreamFailed when the server has no address that may be called."""
+        if pool.address is None:
+            raise UpstreamFailed(
+                f"{pool.source} has no address; set sources.{pool.source}.base_url"
+            )
+        self.name = pool.source
+        self.pool = pool
+        self.limit_bytes = pool.limits.response_limit_bytes
+        self.aside = Aside(pool.source)
+        try:
+            self.url = pool.url(pool.address)
+        except (aiohttp.ClientError, OSError) as error:
+            raise self.failure(error) from error
+        pool.hold()
+        self._holds = True
+
+    async def close(self) -> None:
+        await self.aside.close()
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the connections: nothing lasting is to come."""
+        if self._holds:
+            self._holds = False
+            self.pool.release()
+
+    def failure(self, error: Exception, patience: Patience | None = None) -> UpstreamFailed:
+        """What callers are told of `error`."""
+        log.warning("upstream_failed", extra={"source": self.name, "error": type(error).__name__})
+        if isinstance(error, Garbage):
+            return UpstreamFailed(f"{self.name} {error}")
+        timeout_s = patience.limit_s if patience is not None else self.pool.timeout_s
+        return UpstreamFailed(f"{self.name} {why(error, timeout_s)}", type(error) is TimeoutError)
+
+    def headers(self, own: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, str]:
+        """The headers of a request, the configured ones among them. Raises UpstreamFailed."""
+        return self.pool.with_configured({**headers, **own} if headers else own)
+
+    async def post(
+        self, body: bytes, headers: Mapping[str, str], aside: bool = False
+    ) -> aiohttp.ClientResponse:
+        """POST a request; `aside` for what lasts. The response is the caller's to close."""
+        # a body of more than this is sent in pieces
+        data = body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
+        http = self.pool.streams if aside else self.pool.http
+        return await http.post(self.url, data=data, headers=headers, allow_redirects=False)
+
+    @asynccontextmanager
+    async def say(
+        self, body: bytes, headers: Mapping[str, str], url: URL | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """POST what is not answered. Never waits for the connection of a call, which may wait for
+        this."""
+        async with self.pool.streams.post(
+            url or self.url, data=io.BytesIO(body), headers=headers, allow_redirects=False
+        ) as response:
+            yield response
+
+    @asynccontextmanager
+    async def stream(self, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """GET, for what lasts."""
+        async with self.pool.streams.get(
+            self.url, headers={**headers, "Accept": SSE}, allow_redirects=False
+        ) as response:
+            yield response
+
+    async def end(self, headers: Mapping[str, str]) -> None:
+        """DELETE; what comes of it is the server's business."""
+        try:
+            with Deadline(END_S):
+                async with self.pool.streams.delete(
+                    self.url, headers=headers, allow_redirects=False
+                ):
+                    pass
+        except (aiohttp.ClientError, OSError) as error:
+            log.info("mcp_end_failed", extra={"source": self.name, "error": type(error).__name__})
+
+    def finish(self, response: aiohttp.ClientResponse) -> None:
+        """Read what follows an answer, commonly nothing: then its connection can be used again."""
+
+        async def read_on() -> None:
+            try:
+                async for _ in response.content.iter_any():
+                    pass
+            finally:
+                response.release()
+
+        if response.content.is_eof():
+            response.release()
+        else:
+            self.aside.run(read_on(), DRAIN_S)
+
+    async def refusal(self, response: aiohttp.ClientResponse) -> HttpRefused | HttpFault:
+        """What an answer other than 2xx says."""
+        status = response.status
+        if status in (401, 403):
+            return HttpRefused(
+                f"{self.name} refused the gateway's credentials (HTTP {status})", status
+            )
+        if 300 <= status < 400:
+            return HttpRefused(
+                f"{self.name} answered HTTP {status}: redirects are not followed", status
+            )
+        try:
+            text = await read(response, min(ERROR_LIMIT_BYTES, self.limit_bytes))
+            for message in wire.decode(text):
+                if message.error is not UNSET:
+                    error = message.error
+                    return HttpFault(error.code, error.message, error.data, status)
+        except (TooLarge, Garbage):
+            pass
+        return HttpRefused(f"{self.name} answered HTTP {status}", status)
+
+    async def answer(
+        self, response: aiohttp.ClientResponse, exchange: Exchange, talk: Talk, events: EventStream
+    ) -> dict[str, Raw] | None:
+        """The result in a 2xx answer; None for a stream of events that ended without one.
+
+        Raises RelayedFault, and whatever is in TROUBLE.
+        """
+        kind = response.content_type
+        if kind == JSON and response.content_length is not None:
+            text = await read(response, self.limit_bytes)
+            if len(messages := wire.decode(text)) == 1 and messages[0].method is UNSET:
+                return _own(messages[0], exchange).members()
+            return await _heard(messages, exchange, talk)
+        if kind == SSE:
+            return await self._streamed(response, exchange, talk, events)
+        if kind in (JSON, *LINES):
+            members = await self._streamed(response, exchange, talk, JsonText(self.limit_bytes))
+            if members is None:
+                raise Garbage("ended its answer before it was complete")
+            return members
+        if response.status == 202:
+            raise Garbage("accepted the request without answering it")
+        raise Garbage(f"answered with {_type(kind)}; expected {JSON} or {SSE}")
+
+    async def _streamed(
+        self,
+        response: aiohttp.ClientResponse,
+        exchange: Exchange,
+        talk: Talk,
+        events: EventStream | JsonText,
+    ) -> dict[str, Raw] | None:
+        async for chunk in response.content.iter_any():
+            exchange.patience.heard()
+            exchange.read_bytes += len(chunk)
+            if exchange.read_bytes > self.limit_bytes:
+                raise TooLarge(self.limit_bytes)
+            for event in events.feed(chunk):
+                members = await _heard(wire.decode(event.data), exchange, talk)
+                if members is not None:
+                    return members
+        for event in events.end():
+            members = await _heard(wire.decode(event.data), exchange, talk)
+            if members is not None:
+                return members
+        return None
+
+
+def _own(message: Message, exchange: Exchange) -> Message:
+    """`message` as the answer to our request. Raises Garbage."""
+    if message.answers(exchange.id) or (message.id in (None, UNSET) and message.error is not UNSET):
+        return message
+    raise Garbage("answered another request than it was asked")
+
+
+async def _heard(messages: list[Message], exchange: Exchange, talk: Talk) -> dict[str, Raw] | None:
+    """Take messages that came for our request; its result, if that is among them."""
+    members = None
+    for message in messages:
+        if message.answers(exchange.id):
+            members = message.members()
+        else:
+            await talk.hear(message, exchange)
+    return members
+
+
+def _type(kind: str) -> str:
+    return kind[:60] if kind.isascii() and kind.isprintable() else "a type that cannot be read"

@@ -1,0 +1,113 @@
+"""What a server says while a call runs, on its way to the client that made the call."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import UNSET
+
+from gateway.context import Context
+from gateway.protocol.asks import Refused, for_client, for_server
+from gateway.upstreams.mcp.link import Hearer
+from schemas.errors import MethodNotFound
+from schemas.jsonrpc import Notification, encode
+from schemas.mcp.messages import (
+    LOG_LEVELS,
+    META_LOG_LEVEL,
+    PROMPTS_CHANGED,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+)
+from schemas.mcp.revisions import Revision
+
+PROGRESS = "notifications/progress"
+MESSAGE = "notifications/message"
+NEWS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
+
+News = Callable[[str, dict[str, Any]], None]
+SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
+
+
+class ClientHearer:
+    """Passes on to one client what is its business, in the shape of its revision. A Hearer."""
+
+    def __init__(self, context: Context, news: News) -> None:
+        """`news` hears that lists or resources changed, which concerns more than this client."""
+        self._context = context
+        self._news = news
+        self._level = wanted_level(context)
+        self._token = _meta(context).get("progressToken", UNSET)
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        peer = self._context.peer
+        if method in NEWS:
+            self._news(method, params)
+        elif peer is None:
+            return
+        elif method == PROGRESS and self._token is not UNSET:
+            # a call that was parked began under the token of an earlier request
+            said = {**params, "progressToken": self._token}
+            await peer.notify(encode(Notification(method, said)))
+        elif method == MESSAGE and self._wants(params.get("level")):
+            await peer.notify(encode(Notification(method, params)))
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        context = self._context
+        if context.session is None or context.peer is None:
+            raise MethodNotFound(f"This client cannot be asked: {method[:100]}")
+        return await context.peer.ask(method, params)
+
+    def _wants(self, level: Any) -> bool:
+        if self._level is None:
+            return False
+        return SEVERITY.get(level, 0) >= self._level if isinstance(level, str) else True
+
+
+class Translated:
+    """Between a server that asks and a client of another revision that answers. A Hearer."""
+
+    def __init__(
+        self,
+        inner: Hearer,
+        client: Revision,
+        capabilities: Mapping[str, Any],
+        asker: str,
+        server: Revision,
+    ) -> None:
+        """`capabilities`: what the client can be asked. `asker`: name of the server, if the client
+        deals with several and has to know which one asks; else empty."""
+        self._inner = inner
+        self._revision = client
+        self._capabilities = dict(capabilities)
+        self._asker = asker
+        self._server = server
+        self.missing: dict[str, Any] = {}  # capabilities that the client would have needed
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        await self._inner.notified(method, params)
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "ping":
+            return {}
+        asked = for_client(method, params, self._revision, self._capabilities, self._asker)
+        if isinstance(asked, Refused):
+            self.missing |= asked.required
+            raise MethodNotFound(asked.reason)
+        result = await self._inner.asked(method, asked)
+        return for_server(method, params, result, self._server)
+
+
+def wanted_level(context: Context) -> int | None:
+    """The least severity of log messages that the client wants; None: it wants none.
+
+    A session that never said gets what its server sends (`logging`, the handshake revisions); a
+    2026-07-28 request that does not ask gets nothing."""
+    if context.session is not None:
+        return SEVERITY.get(context.session.log_level or "", 0)
+    level = _meta(context).get(META_LOG_LEVEL)
+    return SEVERITY.get(level) if isinstance(level, str) else None
+
+
+def _meta(context: Context) -> Mapping[str, Any]:
+    meta = context.params.get("_meta")
+    return meta if isinstance(meta, dict) else {}

@@ -1,0 +1,260 @@
+"""Streamable HTTP of the handshake revisions, 2025-03-26 to 2025-11-25: one session at a server."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+from msgspec import Raw
+
+from gateway.upstreams.connections import Pool
+from gateway.upstreams.mcp import wire
+from gateway.upstreams.mcp.endpoint import (
+    HEADERS,
+    SSE,
+    TROUBLE,
+    Endpoint,
+    HttpRefused,
+)
+from gateway.upstreams.mcp.events import EventStream
+from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, missed, read_facts
+from gateway.upstreams.mcp.link import Hearer, Hello, Link, SessionLost, Timeout
+from gateway.upstreams.mcp.talk import Exchange, Talk
+from gateway.upstreams.mcp.wire import CANCELLED, Garbage
+from schemas.errors import RelayedFault
+from schemas.mcp.revisions import V2025_11_25, Revision
+
+log = logging.getLogger("toolgate.upstream")
+
+PAUSE_S = 1.0  # before a stream is taken up again, when the server does not say how long
+LISTEN_S = 1.0  # to wait for a stream to begin
+SHORTEST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 30.0
+
+
+class HttpLink(Link):
+    """One session."""
+
+    def __init__(self, pool: Pool, background: Hearer) -> None:
+        self._endpoint = Endpoint(pool)
+        self._background = background
+        self._talk = Talk(pool.source, background, self._post, pool.limits.mcp_asks)
+        self._headers: dict[str, str] = dict(HEADERS)
+        self._session: str | None = None
+        self._lost = False
+        self._listening: asyncio.Task[None] | None = None
+        self._heard = asyncio.Event()  # the server has answered whether it has such a stream
+
+    @classmethod
+    async def open(
+        cls,
+        pool: Pool,
+        hello: Hello,
+        background: Hearer,
+        timeout: Timeout,
+        *,
+        revision: Revision = V2025_11_25,
+        listen: bool = False,
+    ) -> "HttpLink":
+        """Begin a session, at best of `revision`. `listen` also takes what the server says beside
+        our requests. Raises RelayedFault and UpstreamFailed."""
+        link = cls(pool, background)
+        try:
+            await link._begin(hello, revision, timeout)
+        except BaseException:
+            await link.close()
+            raise
+        if listen:
+            await link._begin_to_listen()
+        return link
+
+    @property
+    def alive(self) -> bool:
+        return not self._lost and not self._endpoint.pool.retired
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        hearer: Hearer | None,
+        timeout: Timeout,
+        headers: Mapping[str, str] = {},
+    ) -> dict[str, Raw]:
+        if self._lost:
+            raise SessionLost(f"{self._endpoint.name} has ended the session", sent=False)
+        exchange = self._talk.begin(method, params, hearer, timeout)
+        over = False
+        try:
+            with exchange.patience:
+                members = await self._asked(exchange, headers)
+            over = True
+            return members
+        except (RelayedFault, SessionLost, HttpRefused):
+            over = True
+            raise
+        except aiohttp.ClientConnectorError as error:
+            over = True  # nothing was sent
+            raise self._endpoint.failure(error) from error
+        except TROUBLE as error:
+            raise self._endpoint.failure(error, exchange.patience) from error
+        finally:
+            self._talk.end(exchange)
+            if not over and not self._lost:
+                self._endpoint.aside.run(self.notify(CANCELLED, {"requestId": exchange.id}))
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._post(wire.notice(method, params))
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        self._talk.close()
+        if self._session is not None and not self._lost:
+            self._lost = True
+            await self._endpoint.end(self._endpoint.headers(self._headers, {}))
+        self._lost = True
+        await self._endpoint.close()
+
+    async def _begin(self, hello: Hello, revision: Revision, timeout: Timeout) -> None:
+        exchange = self._talk.begin("initialize", initialize(hello, revision), None, timeout)
+        try:
+            with exchange.patience:
+                self.facts = read_facts(await self._asked(exchange, {}))
+        except TROUBLE as error:
+            raise self._endpoint.failure(error, exchange.patience) from error
+        finally:
+            self._talk.end(exchange)
+        self._headers["MCP-Protocol-Version"] = self.facts.revision.name
+        await self.notify(INITIALIZED, {})
+
+    async def _asked(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
+        events = EventStream(self._endpoint.limit_bytes)
+        sent = self._endpoint.headers(self._headers, headers)
+        response = await self._endpoint.post(exchange.body, sent)
+        try:
+            await self._check(response)
+            if self._session is None:
+                self._take_session(response)
+            members = await self._endpoint.answer(response, exchange, self._talk, events)
+            self._endpoint.finish(response)
+        except aiohttp.ClientPayloadError:
+            response.close()
+            if not events.last_id:
+                raise
+            members = None  # cut off, but it can be taken up again
+        except BaseException:
+            response.close()
+            raise
+        return members if members is not None else await self._resumed(exchange, events)
+
+    async def _resumed(self, exchange: Exchange, events: EventStream) -> dict[str, Raw]:
+        """The result in the rest of a stream that ended without one."""
+        rounds = 0
+        while True:
+            last_id = events.last_id
+            if not last_id:
+                raise Garbage("closed the stream before it answered")
+            exchange.patience.stop()  # the server said how long we should stay away
+            try:
+                await asyncio.sleep(events.pause_s(rounds))
+            finally:
+                exchange.patience.go()
+            try:
+                async with self._endpoint.stream(self._resuming(events)) as response:
+                    await self._check(response)
+                    members = await self._endpoint.answer(response, exchange, self._talk, events)
+            except aiohttp.ClientPayloadError:
+                members = None
+            if members is not None:
+                return members
+            rounds = rounds + 1 if events.last_id == last_id else 0
+
+    def _resuming(self, events: EventStream) -> Mapping[str, str]:
+        headers = {**self._headers, "Last-Event-ID": events.last_id} if events.last_id else {}
+        return self._endpoint.headers(headers or self._headers, {})
+
+    async def _post(self, body: bytes) -> None:
+        """Send what is not answered. Raises as `request` does."""
+        try:
+            async with asyncio.timeout(self._endpoint.pool.timeout_s):
+                headers = self._endpoint.headers(self._headers, {})
+                async with self._endpoint.say(body, headers) as response:
+                    await self._check(response)
+        except TROUBLE as error:
+            raise self._endpoint.failure(error) from error
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        """Raises SessionLost, RelayedFault and UpstreamFailed unless it is a success."""
+        if 200 <= response.status < 300:
+            return
+        refusal = await self._endpoint.refusal(response)
+        if self._session is not None and refusal.means_no_session:
+            self._lose()
+            text = f"{self._endpoint.name} has ended the session"
+            raise SessionLost(text, sent=response.method == "GET") from refusal
+        raise refusal
+
+    def _lose(self) -> None:
+        self._lost = True
+        self._endpoint.release()
+        if self._listening is not None and self._listening is not asyncio.current_task():
+            self._listening.cancel()
+
+    def _take_session(self, response: aiohttp.ClientResponse) -> None:
+        session = response.headers.get("Mcp-Session-Id")
+        if session is not None:
+            self._session = self._headers["Mcp-Session-Id"] = session
+
+    async def _begin_to_listen(self) -> None:
+        """What the server says from now on is heard."""
+        self._listening = asyncio.create_task(self._listen())
+        self._listening.add_done_callback(lambda _task: self._heard.set())
+        try:
+            with suppress(TimeoutError):  # servers may begin to answer with the first message
+                async with asyncio.timeout(LISTEN_S):
+                    await self._heard.wait()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _listen(self) -> None:
+        """Hear what the server says beside our requests, as long as it lets us."""
+        events = EventStream(self._endpoint.limit_bytes)
+        rounds = 0
+        while True:
+            try:
+                async with self._endpoint.stream(self._resuming(events)) as response:
+                    await self._check(response)
+                    self._heard.set()
+                    if response.content_type != SSE:
+                        return
+                    if rounds and not events.last_id:
+                        await missed(self.facts, self._background)
+                    rounds = 0 if await self._overheard(response, events) else rounds
+            except (SessionLost, HttpRefused, RelayedFault) as error:
+                # 405: it has nothing to say (2025-03-26 to 2025-11-25, transports)
+                if getattr(error, "http_status", 0) < 500:
+                    return
+                self._heard.set()
+            except TROUBLE as error:
+                self._heard.set()
+                log.info(
+                    "mcp_stream_lost",
+                    extra={"source": self._endpoint.name, "error": type(error).__name__},
+                )
+            await asyncio.sleep(events.pause_s(rounds))
+            rounds += 1
+
+    async def _overheard(self, response: aiohttp.ClientResponse, events: EventStream) -> bool:
+        """Whether anything came."""
+        came = False
+        async for chunk in response.content.iter_any():
+            for event in events.feed(chunk):
+                came = True
+                for message in wire.decode(event.data):
+                    await self._talk.hear(message, None)
+        events.end()
+        return came

@@ -1,0 +1,133 @@
+"""HTTP+SSE of 2024-11-05: a stream that is opened by GET names the address for POSTs, and all that
+the server says comes on it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from yarl import URL
+
+from gateway.upstreams.connections import Pool
+from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, Endpoint
+from gateway.upstreams.mcp.events import EventStream, ServerEvent
+from gateway.upstreams.mcp.link import Hearer, Hello, SessionLost, Timeout
+from gateway.upstreams.mcp.wire import Garbage
+from schemas.mcp.revisions import V2025_11_25, Revision
+
+log = logging.getLogger("toolgate.upstream")
+
+HEADERS = {"Content-Type": JSON}
+
+
+async def open_http_sse(
+    pool: Pool,
+    hello: Hello,
+    background: Hearer,
+    timeout: Timeout,
+    *,
+    revision: Revision = V2025_11_25,  # servers agree to newer ones on this transport too
+) -> DuplexLink:
+    """Begin a session. Raises RelayedFault and UpstreamFailed."""
+    link = DuplexLink(background, hello, pool.source, pool.limits.mcp_asks)
+    try:
+        link.carrier = carrier = HttpSse(Endpoint(pool), link)
+        await carrier.connect(timeout)
+        await link.begin(revision, timeout)
+    except BaseException:
+        await link.close()
+        raise
+    return link
+
+
+class HttpSse:
+    """A Carrier: one stream, and the address that it named."""
+
+    def __init__(self, endpoint: Endpoint, link: DuplexLink) -> None:
+        self.name = endpoint.name
+        self.limit_bytes = endpoint.limit_bytes
+        self.open = True
+        self._endpoint = endpoint
+        self._link = link
+        self._reading: asyncio.Task[None] | None = None
+        self._address: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
+
+    async def connect(self, timeout: Timeout) -> None:
+        """Open the stream. Raises RelayedFault and UpstreamFailed."""
+        self._reading = asyncio.create_task(self._read())
+        try:
+            with Deadline(timeout.idle_s):
+                waited: set[asyncio.Future[Any]] = {self._reading, self._address}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                if not self._address.done():
+                    self._reading.result()
+                    raise Garbage("closed the stream before it named its endpoint")
+        except TROUBLE as error:
+            raise self._endpoint.failure(error) from error
+
+    async def send(self, body: bytes) -> None:
+        try:
+            async with (
+                asyncio.timeout(self._endpoint.pool.timeout_s),
+                self._endpoint.say(body, self._headers(HEADERS), await self._address) as response,
+            ):
+                if 200 <= response.status < 300:
+                    return
+                refusal = await self._endpoint.refusal(response)
+                if response.status == 404:
+                    raise SessionLost(f"{self.name} has ended the session", sent=False) from refusal
+                raise refusal
+        except TROUBLE as error:
+            raise self._endpoint.failure(error) from error
+
+    async def close(self) -> None:
+        self.open = False
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        self._address.cancel()
+        await self._endpoint.close()
+
+    def _headers(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        return self._endpoint.headers(own, {})
+
+    async def _read(self) -> None:
+        """Raises what goes wrong before the address is known; later the link hears of it."""
+        try:
+            await self._stream()
+        except TROUBLE as error:
+            if not self._address.done():
+                raise
+            log.info("mcp_stream_lost", extra={"source": self.name, "error": type(error).__name__})
+        finally:
+            self.open = False
+            self._link.lost(SessionLost(f"{self.name} has ended the session", sent=True))
+
+    async def _stream(self) -> None:
+        events = EventStream(self.limit_bytes)
+        async with self._endpoint.stream(self._headers({})) as response:
+            if not 200 <= response.status < 300:
+                raise await self._endpoint.refusal(response)
+            if response.content_type != SSE:
+                raise Garbage("answered GET with no stream of events")
+            async for chunk in response.content.iter_any():
+                for event in events.feed(chunk):
+                    self._event(event)
+
+    def _event(self, event: ServerEvent) -> None:
+        if event.name == "message":
+            self._link.arrived(event.data)
+        elif event.name == "endpoint" and not self._address.done():
+            self._address.set_result(self._own_address(event.data))
+
+    def _own_address(self, data: bytes) -> URL:
+        """Raises Garbage for an address that is not at the server that names it."""
+        try:
+            url = self._endpoint.url.join(URL(data.decode().strip()))
+            if url.origin() == self._endpoint.url.origin():
+                return url
+        except ValueError as error:
+            raise Garbage("named an endpoint that is no address") from error
+        raise Garbage("named an endpoint at another server")

@@ -1,0 +1,196 @@
+"""Sessions at one server of a handshake revision, shared by the calls that may share them.
+
+A session is agreed on once, with what the client can be asked, and serves only calls on the same
+terms: else a server would ask somebody who cannot answer. Where the client can be asked nothing,
+calls share a session; else each has one to itself while it runs, because what a server asks beside
+a call's own stream says nothing of the call that it belongs to.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.upstreams.mcp.link import Hearer, Link
+from schemas.errors import Unavailable
+
+
+class Terms(Struct, frozen=True):
+    """What a session is for; sessions are shared between equal terms only."""
+
+    capabilities: str = "{}"  # JSON of what the client can be asked, in one order
+    owner: str | None = None  # id of the client's session, where each has its own
+    alone: bool = False  # one call at a time
+
+
+PLAIN = Terms()
+Open = Callable[[Terms, Hearer], Awaitable[Link]]
+
+
+class Desk:
+    """Hears what a session says beside its calls: the call that has it now gets that."""
+
+    def __init__(self, otherwise: Hearer) -> None:
+        self._otherwise = otherwise
+        self.hearer: Hearer | None = None
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        await (self.hearer or self._otherwise).notified(method, params)
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        return await (self.hearer or self._otherwise).asked(method, params)
+
+
+class _Kept:
+    """A session and who uses it."""
+
+    __slots__ = ("calls", "desk", "idle_since", "link", "terms")
+
+    def __init__(self, terms: Terms, link: Link, desk: Desk) -> None:
+        self.terms = terms
+        self.link = link
+        self.desk = desk
+        self.calls = 0
+        self.idle_since = time.monotonic()
+
+
+class Lease:
+    """The use of a session by one call. (A generator's context manager takes 3% of a call.)"""
+
+    __slots__ = ("_hearer", "_kept", "_pool", "_terms")
+
+    def __init__(self, pool: "Pool", terms: Terms, hearer: Hearer | None) -> None:
+        self._pool = pool
+        self._terms = terms
+        self._hearer = hearer
+
+    async def __aenter__(self) -> Link:
+        self._kept = await self._pool.take(self._terms, self._hearer)
+        return self._kept.link
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._pool.give_back(self._kept)
+
+
+class Pool:
+    """The sessions at one server."""
+
+    def __init__(
+        self, open_: Open, background: Hearer, limit: int, idle_s: float, wait_s: float
+    ) -> None:
+        """At most `limit` sessions, for one of which a call waits at most `wait_s`; `background`
+        hears what belongs to no call."""
+        self._open = open_
+        self._background = background
+        self._limit = limit
+        self._idle_s = idle_s
+        self._wait_s = wait_s
+        self._closing: set[asyncio.Task[None]] = set()
+        self._kept: list[_Kept] = []
+        self._opening: defaultdict[Terms, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._places = 0  # sessions that are there or being opened
+        self._freed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def lease(self, terms: Terms, hearer: Hearer | None) -> "Lease":
+        """A session on these terms, opened if need be. Raises what opening raises, and
+        Unavailable when all are in use for too long."""
+        return Lease(self, terms, hearer)
+
+    async def take(self, terms: Terms, hearer: Hearer | None) -> _Kept:
+        kept = self._find(terms) or await self._opened(terms)
+        kept.calls += 1
+        if terms is not PLAIN:
+            kept.desk.hearer = hearer
+        return kept
+
+    def give_back(self, kept: _Kept) -> None:
+        kept.calls -= 1
+        kept.idle_since = time.monotonic()
+        if kept.calls == 0:
+            kept.desk.hearer = None
+        if not kept.link.alive and self._forget(kept):
+            closing = asyncio.create_task(kept.link.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._freed.set()
+
+    def _find(self, terms: Terms) -> _Kept | None:
+        for kept in self._kept:
+            if kept.terms == terms and kept.link.alive and not (terms.alone and kept.calls):
+                return kept
+        return None
+
+    async def _opened(self, terms: Terms) -> _Kept:
+        if terms.alone:
+            return await self._new(terms)
+        async with self._opening[terms]:  # who shares it waits for the one that opens it
+            return self._find(terms) or await self._new(terms)
+
+    async def _new(self, terms: Terms) -> _Kept:
+        await self._place()
+        desk = Desk(self._background)
+        try:
+            kept = _Kept(terms, await self._open(terms, desk), desk)
+        except BaseException:
+            self._places -= 1
+            self._freed.set()
+            raise
+        self._kept.append(kept)
+        return kept
+
+    async def _place(self) -> None:
+        """Wait for room for one more session; an unused one makes room."""
+        while self._places >= self._limit:
+            unused = [kept for kept in self._kept if kept.calls == 0]
+            if unused:
+                await self._close(min(unused, key=lambda kept: kept.idle_since))
+                continue
+            self._freed.clear()
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    await self._freed.wait()
+            except TimeoutError as error:
+                raise Unavailable(f"All {self._limit} sessions at the server are in use") from error
+        self._places += 1
+
+    async def reap(self) -> None:
+        """Close what nobody has used for long, but for the session that all share."""
+        before = time.monotonic() - self._idle_s
+        for kept in list(self._kept):
+            idle = kept.calls == 0 and kept.idle_since < before and kept.terms != PLAIN
+            if idle or not kept.link.alive:
+                await self._close(kept)
+
+    def owned_by(self, owner: str) -> bool:
+        return any(kept.terms.owner == owner for kept in self._kept)
+
+    async def drop_owner(self, owner: str) -> None:
+        """Close what belonged to a client's session that has ended."""
+        for kept in list(self._kept):
+            if kept.terms.owner == owner:
+                await self._close(kept)
+        for terms in [terms for terms in self._opening if terms.owner == owner]:
+            del self._opening[terms]
+
+    async def close(self) -> None:
+        for kept in list(self._kept):
+            await self._close(kept)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _close(self, kept: _Kept) -> None:
+        if self._forget(kept):
+            await kept.link.close()
+
+    def _forget(self, kept: _Kept) -> bool:
+        if kept not in self._kept:
+            return False
+        self._kept.remove(kept)
+        self._places -= 1
+        self._freed.set()
+        return True

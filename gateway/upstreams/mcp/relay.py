@@ -1,0 +1,240 @@
+"""Asks other MCP servers on behalf of our clients: any era in front of any era.
+
+client      server      way
+handshake   handshake   passed on in a session on the client's terms
+stateless   stateless   passed on; the server's requestState is the client's own business
+handshake   stateless   what the server wants to know is asked of the client, then sent again
+stateless   handshake   the call is parked while the client answers (`parking`)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.abc import Asked
+from gateway.context import Context
+from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.mcp.deferred import Deferred
+from gateway.upstreams.mcp.eras import (
+    ROUNDS,
+    askable,
+    canonical,
+    era_for,
+    handshake_params,
+    stateless_params,
+)
+from gateway.upstreams.mcp.hearers import ClientHearer, Translated, wanted_level
+from gateway.upstreams.mcp.link import Hearer, Link, SessionLost, Timeout
+from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Members, answer_of
+from gateway.upstreams.mcp.pool import PLAIN, Terms
+from gateway.upstreams.mcp.server import Server
+from gateway.upstreams.mcp.servers import Servers
+from schemas.errors import AskFailed, MissingClientCapability, RelayedFault, Unreachable
+from schemas.mcp.messages import LOG_LEVELS
+from schemas.mcp.revisions import V2026_07_28
+from schemas.source import McpOptions, Source
+
+
+class _InputRequired(Struct, rename="camel"):
+    input_requests: dict[str, "_Asked"] = {}
+    request_state: Raw | None = None
+
+
+class _Asked(Struct):
+    method: str
+    params: dict[str, Any] = {}
+
+
+class McpRelay:
+    """Implements `Relay`."""
+
+    def __init__(self, servers: Servers, deferred: Deferred, asks_limit: int) -> None:
+        """A client is asked at most `asks_limit` times within one call."""
+        self._servers = servers
+        self._deferred = deferred
+        self._asks_limit = asks_limit
+
+    async def request(self, asked: Asked, context: Context) -> Members:
+        server = self._servers.of(asked.source)
+        server.requests += 1
+        try:
+            spoken = await server.spoken()
+            era = era_for(spoken.eras, asked.eras, context.revision.handshake)
+            if era == "stateless":
+                return await self._stateless(server, asked, context)
+            if era == "handshake":
+                return await self._handshake(server, asked, context)
+        except UpstreamFailed as error:
+            server.failures += 1
+            raise Unreachable(str(error)) from error
+        raise Unreachable(f"{asked.source.name} no longer speaks the revision that listed this")
+
+    async def watch(self, source: Source, uri: str) -> None:
+        try:
+            await self._servers.of(source).watcher.watch(uri)
+        except UpstreamFailed as error:
+            raise Unreachable(str(error)) from error
+
+    async def unwatch(self, source: Source, uri: str) -> None:
+        await self._servers.of(source).watcher.unwatch(uri)
+
+    async def _stateless(self, server: Server, asked: Asked, context: Context) -> Members:
+        capabilities = askable(context)
+        params = stateless_params(asked.params, context, capabilities)
+        inner, revision = ClientHearer(context, server.news), context.revision
+        hearer = Translated(inner, revision, capabilities, self._asker(server), V2026_07_28)
+        link = await server.stateless()
+        if not context.revision.handshake and context.revision.mcp:
+            return await link.request(asked.method, params, hearer, server.timeout, asked.headers)
+        for _ in range(self._asks_limit):
+            members = await link.request(
+                asked.method, params, hearer, server.timeout, asked.headers
+            )
+            if members.get("resultType") != INPUT_REQUIRED:
+                return members
+            params = await self._with_answers(params, members, hearer)
+        raise Unreachable(f"{asked.source.name} asked more than {self._asks_limit} times")
+
+    async def _with_answers(
+        self, params: dict[str, Any], members: Members, hearer: Hearer
+    ) -> dict[str, Any]:
+        """The request as it is sent again, with what the client answered (MRTR)."""
+        wanted = _decode_input(msgspec.json.encode(members))
+        again = {name: value for name, value in params.items() if name not in ROUNDS}
+        if wanted.request_state is not None:
+            again["requestState"] = wanted.request_state
+        again["inputResponses"] = {
+            key: await _answered(hearer, question)
+            for key, question in wanted.input_requests.items()
+        }
+        return again
+
+    async def _handshake(self, server: Server, asked: Asked, context: Context) -> Members:
+        capabilities = askable(context)
+        if context.session is not None or not capabilities:
+            hearer = ClientHearer(context, server.news)
+            return await self._in_session(server, asked, context, capabilities, hearer)
+        if not self._deferred.possible(asked):  # a server that cannot ask may do without
+            hearer = ClientHearer(context, server.news)
+            return await self._in_session(server, asked, context, {}, hearer)
+
+        async def work(asker: Hearer) -> Members:
+            return await self._in_session(server, asked, context, capabilities, asker)
+
+        return await self._deferred.run(asked, context, server.news, work)
+
+    async def _in_session(
+        self,
+        server: Server,
+        asked: Asked,
+        context: Context,
+        capabilities: Mapping[str, Any],
+        inner: Hearer,
+    ) -> Members:
+        """Raises MissingClientCapability, which 2026-07-28 alone knows, for what failed after its
+        server had asked for what the client cannot do."""
+        asker = self._asker(server)
+        hearer = Translated(inner, context.revision, capabilities, asker, server.revision)
+        try:
+            members = await self._again_if_lost(server, asked, context, capabilities, hearer)
+        except RelayedFault as fault:
+            if hearer.missing and context.revision.result_type:
+                raise _incapable(hearer) from fault
+            raise
+        if hearer.missing and context.revision.result_type and _failed(members):
+            raise _incapable(hearer)
+        return members
+
+    async def _again_if_lost(
+        self,
+        server: Server,
+        asked: Asked,
+        context: Context,
+        capabilities: Mapping[str, Any],
+        hearer: Hearer,
+    ) -> Members:
+        terms = self._terms(server, asked, context, capabilities)
+        params = handshake_params(asked.params, context.revision.tasks)
+        try:
+            return await self._once(server, asked, context, terms, hearer, params)
+        except SessionLost as lost:
+            if lost.sent:
+                raise
+            return await self._once(server, asked, context, terms, hearer, params)
+
+    async def _once(
+        self,
+        server: Server,
+        asked: Asked,
+        context: Context,
+        terms: Terms,
+        hearer: Hearer,
+        params: dict[str, Any],
+    ) -> Members:
+        async with server.pool.lease(terms, hearer) as link:
+            await _set_level(link, server, context)
+            timeout = server.timeout
+            if asked.method == "tasks/result":  # it says nothing until the task has ended
+                timeout = Timeout(timeout.most_s, timeout.most_s)
+            return await link.request(asked.method, params, hearer, timeout)
+
+    def _asker(self, server: Server) -> str:
+        """The server's name, where a client has to know which one asks."""
+        return server.source.name if len(self._servers) > 1 else ""
+
+    def _terms(
+        self, server: Server, asked: Asked, context: Context, capabilities: Mapping[str, Any]
+    ) -> Terms:
+        options = server.source.options
+        alone = isinstance(options, McpOptions) and options.own_sessions
+        if context.session and (alone or _is_task(asked)):
+            return Terms(canonical(capabilities), context.session.id)
+        loud = server.one_stream and _asked_for_logs(context)
+        if not capabilities and not loud:
+            return PLAIN
+        return Terms(canonical(capabilities), alone=True)
+
+
+_decode_input = msgspec.json.Decoder(_InputRequired).decode
+
+
+async def _answered(hearer: Hearer, question: _Asked) -> Any:
+    try:
+        return await hearer.asked(question.method, question.params)
+    except AskFailed as failed:
+        return answer_of(question.method, failed)
+
+
+def _incapable(hearer: Translated) -> MissingClientCapability:
+    named = ", ".join(sorted(hearer.missing))
+    data = {"requiredCapabilities": hearer.missing}
+    return MissingClientCapability(f"This needs a client that can do {named}", data)
+
+
+def _failed(members: Members) -> bool:
+    return bytes(members.get("isError", b"")) == b"true"
+
+
+def _is_task(asked: Asked) -> bool:
+    """A server may know a task in the session alone that it was begun in."""
+    return "task" in asked.params or asked.method.startswith("tasks/")
+
+
+def _asked_for_logs(context: Context) -> bool:
+    if context.session is not None:
+        return context.session.log_level is not None
+    return wanted_level(context) is not None
+
+
+async def _set_level(link: Link, server: Server, context: Context) -> None:
+    """Let the session say as much as this client wants to hear; what others do not want to hear
+    is kept from them by their own hearers."""
+    level = wanted_level(context)
+    if level is None or not _asked_for_logs(context) or "logging" not in link.capabilities:
+        return
+    known = server.levels.get(link)
+    if known is None or level < known:
+        await link.request("logging/setLevel", {"level": LOG_LEVELS[level]}, None, server.timeout)
+        server.levels[link] = level

@@ -1,0 +1,139 @@
+"""Calls that are parked on one node and taken up on another: what the two say to each other.
+
+The node that got the client's answers tells the one that runs the call over the bus, and reads what
+comes of it from a stream of the log that it named.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.abc import Log, SessionStore
+from gateway.context import Context
+from gateway.state.bus import Bus
+from gateway.upstreams.mcp.link import Hearer
+from gateway.upstreams.mcp.parking import Members, Parking
+from schemas.errors import Fault, InternalError, RelayedFault, Unreachable
+from schemas.jsonrpc import encode
+
+TAKE_UP, ABANDON = "take up call", "abandon call"
+LOOK_EVERY_S = 2.0  # whether the other node is still there
+
+
+class _Said(Struct, omit_defaults=True):
+    """One event of the stream: a notification on the way, or how it ended."""
+
+    method: str = ""
+    params: dict[str, Any] = {}
+    members: dict[str, Raw] | None = None
+    error: "_Failed | None" = None
+
+
+class _Failed(Struct):
+    code: int
+    message: str
+    data: Any = None
+
+
+_said = msgspec.json.Decoder(_Said).decode
+
+
+class RemoteParking:
+    def __init__(self, bus: Bus, log: Log, nodes: SessionStore, parking: Parking) -> None:
+        self._bus = bus
+        self._log = log
+        self._nodes = nodes
+        self._parking = parking
+        bus.on(TAKE_UP, self._take_up)
+        bus.on(ABANDON, self._abandon)
+
+    async def take_up(
+        self, node: str, call: str, answers: Mapping[str, Any], context: Context, hearer: Hearer
+    ) -> Members:
+        """Go on with a call of another node; its requestState is for the caller to say. Raises
+        what the call raises, and Unreachable when that node is gone."""
+        stream = f"r/{secrets.token_urlsafe(12)}"
+        ended = False
+        try:
+            await self._bus.say(
+                TAKE_UP, to=node, call=call, owner=context.principal.key, answers=answers,
+                stream=stream,
+            )  # fmt: skip
+            members = await self._outcome(node, stream, hearer)
+            ended = True
+            return members
+        except Fault:
+            ended = True
+            raise
+        finally:
+            if not ended:
+                await self._bus.say(ABANDON, to=node, call=call, owner=context.principal.key)
+
+    async def _outcome(self, node: str, stream: str, hearer: Hearer) -> Members:
+        wake, after = asyncio.Event(), ""
+        with self._log.watch(stream, wake.set):
+            while True:
+                wake.clear()
+                for event in await self._log.read(stream, after):
+                    after = event.id
+                    said = _said(event.data)
+                    if said.members is not None:
+                        await self._log.drop(stream)
+                        return said.members
+                    if said.error is not None:
+                        raise RelayedFault(said.error.code, said.error.message, said.error.data)
+                    await hearer.notified(said.method, said.params)
+                try:
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await wake.wait()
+                except TimeoutError:
+                    if not await self._nodes.beats(node):
+                        raise Unreachable(
+                            "The gateway that ran this call has ended; its outcome is not known"
+                        ) from None
+
+    async def _take_up(self, message: dict[str, Any]) -> None:
+        if message["to"] != self._bus.node:
+            return
+        stream = message["stream"]
+        try:
+            call = self._parking.take_up(
+                message["call"],
+                tuple(message["owner"]),
+                message["answers"],
+                _Far(self._log, stream),
+            )
+            members = await self._parking.run(call, lambda _call: "")
+            said = _Said(members=members)
+        except Fault as fault:
+            said = _Said(error=_Failed(fault.code, fault.message, fault.data))
+        except Exception:
+            unexpected = _Failed(InternalError.code, "Internal error")
+            await self._log.append(stream, encode(_Said(error=unexpected)))
+            raise
+        await self._log.append(stream, encode(said))
+
+    async def _abandon(self, message: dict[str, Any]) -> None:
+        if message["to"] == self._bus.node:
+            self._parking.abandon(message["call"], tuple(message["owner"]))
+
+
+class _Far:
+    """Hears for a client of another node. A Hearer."""
+
+    def __init__(self, log: Log, stream: str) -> None:
+        self._log = log
+        self._stream = stream
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        await self._log.append(self._stream, encode(_Said(method, params)))
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        raise NotImplementedError  # what a parked call asks, it asks by an answer
+
+
+__all__ = ["RemoteParking"]

@@ -1,0 +1,148 @@
+"""One MCP server behind the gateway, and what is known of it while the gateway runs."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from config.settings import Upstream as Limits
+from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
+from gateway.upstreams.mcp.pool import Pool, Terms
+from gateway.upstreams.mcp.probe import Spoken
+from gateway.upstreams.mcp.watcher import Audience, Watcher
+from schemas.errors import MethodNotFound
+from schemas.mcp.revisions import V2025_11_25, Revision
+from schemas.source import McpOptions, Source
+
+LISTS = ("tools", "prompts", "resources")
+FAILED_FOR_S = 1.0  # so long calls of a server that is away fail at once
+
+
+class Way(Protocol):
+    """How one source is reached."""
+
+    one_stream: bool  # what its sessions say does not come by the call that it belongs to
+
+    @property
+    def timeout(self) -> Timeout: ...
+
+    async def probe(self) -> Spoken: ...
+
+    async def open(
+        self, spoken: Spoken, capabilities: Mapping[str, Any], background: Hearer
+    ) -> Link:
+        """A session at a server of a handshake revision."""
+
+    async def stateless(self, spoken: Spoken) -> StatelessWay: ...
+
+    async def close(self) -> None: ...
+
+
+class Server:
+    """One server. A Hearer of what belongs to no call."""
+
+    def __init__(self, source: Source, way: Way, audience: Audience, limits: Limits) -> None:
+        self.source = source
+        self.levels: WeakKeyDictionary[Link, int] = WeakKeyDictionary()
+        sessions = limits.mcp_sessions
+        if isinstance(source.options, McpOptions) and source.options.command:
+            # one process for each, and one for requests of 2026-07-28
+            sessions = min(sessions, max(1, limits.stdio_processes - 1))
+        self.pool = Pool(self._open, self, sessions, limits.mcp_idle_s, limits.timeout_s)
+        self.watcher = Watcher(self, audience, limits.mcp_refresh_s)
+        self.news = self.watcher.news
+        self.requests = 0  # passed on
+        self.failures = 0  # of those, that got no usable answer
+        self._way = way
+        self._limits = limits
+        self._probing = asyncio.Lock()
+        self._spoken: Spoken | None = None
+        self._until = 0.0
+        self._failure: UpstreamFailed | None = None
+        self._stateless: StatelessWay | None = None
+
+    @property
+    def timeout(self) -> Timeout:
+        return self._way.timeout
+
+    @property
+    def one_stream(self) -> bool:
+        return self._way.one_stream
+
+    @property
+    def revision(self) -> Revision:
+        """Of its sessions."""
+        facts = self._spoken.handshake if self._spoken else None
+        return facts.revision if facts else V2025_11_25
+
+    @property
+    def tells(self) -> bool:
+        """Whether it says that its lists changed."""
+        facts = self._spoken and (self._spoken.stateless or self._spoken.handshake)
+        lists = [facts.capabilities.get(name) for name in LISTS] if facts else []
+        there = [said for said in lists if isinstance(said, dict)]
+        return bool(there) and all(said.get("listChanged") for said in there)
+
+    async def spoken(self) -> Spoken:
+        """What it speaks; asked now and then. Raises UpstreamFailed when it does not say."""
+        if self._spoken is not None and time.monotonic() < self._until:
+            return self._spoken
+        async with self._probing:
+            now = time.monotonic()
+            if now < self._until:
+                if self._failure is not None:
+                    raise UpstreamFailed(str(self._failure))
+                if self._spoken is not None:
+                    return self._spoken
+            return await self._probe()
+
+    async def _probe(self) -> Spoken:
+        try:
+            spoken = await self._way.probe()
+        except UpstreamFailed as error:
+            self._spoken, self._failure = None, error
+            self._until = time.monotonic() + FAILED_FOR_S
+            raise
+        self._spoken, self._failure = spoken, None
+        self._until = time.monotonic() + self._limits.mcp_probe_s
+        return spoken
+
+    def forget(self) -> None:
+        """Ask again what it speaks: something was not as it said."""
+        self._until = 0.0
+
+    async def stateless(self) -> StatelessWay:
+        """Raises UpstreamFailed."""
+        if self._stateless is None or not self._stateless.alive:
+            await self._new_stateless(await self.spoken())
+        if self._stateless is None:
+            raise UpstreamFailed(f"{self.source.name} does not speak 2026-07-28 any more")
+        return self._stateless
+
+    async def _new_stateless(self, spoken: Spoken) -> None:
+        before = self._stateless
+        if before is not None and before.alive and spoken.stateless:
+            return
+        self._stateless = await self._way.stateless(spoken) if spoken.stateless else None
+        if before is not None:
+            await before.close()
+
+    async def _open(self, terms: Terms, background: Hearer) -> Link:
+        capabilities = msgspec.json.decode(terms.capabilities)
+        return await self._way.open(await self.spoken(), capabilities, background)
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        self.news(method, params)
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ARG002
+        raise MethodNotFound(f"Nobody is here to be asked: {method[:100]}")
+
+    async def close(self) -> None:
+        await self.pool.close()
+        if self._stateless is not None:
+            await self._stateless.close()
+        await self._way.close()

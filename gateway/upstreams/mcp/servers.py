@@ -1,0 +1,110 @@
+"""The MCP servers behind the gateway: each has one `Server`, and while it is followed a task."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any
+
+from config.settings import Upstream as Limits
+from gateway.upstreams.mcp.server import Server, Way
+from gateway.upstreams.mcp.watcher import Audience
+from schemas.source import Source
+
+log = logging.getLogger("toolgate.upstream")
+
+REAP_EVERY_S = 30.0
+
+
+class Servers:
+    def __init__(self, way: Callable[[Source], Way], audience: Audience, limits: Limits) -> None:
+        """`way` says how a source is reached."""
+        self._way = way
+        self._audience = audience
+        self._limits = limits
+        self._servers: dict[str, Server] = {}
+        self._following: dict[Server, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(list(self._servers.values()))
+
+    def of(self, source: Source) -> Server:
+        """The server of `source`, whoever follows it."""
+        known = self._servers.get(source.name)
+        if known is not None:
+            if known.source is source:
+                return known
+            if _target(known.source) == _target(source):
+                known.source = source
+                return known
+            self._drop(known)
+        server = Server(source, self._way(source), self._audience, self._limits)
+        self._servers[source.name] = server
+        return server
+
+    def follow(self, sources: Iterable[Source]) -> None:
+        """Watch the servers among `sources`, and no others."""
+        wanted = {self.of(source) for source in sources if source.kind == "mcp"}
+        for server in list(self._servers.values()):
+            if server not in wanted:
+                self._drop(server)
+        for server in wanted - self._following.keys():
+            self._following[server] = asyncio.create_task(server.watcher.run())
+
+    def restart(self) -> None:
+        """Reach all of them anew: how that is done may have changed."""
+        followed = [server.source for server in self._following]
+        for server in list(self._servers.values()):
+            self._drop(server)
+        self.follow(followed)
+
+    def failures(self) -> dict[str, str]:
+        """Why those that do not answer do not, by source."""
+        watchers = ((one.source.name, one.watcher.failure) for one in self._following)
+        return {name: failure for name, failure in watchers if failure is not None}
+
+    async def run(self) -> None:
+        """Close sessions that nobody uses, until cancelled."""
+        while True:
+            await asyncio.sleep(REAP_EVERY_S)
+            for server in list(self._servers.values()):
+                await server.pool.reap()
+
+    def owner_left(self, owner: str) -> None:
+        """The client's session `owner` has ended, and with it those that were its own here."""
+        for server in self._servers.values():
+            if server.pool.owned_by(owner):
+                self._later(server.pool.drop_owner(owner))
+
+    async def close(self) -> None:
+        for server in list(self._servers.values()):
+            self._drop(server)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _drop(self, server: Server) -> None:
+        task = self._following.pop(server, None)
+        if task is not None:
+            task.cancel()
+        del self._servers[server.source.name]
+        self._later(_close(server, task))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        closing = asyncio.create_task(work)
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+async def _close(server: Server, following: "asyncio.Task[None] | None") -> None:
+    if following is not None:
+        await asyncio.wait({following})
+        if not following.cancelled() and (error := following.exception()):
+            log.error("mcp_watcher_crashed", exc_info=error, extra={"source": server.source.name})
+    await server.close()
+
+
+def _target(source: Source) -> tuple[object, ...]:
+    return source.location, source.base_url, source.base_url_trusted, source.options

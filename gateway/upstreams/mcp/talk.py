@@ -1,0 +1,200 @@
+"""What both sides say beside answers: requests of ours that run, and those that the server makes.
+
+Our ids are integers and count up; the progress token of a request is its id, so that callers who
+share a session cannot meet. Tokens are the callers' own again in what they hear.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import UNSET
+
+from gateway.upstreams.mcp import wire
+from gateway.upstreams.mcp.link import Hearer, Timeout
+from gateway.upstreams.mcp.patience import Patience
+from gateway.upstreams.mcp.wire import CANCELLED, PROGRESS, Message
+from schemas.errors import Fault, InternalError, ToolgateError, Unavailable
+from schemas.jsonrpc import RequestId
+
+log = logging.getLogger("toolgate.upstream")
+
+FLOOD = 4  # times as many requests of a server at a time as are served: the rest gets no answer
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class Exchange:
+    """One request of ours, until it is answered."""
+
+    __slots__ = (
+        "asked",
+        "asks",
+        "body",
+        "endless",
+        "hearer",
+        "id",
+        "patience",
+        "read_bytes",
+        "token",
+    )
+
+    def __init__(
+        self,
+        id_: int,
+        method: str,
+        params: Mapping[str, Any],
+        hearer: Hearer | None,
+        timeout: Timeout,
+    ) -> None:
+        self.id = id_
+        self.hearer = hearer
+        self.patience = Patience(timeout)
+        self.token, params = _with_token(params, id_)  # UNSET: no progress is wanted
+        self.body = wire.call(id_, method, params)
+        self.asks: set[asyncio.Task[None]] = set()
+        self.asked = 0
+        self.read_bytes = 0
+        self.endless = False  # how much comes for it is not limited
+
+
+def _with_token(params: Mapping[str, Any], token: int) -> tuple[Any, Mapping[str, Any]]:
+    """The progress token in `params`, and `params` with `token` in its place."""
+    meta = params.get("_meta")
+    if not isinstance(meta, Mapping) or "progressToken" not in meta:
+        return UNSET, params
+    return meta["progressToken"], {**params, "_meta": {**meta, "progressToken": token}}
+
+
+class Talk:
+    """The requests that run in one session, in both directions."""
+
+    def __init__(self, name: str, background: Hearer, send: Send | None, asks_limit: int) -> None:
+        """`send` takes our answers to the server; without it the server must not ask."""
+        self.running: dict[int, Exchange] = {}
+        self._name = name
+        self._background = background
+        self._send = send
+        self._asks_limit = asks_limit
+        self._ids = itertools.count(1)
+        self._asks: dict[RequestId, asyncio.Task[None]] = {}
+
+    def begin(
+        self, method: str, params: Mapping[str, Any], hearer: Hearer | None, timeout: Timeout
+    ) -> Exchange:
+        exchange = Exchange(next(self._ids), method, params, hearer, timeout)
+        self.running[exchange.id] = exchange
+        return exchange
+
+    def end(self, exchange: Exchange) -> None:
+        del self.running[exchange.id]
+        for task in exchange.asks:
+            task.cancel()
+
+    def close(self) -> None:
+        for task in self._asks.values():
+            task.cancel()
+
+    def owner(self, message: Message) -> Exchange | None:
+        """The request of ours that a progress notification is about."""
+        token = (message.params or {}).get("progressToken")
+        return self.running.get(token) if type(token) is int else None
+
+    async def hear(self, message: Message, exchange: Exchange | None) -> None:
+        """Take a request or a notification; `exchange` is what it came for, None if nothing."""
+        params = message.params or {}
+        if message.method is UNSET:
+            return  # an answer to nothing that we asked
+        if message.id is not UNSET:
+            self._ask(message.id, message.method, params, exchange)
+        elif message.method == CANCELLED:
+            self._withdraw(params.get("requestId"))
+        elif message.method == PROGRESS:
+            await self._progress(message, exchange)
+        else:
+            hearer = self._background if exchange is None else exchange.hearer
+            await self._notify(hearer, message.method, params, exchange)
+
+    async def _progress(self, message: Message, exchange: Exchange | None) -> None:
+        owner = self.owner(message)
+        if owner is None or exchange not in (None, owner) or owner.token is UNSET:
+            return
+        owner.patience.heard()
+        params = {**(message.params or {}), "progressToken": owner.token}
+        await self._notify(owner.hearer, PROGRESS, params, exchange)
+
+    async def _notify(
+        self, hearer: Hearer | None, method: str, params: dict[str, Any], exchange: Exchange | None
+    ) -> None:
+        """What goes wrong with what belongs to no request must not end the hearing of the rest."""
+        if hearer is None:
+            return
+        if exchange is None:
+            try:
+                await hearer.notified(method, params)
+            except Exception:
+                log.exception("mcp_background_failed", extra={"source": self._name})
+            return
+        exchange.patience.stop()  # it is our client who is slow
+        try:
+            await hearer.notified(method, params)
+        finally:
+            exchange.patience.go()
+
+    def _ask(
+        self, id_: RequestId, method: str, params: dict[str, Any], exchange: Exchange | None
+    ) -> None:
+        limit = self._asks_limit
+        if self._send is None or id_ in self._asks or len(self._asks) > FLOOD * limit:
+            log.info("mcp_request_ignored", extra={"source": self._name, "method": method[:100]})
+            return
+        # a request that comes beside all of ours may be what any of them waits for
+        waiting = list(self.running.values()) if exchange is None else [exchange]
+        hearer = self._background if exchange is None else exchange.hearer
+        asked = len(self._asks) if exchange is None else exchange.asked
+        hearer = hearer if asked < limit else None
+        self._asks[id_] = task = asyncio.create_task(self._answer(id_, method, params, hearer))
+        for one in waiting:
+            one.patience.stop()
+        if exchange is not None:
+            exchange.asks.add(task)
+            exchange.asked += 1
+
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._asks[id_]
+            for one in waiting:
+                one.patience.go()
+                one.asks.discard(task)
+
+        task.add_done_callback(ended)
+
+    async def _answer(
+        self, id_: RequestId, method: str, params: dict[str, Any], hearer: Hearer | None
+    ) -> None:
+        try:
+            answer = wire.answer(id_, await self._result(method, params, hearer))
+        except Fault as fault:
+            answer = wire.refusal(id_, fault)
+        except Exception:
+            log.exception("mcp_request_failed", extra={"source": self._name})
+            answer = wire.refusal(id_, InternalError("The request could not be served"))
+        if self._send is None:
+            return
+        try:
+            await self._send(answer)
+        except ToolgateError as error:
+            log.info("mcp_answer_lost", extra={"source": self._name, "error": str(error)})
+
+    async def _result(self, method: str, params: dict[str, Any], hearer: Hearer | None) -> Any:
+        if method == "ping":
+            return {}
+        if hearer is None:
+            raise Unavailable(f"No more than {self._asks_limit} requests are answered in one call")
+        return await hearer.asked(method, params)
+
+    def _withdraw(self, id_: Any) -> None:
+        task = self._asks.get(id_) if isinstance(id_, int | str) else None
+        if task is not None:
+            task.cancel()

@@ -1,0 +1,200 @@
+"""Follows one MCP server: what it lists, which of its resources change, whether it is there."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.mcp.link import Link
+from gateway.upstreams.mcp.pool import PLAIN
+from schemas.errors import Fault
+from schemas.mcp.messages import (
+    PROMPTS_CHANGED,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+)
+
+if TYPE_CHECKING:
+    from gateway.upstreams.mcp.server import Server
+
+log = logging.getLogger("toolgate.upstream")
+
+LISTS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED})
+RETRY_FIRST_S, RETRY_LONGEST_S = 0.5, 30.0
+LOOK_EVERY_S = 1.0  # how soon a session is missed that ended without a word
+GATHER_S = 0.02  # a server that adds ten tools says so ten times
+
+
+class Audience(Protocol):
+    """Who wants to know what becomes of the servers."""
+
+    async def lists_changed(self, source: str) -> None:
+        """The lists of `source` may be others than before: read them again."""
+
+    def resource_changed(self, source: str, uri: str) -> None: ...
+
+    def came_or_went(self, source: str) -> None:
+        """`Watcher.failure` of `source` is another one."""
+
+
+class Watcher:
+    def __init__(self, server: "Server", audience: Audience, refresh_s: float) -> None:
+        self._server = server
+        self._audience = audience
+        self._refresh_s = refresh_s
+        self._uris: Counter[str] = Counter()
+        self._link: Link | None = None  # of a handshake revision, while it is there
+        self._dirty = asyncio.Event()  # lists may have changed
+        self._regroup = asyncio.Event()  # other resources are to be watched
+        self.failure: str | None = (
+            "not reached yet"  # why the server does not answer; None: it does
+        )
+
+    def news(self, method: str, params: dict[str, Any]) -> None:
+        """The server said that something changed."""
+        if method in LISTS:
+            self._dirty.set()
+        elif method == RESOURCE_UPDATED and isinstance(uri := params.get("uri"), str):
+            self._audience.resource_changed(self._server.source.name, uri)
+
+    async def watch(self, uri: str) -> None:
+        """Raises what a server that refuses says."""
+        self._uris[uri] += 1
+        if self._uris[uri] > 1:
+            return
+        try:
+            await self._tell("resources/subscribe", uri)
+        except BaseException:
+            del self._uris[uri]
+            raise
+
+    async def unwatch(self, uri: str) -> None:
+        self._uris[uri] -= 1
+        if self._uris[uri] <= 0:
+            del self._uris[uri]
+            with suppress(UpstreamFailed, Fault):
+                await self._tell("resources/unsubscribe", uri)
+
+    async def _tell(self, method: str, uri: str) -> None:
+        """A server that is away hears of it when it is back."""
+        self._regroup.set()
+        if self._link is not None:
+            await self._link.request(method, {"uri": uri}, None, self._server.timeout)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause_s = RETRY_FIRST_S
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._refresh())
+            while True:
+                try:
+                    await self._follow()
+                    pause_s = RETRY_FIRST_S
+                except (UpstreamFailed, Fault) as error:
+                    if self.failure is None:
+                        pause_s = RETRY_FIRST_S
+                    self._turn(str(error))
+                except Exception:  # whatever it said: it must not stay unwatched for ever
+                    log.exception("mcp_watch_failed", extra={"source": self._server.source.name})
+                    self._turn("what it said could not be taken")
+                self._link = None
+                self._server.forget()
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, RETRY_LONGEST_S)
+
+    async def _follow(self) -> None:
+        """As long as the server is there."""
+        spoken = await self._server.spoken()
+        if spoken.stateless is not None:
+            await self._listen(spoken.stateless.capabilities)
+        else:
+            async with self._server.pool.lease(PLAIN, None) as link:
+                await self._stay(link)
+
+    async def _stay(self, link: Link) -> None:
+        self._link = link
+        for uri in self._uris:
+            await link.request("resources/subscribe", {"uri": uri}, None, self._server.timeout)
+        self._here()
+        while link.alive:  # noqa: ASYNC110 - links have no event for it, and nobody waits for this
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _listen(self, capabilities: Mapping[str, Any]) -> None:
+        """In 2026-07-28 what to hear is said at the beginning: for other resources listen anew,
+        and stop listening as before only then."""
+        wanted = _listenable(capabilities)
+        if not wanted and not self._uris:
+            self._here()
+            await self._regroup.wait()
+        current = AsyncExitStack()
+        try:
+            while True:
+                self._regroup.clear()
+                newer = AsyncExitStack()
+                ended = await newer.enter_async_context(await self._listening(wanted))
+                await current.aclose()
+                current = newer
+                if self.failure is not None:
+                    self._here()
+                await self._either(ended)
+                if ended.done():
+                    return ended.result()
+        finally:
+            await current.aclose()
+
+    async def _listening(
+        self, wanted: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager["asyncio.Future[None]"]:
+        resources = {"resourceSubscriptions": sorted(self._uris)} if self._uris else {}
+        link = await self._server.stateless()
+        return link.listen({**wanted, **resources}, self._server)
+
+    async def _either(self, ended: "asyncio.Future[None]") -> None:
+        """Until the server ends it, or other resources are to be watched."""
+        regroup = asyncio.ensure_future(self._regroup.wait())
+        either: set[asyncio.Future[Any]] = {ended, regroup}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            regroup.cancel()
+
+    def _here(self) -> None:
+        """It answers; what it said meanwhile was not heard."""
+        self._turn(None)
+        self._dirty.set()
+        for uri in self._uris:
+            self._audience.resource_changed(self._server.source.name, uri)
+
+    def _turn(self, failure: str | None) -> None:
+        before, self.failure = self.failure, failure
+        if before != failure:
+            name = self._server.source.name
+            (log.info if failure is None else log.warning)(
+                "mcp_server_up" if failure is None else "mcp_server_down",
+                extra={"source": name, **({"reason": failure} if failure else {})},
+            )
+            self._audience.came_or_went(name)
+
+    async def _refresh(self) -> None:
+        """Have the lists read again whenever they may have changed, and now and then if the server
+        would not say."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if self._server.tells else self._refresh_s):
+                    await self._dirty.wait()
+            await asyncio.sleep(GATHER_S)
+            self._dirty.clear()
+            await self._audience.lists_changed(self._server.source.name)
+
+
+def _listenable(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """What a 2026-07-28 server can be asked to tell."""
+    return {
+        f"{kind}ListChanged": True
+        for kind in ("tools", "prompts", "resources")
+        if isinstance(capabilities.get(kind), dict) and capabilities[kind].get("listChanged")
+    }

@@ -1,0 +1,123 @@
+"""Rows of the registry as the tools and sources that they are.
+
+A newer release may have stored what this one does not understand: that hides one tool, or one
+option, and nothing else.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+
+from schemas.binding import Binding
+from schemas.mcp.snapshot import ServerFacts
+from schemas.source import HybridOptions, McpOptions, Options, Source
+from schemas.tool import Annotations, Tool
+
+log = logging.getLogger("toolgate.database")
+
+_bindings = msgspec.json.Decoder(Binding)
+_annotations = msgspec.json.Decoder(Annotations)
+
+
+class RawLoader(Loader):
+    """JSON columns as the text that they are."""
+
+    def load(self, data: Buffer) -> Raw:
+        return Raw(bytes(data))
+
+
+def readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
+    """The tools of `rows`; a newer release may have stored some that this one cannot call."""
+    for row in rows:
+        try:
+            yield _tool(*row)
+        except msgspec.ValidationError as error:
+            log.warning("tool_not_readable", extra={"tool": row[1], "reason": str(error)})
+
+
+def _tool(
+    tool_id: str,
+    name: str,
+    title: str | None,
+    description: str,
+    input_schema: Raw,
+    output_schema: Raw | None,
+    annotations: Raw,
+    binding: Raw,
+    source: str,
+    digest: str,
+    definition: Raw | None,
+) -> Tool:
+    return Tool(
+        id=tool_id,
+        name=name,
+        title=title,
+        description=description,
+        input_schema=input_schema,
+        output_schema=output_schema,
+        annotations=_annotations.decode(annotations),
+        binding=_bindings.decode(binding),
+        source=source,
+        digest=digest,
+        definition=definition,
+    )
+
+
+def source_of(
+    source_id: str,
+    name: str,
+    kind: str,
+    location: str,
+    base_url: str | None,
+    base_url_trusted: bool,
+    title: str | None,
+    version: str | None,
+    digest: str | None,
+    include: list[str],
+    exclude: list[str],
+    options: dict[str, Any],
+    server: dict[str, Any] | None,
+    updated: datetime,
+    tool_count: int,
+) -> Source:
+    return Source(
+        id=source_id,
+        name=name,
+        kind=kind,
+        location=location,
+        base_url=base_url,
+        base_url_trusted=base_url_trusted,
+        title=title,
+        version=version,
+        include=tuple(include),
+        exclude=tuple(exclude),
+        tool_count=tool_count,
+        updated=updated.isoformat(),
+        digest=digest,
+        options=_options(name, kind, options),
+        server=_facts(name, server),
+    )
+
+
+def _options(source: str, kind: str, stored: dict[str, Any]) -> Options:
+    """A newer release may have stored some that this one does not know: as in `readable`."""
+    wanted: type[Options] = McpOptions if kind == "mcp" else HybridOptions
+    try:
+        return msgspec.convert(stored, wanted)
+    except msgspec.ValidationError as error:
+        log.warning("options_not_readable", extra={"source": source, "reason": str(error)})
+        return wanted()
+
+
+def _facts(source: str, stored: dict[str, Any] | None) -> ServerFacts | None:
+    try:
+        return None if stored is None else msgspec.convert(stored, ServerFacts)
+    except msgspec.ValidationError as error:
+        log.warning("server_not_readable", extra={"source": source, "reason": str(error)})
+        return None

@@ -1,0 +1,186 @@
+"""Values in HTTP headers that repeat the body of a 2026-07-28 request: Mcp-Name and Mcp-Param-*.
+
+Deviation: a header Mcp-Param-* that no argument declares is nobody's business here. Intermediaries
+have to pass such headers on, so clients may well send them.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from schemas.binding import Mirrored
+from schemas.errors import HeaderMismatch
+from schemas.jsonrpc import json_type
+
+PARAM = "Mcp-Param-"
+ANNOTATION = "x-mcp-header"
+NAMED_BY: Mapping[str, str] = {  # what Mcp-Name repeats
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+
+_SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+_PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_NUMBER = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", re.ASCII)
+_MIRRORABLE = ("string", "integer", "boolean")
+# Where JSON Schema 2020-12, and the drafts before it, have a schema inside a schema.
+_INNER = frozenset(
+    ("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
+     "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties")
+)  # fmt: skip
+_INNER_LISTS = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
+_INNER_MAPS = frozenset(
+    ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties")
+)
+
+
+def encode_header(value: str) -> str:
+    """`value` as it may stand in a header: as it is, or in its `=?base64?...?=` form."""
+    if not value or (_PLAIN.fullmatch(value) and not _SENTINEL.fullmatch(value)):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def decode_header(value: str | None) -> str | None:
+    """Undo the `=?base64?...?=` form of a header value (2026-07-28, transports: value encoding).
+
+    None for a malformed one: it matches nothing.
+    """
+    match = _SENTINEL.fullmatch(value) if value else None
+    if match is None:
+        return value
+    try:
+        raw = base64.b64decode(match[1], validate=True)
+        canonical = base64.b64encode(raw).decode() == match[1]
+        return raw.decode() if canonical else None
+    except ValueError:  # no ASCII, no base64, no UTF-8
+        return None
+
+
+def mirrored_in(schema: Any) -> tuple[Mirrored, ...]:
+    """The arguments that an input schema wants repeated in headers.
+
+    Raises ValueError with the reason, fit to follow the tool's name, for an annotation that is not
+    as it must be: clients have to drop such a tool.
+    """
+    found: dict[str, Mirrored] = {}
+    for path, inner in _positions(schema):
+        if ANNOTATION in inner:
+            one = _mirrored(path, inner)
+            twin = found.setdefault(one.header.lower(), one)
+            if twin is not one:
+                where = ".".join(twin.path)
+                raise _invalid(path, f"{one.header!r} is the header of {where!r} already")
+    return tuple(found.values())
+
+
+def param_headers(mirrored: Sequence[Mirrored], arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The headers that a call with these arguments has to carry."""
+    headers: dict[str, str] = {}
+    for one in mirrored:
+        text = _written(_value(arguments, one.path))
+        if text is not None:
+            headers[PARAM + one.header] = encode_header(text)
+    return headers
+
+
+def check_params(
+    mirrored: Sequence[Mirrored], sent: Mapping[str, str], arguments: Mapping[str, Any]
+) -> None:
+    """Raises HeaderMismatch unless `sent`, by the lower-case ends of the headers' names, repeats
+    what the arguments say."""
+    for one in mirrored:
+        header, value = sent.get(one.header.lower()), _value(arguments, one.path)
+        where = ".".join(one.path)
+        if header is None:
+            if _written(value) is not None:
+                text = f"{PARAM}{one.header} is missing: it must repeat the argument {where!r}"
+                raise HeaderMismatch(text)
+        elif not _repeats(decode_header(header), value):
+            said = "has no value that a header repeats" if _written(value) is None else "differs"
+            raise HeaderMismatch(
+                f"{PARAM}{one.header} says {header[:100]!r}, but the argument {where!r} {said}"
+            )
+
+
+def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """Every schema inside `root`, in order, with the properties that lead to it; None where
+    anything but `properties` does. Without recursion: schemas of others may be deep."""
+    left: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    while left:
+        path, schema = left.pop()
+        if isinstance(schema, dict):
+            yield path, schema
+            left.extend(reversed(list(_inner(path, schema))))
+
+
+def _inner(
+    path: tuple[str, ...] | None, schema: dict[str, Any]
+) -> Iterator[tuple[tuple[str, ...] | None, Any]]:
+    for keyword, value in schema.items():
+        if keyword == "properties" and isinstance(value, dict):
+            for name, inner in value.items():
+                yield (None if path is None else (*path, name)), inner
+        elif keyword in _INNER_MAPS and isinstance(value, dict):
+            yield from ((None, inner) for inner in value.values())
+        elif keyword in _INNER_LISTS and isinstance(value, list):
+            yield from ((None, inner) for inner in value)
+        elif keyword in _INNER:
+            yield None, value
+
+
+def _mirrored(path: tuple[str, ...] | None, schema: dict[str, Any]) -> Mirrored:
+    header, type_ = schema[ANNOTATION], schema.get("type")
+    if not path:
+        raise _invalid(path, "is only for what `properties` alone lead to")
+    if not isinstance(header, str):
+        raise _invalid(path, f"must be a string, not {json_type(header)}")
+    if not _TOKEN.fullmatch(header):
+        raise _invalid(path, f"{header[:60]!r} cannot be part of a header's name")
+    if type_ not in _MIRRORABLE:
+        named = repr(type_[:60]) if isinstance(type_, str) else json_type(type_)
+        raise _invalid(path, f"is only for the types {', '.join(_MIRRORABLE)}, not {named}")
+    return Mirrored(path, header)
+
+
+def _invalid(path: tuple[str, ...] | None, reason: str) -> ValueError:
+    where = f" of the argument {'.'.join(path)[:100]!r}" if path else ""
+    return ValueError(f"{ANNOTATION}{where} {reason}")
+
+
+def _value(arguments: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """None for an argument that is null or not there: neither has a header."""
+    value: Any = arguments
+    for name in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _written(value: Any) -> str | None:
+    """A value as a header says it; None for what has no header."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return str(int(value)) if value.is_integer() else repr(value)
+        case str() | int():
+            return str(value)
+    return None
+
+
+def _repeats(text: str | None, value: Any) -> bool:
+    if text is None:
+        return False
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # 42 and 42.0 are one integer, whichever of them the client's language writes
+        return bool(_NUMBER.fullmatch(text)) and Decimal(text) == value
+    return text == _written(value)

@@ -1,0 +1,177 @@
+"""Settings of MCP servers, toolsets and shared state that do not fit together."""
+
+from pathlib import Path
+
+import pytest
+
+from config.load import SettingsError, load
+from config.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def loaded(text: str) -> Settings:
+    Path("toolgate.yaml").write_text(text, encoding="utf-8")
+    return load(None, {})
+
+
+def problem(text: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        loaded(text)
+    (one,) = caught.value.problems
+    return str(one)
+
+
+IDLE = [
+    ("mcp: http://a", "base_url: http://b"),
+    ("mcp: http://a", "retries: 1"),
+    ("mcp: http://a", "side: query"),
+    ("mcp: http://a", "dialect: legacy"),
+    ("mcp: http://a", "batch: 2"),
+    ("mcp: http://a", "forward_token: true"),
+    ("mcp: http://a", "env: {A: b}"),
+    ("command: [a]", "base_url: http://b"),
+    ("command: [a]", "headers: {X-A: b}"),
+    ("command: [a]", "retries: 1"),
+    ("command: [a]", "side: query"),
+    ("command: [a]", "dialect: legacy"),
+    ("command: [a]", "batch: 2"),
+    ("command: [a]", "forward_token: true"),
+    ("command: [a]", "era: stateless"),
+    *(
+        (kind, key)
+        for kind in ("openapi: a.yaml", "hybrid: a.yaml, base_url: http://a", "python: a.b")
+        for key in (
+            "env: {A: b}",
+            "era: handshake",
+            "prefix: always",
+            "own_sessions: true",
+            "pin: true",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "key"), IDLE)
+def test_a_key_that_means_nothing_beside_a_kind_is_refused(kind: str, key: str) -> None:
+    kind_name, key_name = kind.partition(":")[0], key.partition(":")[0]
+    assert problem(f"sources:\n  one: {{{kind}, {key}}}") == (
+        f"toolgate.yaml:2: sources.one.{key_name}: expected no such key beside {kind_name}, "
+        "where it means nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "{mcp: 'http://a/mcp', headers: {X-A: b}, timeout_s: 3, era: handshake}",
+        "{mcp: 'http://a/mcp', prefix: never, own_sessions: true, pin: true}",
+        "{mcp: 'http://a/mcp', include: [a*], exclude: [ab]}",
+        "{command: [npx, -y, 7], env: {A: 1, b_2: x}, timeout_s: 3, include: [a*]}",
+        "{command: [a], prefix: always, own_sessions: true, pin: true, exclude: [ab]}",
+        "{env: {A: b}, era: stateless, headers: {X-A: b}, pin: true}",
+        "{command: [], mcp: 'http://a'}",
+    ],
+)
+def test_keys_that_mean_something_are_taken(entry: str) -> None:
+    assert "one" in loaded(f"sources: {{one: {entry}}}").sources
+
+
+def test_a_source_is_of_one_kind() -> None:
+    assert problem("sources: {one: {mcp: 'http://a', command: [a]}}") == (
+        "toolgate.yaml:1: sources.one.command: expected one of openapi, hybrid, python, mcp, "
+        "command, found mcp and command"
+    )
+
+
+def test_arguments_and_variables_of_a_command_stay_as_they_were_written() -> None:
+    source = loaded("sources: {one: {command: [serve, 8080, yes], env: {DEBUG: 1.0}}}").sources
+    assert source["one"].command == ("serve", "8080", "yes")
+    assert source["one"].env == {"DEBUG": "1.0"}
+
+
+def test_a_variable_that_names_a_new_one_of_a_command_means_it_in_capitals() -> None:
+    Path("toolgate.yaml").write_text("sources: {fs: {command: [fs], env: {mixedCase: a}}}")
+    env = {
+        "TOOLGATE_SOURCES__FS__ENV__API_KEY": "k",
+        "TOOLGATE_SOURCES__FS__ENV__MIXEDCASE": "b",
+    }
+    assert load(None, env).sources["fs"].env == {"API_KEY": "k", "mixedCase": "b"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("{env: {1A: b}}", "env: expected the name of an environment variable"),
+        ("{env: {'A=B': b}}", "env: expected the name of an environment variable"),
+        ('{command: ["a\\0"]}', "command.0: expected text without NUL characters"),
+        ("{mcp: 'stdio:a'}", "mcp: expected an http:// or https:// URL"),
+        ("{era: '2026'}", "era: expected one of auto, handshake, stateless"),
+    ],
+)
+def test_values_that_no_server_could_use_are_refused(entry: str, expected: str) -> None:
+    assert f"sources.one.{expected}" in problem(f"sources: {{one: {entry}}}")
+
+
+def test_commands_are_refused_where_none_may_be_run() -> None:
+    assert problem("upstream: {stdio: false}\nsources: {one: {command: [a]}}") == (
+        "toolgate.yaml:2: sources.one.command: expected no command while upstream.stdio is false, "
+        "which allows none to be run"
+    )
+
+
+@pytest.mark.parametrize("path", ["/mcp/sales", "/mcp/sales/sse", "/mcp/sales/message"])
+def test_a_toolset_has_paths_of_its_own(path: str) -> None:
+    assert problem(f"rpc: {{path: {path}}}\ntoolsets: {{sales: {{}}}}") == (
+        "toolgate.yaml:2: toolsets.sales: expected a path of its own, "
+        f"found {path} (taken by rpc.path)"
+    )
+
+
+@pytest.mark.parametrize("name", ["sse", "message", "Sales", "a b", "_a", "x" * 64])
+def test_a_toolset_has_a_name_that_can_stand_in_a_path(name: str) -> None:
+    assert "toolsets: expected a name of at most 63" in problem(f"toolsets: {{{name}: {{}}}}")
+
+
+def test_a_toolset_may_name_a_source_that_is_imported_by_command() -> None:
+    assert loaded("toolsets: {sales: {sources: [crm], include: [list*]}}").toolsets["sales"]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("{backend: redis}", "state.backend: expected state.redis_url with it"),
+        (
+            "{redis_url: 'redis://a'}",
+            "state.redis_url: expected state.backend: redis with it, found memory",
+        ),
+        (
+            "{backend: postgres, redis_url: 'redis://a'}",
+            "state.redis_url: expected state.backend: redis with it, found postgres",
+        ),
+        ("{backend: etcd}", "state.backend: expected one of memory, postgres, redis"),
+        ("{secret: short}", "state.secret: expected at least 16 characters, or nothing"),
+    ],
+)
+def test_shared_state_is_told_where_it_is(state: str, expected: str) -> None:
+    assert problem(f"state: {state}").startswith(f"toolgate.yaml:1: {expected}")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://a:b", "redis://:6379", "redis://a:pass/word@b", "rediss://a:0", "redis://a/b"]
+)
+def test_an_address_of_redis_that_cannot_be_read_is_refused_unseen(url: str) -> None:
+    said = problem(f"state: {{backend: redis, redis_url: '{url}'}}")
+    assert "state.redis_url: expected redis://[user:password@]host[:port][/database]" in said
+    assert url not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://a", "redis://:p%2F@a:6380/3", "rediss://u:p@[::1]:1/", "unix:///run/redis.sock?db=1"],
+)
+def test_addresses_of_redis_are_taken(url: str) -> None:
+    assert loaded(f"state: {{backend: redis, redis_url: '{url}'}}").state.redis_url == url

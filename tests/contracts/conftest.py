@@ -1,0 +1,30 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.contracts.backends import Backend, Pair, in_memory, in_postgres, in_redis
+
+
+@pytest.fixture(params=["memory", "postgres", "redis"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    if request.param == "postgres":
+        settings, cluster = map(request.getfixturevalue, ("database_settings", "cluster"))
+        return in_postgres(settings, cluster)
+    if request.param == "redis":
+        return in_redis(request.getfixturevalue("redis_server"))
+    return in_memory()
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def shared(request: pytest.FixtureRequest) -> Backend:
+    """A backend that can be away."""
+    if request.param == "postgres":
+        settings, cluster = map(request.getfixturevalue, ("database_settings", "cluster"))
+        return in_postgres(settings, cluster)
+    return in_redis(request.getfixturevalue("redis_server"))
+
+
+@pytest.fixture
+async def nodes(backend: Backend, anyio_backend: str) -> AsyncIterator[Pair]:
+    async with backend.nodes() as pair:
+        yield pair

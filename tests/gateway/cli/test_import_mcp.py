@@ -1,0 +1,307 @@
+"""`toolgate import mcp`, and what other commands say of MCP servers."""
+
+import json
+import sys
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.cli.conftest import Toolgate, answering
+from tests.registry.servers import prompt, resource, template, tool
+from tests.servers import mcp_lists
+
+Lists = Callable[..., None]
+
+FULL: dict[str, list[Any]] = {
+    "tools": [tool(description="Says it again."), tool("b.c"), {"name": "broken"}],
+    "prompts": [prompt("ask")],
+    "resources": [resource("file:///x"), resource("file:///y")],
+    "resourceTemplates": [template("file:///{+path}")],
+}
+
+
+@pytest.fixture
+def lists(folder: Path) -> Lists:
+    """Makes the server at `COMMAND` list these."""
+
+    def write(**lists: Any) -> None:
+        (folder / "lists.json").write_text(json.dumps(lists))
+
+    write(**FULL)
+    return write
+
+
+COMMAND = (sys.executable, mcp_lists.__file__, "lists.json")
+LINE = " ".join(COMMAND)
+IMPORT = ("import", "mcp", "--stdio", LINE, "--name", "fs")
+
+
+def test_an_import_says_what_it_did_and_what_the_server_has(
+    toolgate: Toolgate, lists: Lists
+) -> None:
+    ran = toolgate(*IMPORT)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "skipped   broken: has no inputSchema",
+        "lists 1.5: 6 imported, 1 skipped",
+        "It has 2 tools, 1 prompt, 2 resources, 1 template.",
+        "It speaks 2025-11-25.",
+        "Tools of fs: 2 added, 0 updated, 0 unchanged, 0 removed.",
+        "Prompts and resources of fs: 4 added, 0 updated, 0 unchanged, 0 removed.",
+        f"Calls go to a process: {LINE}",
+    ]
+
+
+def test_a_command_may_also_follow_at_the_end(toolgate: Toolgate, lists: Lists) -> None:
+    ran = toolgate("import", "mcp", "--name", "fs", "--", *COMMAND)
+    assert (ran.code, ran.err) == (0, "")
+    [source] = toolgate("sources", "list", "--json").json
+    assert source["options"]["command"] == list(COMMAND)
+
+
+def test_a_dry_run_needs_no_database(bare: Toolgate, lists: Lists) -> None:
+    nowhere = "postgresql://127.0.0.1:9/none"
+    report = bare(*IMPORT, "--dry-run", "--json", TOOLGATE_DATABASE__URL=nowhere).json
+    assert report["dry_run"] is True
+    assert [one["name"] for one in report["operations"]] == [
+        "echo", "b_c", None, "ask", "file:///x", "file:///y", "file:///{+path}",
+    ]  # fmt: skip
+    assert report["server"]["handshake"] == "2025-11-25"
+
+
+def test_the_json_of_an_import_counts_items_and_what_is_held_back(
+    toolgate: Toolgate, lists: Lists
+) -> None:
+    assert toolgate(*IMPORT, "--json").json["saved"] == {
+        "added": 2,
+        "updated": 0,
+        "unchanged": 0,
+        "removed": 0,
+        "held": 0,
+        "items": {"added": 4, "updated": 0, "unchanged": 0, "removed": 0},
+    }
+
+
+def test_options_say_how_it_is_imported_and_a_refresh_does_the_same(
+    toolgate: Toolgate, lists: Lists
+) -> None:
+    options = ("--prefix", "always", "--era", "handshake", "--own-sessions", "--pin")
+    assert toolgate(*IMPORT, *options, "--exclude", "b*").code == 0
+    [source] = toolgate("sources", "list", "--json").json
+    assert source["options"] == {
+        "command": list(COMMAND),
+        "era": "handshake",
+        "prefix": "always",
+        "own_sessions": True,
+        "pin": True,
+    }
+    assert [one["name"] for one in toolgate("tools", "list", "--json").json] == ["fs_echo"]
+    ran = toolgate("sources", "refresh", "fs")
+    assert "Tools of fs: 0 added, 0 updated, 1 unchanged, 0 removed." in ran.out
+
+
+def test_what_the_settings_want_can_be_imported_at_once(
+    toolgate: Toolgate, lists: Lists, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        f"sources: {{fs: {{command: {json.dumps(COMMAND)}, prefix: always}}}}"
+    )
+    assert toolgate("sources", "refresh", "fs").code == 0
+    assert "fs_echo" in toolgate("tools", "list").out
+
+
+def test_sources_are_shown_with_what_their_servers_say(toolgate: Toolgate, lists: Lists) -> None:
+    toolgate(*IMPORT, "--pin")
+    assert toolgate("sources", "list").out == f"fs  2  -  stdio:{LINE}  mcp\n"
+    shown = toolgate("sources", "show", "fs").out.splitlines()
+    assert shown[0].startswith("fs  mcp, 2 tools, version 1.5, imported ")
+    assert shown[1:] == [
+        f"  from  stdio:{LINE}",
+        f"  calls a process: {LINE}",
+        "  speaks 2025-11-25",
+        "  has   1 prompt, 2 resources, 1 template",
+        "  is    lists 1.5",
+        "  names prefix conditional",
+        "  pins  what is new or changed waits for approval",
+    ]
+    report = toolgate("sources", "show", "fs", "--json").json
+    assert (report["prompt"], report["resource"], report["held"]) == (1, 2, [])
+    ran = toolgate("sources", "show", "f-s")
+    assert (ran.code, ran.err) == (1, "toolgate: There is no source 'f-s'. Did you mean fs?\n")
+
+
+def test_a_tool_is_shown_as_its_server_knows_it(toolgate: Toolgate, lists: Lists) -> None:
+    lists(tools=[tool("b.c", description="Does.", icons=[])])
+    toolgate(*IMPORT)
+    assert "tool b.c  of a process" in toolgate("tools", "show", "b_c").out
+    shown = toolgate("tools", "show", "b_c", "--json").json
+    assert shown["binding"]["name"] == "b.c"
+    assert shown["definition"] == {"icons": []}
+
+
+@pytest.fixture
+def held(toolgate: Toolgate, lists: Lists) -> Toolgate:
+    """A pinned source, of whose tools `echo` changed and `new` is new."""
+    lists(tools=[tool(description="Old."), tool("same")])
+    toolgate(*IMPORT, "--pin")
+    lists(tools=[tool(description="New."), tool("same"), tool("new")])
+    return toolgate
+
+
+def test_what_is_held_back_is_told(held: Toolgate) -> None:
+    ran = held("sources", "refresh", "fs")
+    assert ran.out.splitlines()[:3] == [
+        "held      echo: description changed",
+        "held      new: new",
+        "lists 1.5: 2 held, 1 imported",
+    ]
+    assert "2 tools wait for approval: toolgate tools approve --source fs --diff" in ran.out
+    assert held("tools", "list").out.splitlines() == [
+        "echo  fs  held back: description changed",
+        "new   fs  held back: new",
+        "same  fs",
+    ]
+    assert [one.get("held") for one in held("tools", "list", "--json").json] == [
+        "description changed",
+        "new",
+        None,
+    ]
+    assert "Held back: description changed." in held("tools", "show", "echo").out
+    assert held("tools", "show", "new", "--json").json["held"] == "new"
+    assert "held  echo: see `toolgate tools approve echo --diff`" in held(
+        "sources", "show", "fs"
+    ).out  # fmt: skip
+    assert held("tools", "call", "echo").code == 1
+
+
+def test_what_changed_is_shown_before_anything_is_approved(held: Toolgate) -> None:
+    held("sources", "refresh", "fs")
+    ran = held("tools", "approve", "echo", "--diff")
+    assert (ran.code, ran.err) == (
+        2,
+        "toolgate: To approve echo without being asked, add --yes.\n",
+    )
+    assert '-  "description": "Old.",' in ran.out
+    assert '+  "description": "New.",' in ran.out
+    assert "inputSchema" in ran.out  # what did not change stands beside it
+    assert "Approved" not in ran.out
+    assert '+  "name": "new",' in held("tools", "approve", "--source", "fs", "--diff").out
+    ran = held("tools", "approve", "--all", "--diff", "--yes")
+    assert ran.out.endswith("Approved echo.\nApproved new.\n")
+    assert "held" not in held("tools", "list").out
+
+
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [(["echo"], ["new"]), (["--source", "fs"], []), (["--all"], []), (["echo", "new"], [])],
+)
+def test_tools_are_approved_by_name_by_source_or_all(
+    held: Toolgate, names: list[str], left: list[str]
+) -> None:
+    held("sources", "refresh", "fs")
+    assert held("tools", "approve", *names).code == 0
+    listed = held("tools", "list", "--json").json
+    assert [one["name"] for one in listed if "held" in one] == left
+    assert "held" not in held("sources", "refresh", "fs").out or left
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ([], (2, "expected names of tools, or --source NAME, or --all")),
+        (["echo", "--all"], (2, "expected names of tools, or --source NAME, or --all")),
+        (["ecko"], (1, "There is no tool 'ecko'. Did you mean echo?")),
+        (["--source", "f-s"], (1, "There is no source 'f-s'. Did you mean fs?")),
+    ],
+)
+def test_what_cannot_be_approved_is_refused(
+    held: Toolgate, args: list[str], expected: tuple[int, str]
+) -> None:
+    ran = held("tools", "approve", *args)
+    assert (ran.code, ran.err) == (expected[0], f"toolgate: {expected[1]}\n")
+
+
+def test_where_nothing_waits_there_is_nothing_to_approve(held: Toolgate) -> None:
+    assert held("tools", "approve", "--all").out == "No tool waits for approval.\n"
+    assert held("tools", "approve", "same").out == "No tool waits for approval.\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ([], "expected the URL of an MCP server, or a command: --stdio COMMAND"),
+        (["http://x/mcp", "--stdio", "a"], "expected a URL or a command, found both"),
+        (["--stdio", "a", "--", "b"], "expected a command once"),
+        (["--"], "expected a command behind --"),
+        (["--stdio", 'a "b'], "--stdio: 'a \"b' is no command: no closing quotation"),
+        (["--stdio", " "], "--stdio: expected a command, found nothing"),
+        (["x/mcp"], "expected an http:// or https:// URL"),
+        (["http://me:hidden@x/mcp"], "(credentials go into `headers`)"),
+        (["http://x/mcp", "--prefix", "sometimes"], "'sometimes' is not one of"),
+    ],
+)
+def test_a_server_that_is_not_clearly_named_is_a_usage_error(
+    bare: Toolgate, args: list[str], expected: str
+) -> None:
+    ran = bare("import", "mcp", "--name", "fs", *args)
+    assert ran.code == 2
+    assert expected in ran.err
+    assert "hidden" not in ran.err
+
+
+def test_commands_are_not_started_where_the_settings_forbid_it(bare: Toolgate) -> None:
+    ran = bare(*IMPORT, TOOLGATE_UPSTREAM__STDIO="false")
+    assert (ran.code, ran.err) == (
+        2,
+        "toolgate: commands are not started here: upstream.stdio is false\n",
+    )
+
+
+def test_a_server_that_is_not_there_is_refused_with_the_reason(toolgate: Toolgate) -> None:
+    ran = toolgate("import", "mcp", "http://127.0.0.1:9/mcp", "--name", "up")
+    assert ran.code == 1
+    assert "up could not be reached" in ran.err
+    assert toolgate("sources", "list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (HTTPStatus.UNAUTHORIZED, 'sources: {up: {headers: {Authorization: "Bearer ${TOKEN}"}}}'),
+        (HTTPStatus.NOT_FOUND, "Is it the whole URL of an MCP endpoint"),
+    ],
+)
+def test_a_server_that_refuses_is_told_with_what_to_do(
+    toolgate: Toolgate, status: HTTPStatus, advice: str
+) -> None:
+    with answering({}, status) as port:
+        ran = toolgate("import", "mcp", f"http://127.0.0.1:{port}/mcp", "--name", "up")
+    assert ran.code == 1
+    assert advice in ran.err
+
+
+def test_a_program_that_is_no_server_is_told_with_what_to_do(toolgate: Toolgate) -> None:
+    ran = toolgate("import", "mcp", "--name", "fs", "--", sys.executable, "-c", "print('hi')")
+    assert ran.code == 1
+    assert "a command that speaks MCP over its standard input and output?" in ran.err
+
+
+def test_the_doctor_asks_the_server(toolgate: Toolgate, lists: Lists, folder: Path) -> None:
+    toolgate(*IMPORT)
+
+    def said() -> list[tuple[str, str]]:
+        checks = toolgate("doctor", "--json").json
+        return [(one["status"], one["detail"]) for one in checks if one["name"] == "source"]
+
+    assert said() == [
+        ("ok", "fs: 2 tools; answers as an MCP server of 2025-11-25"),
+        ("warning", "fs: broken is left out: has no inputSchema"),
+    ]
+    (folder / "lists.json").unlink()
+    [(status, detail)] = said()
+    assert status == "warning"
+    assert detail.startswith("fs: 2 tools; The MCP server cannot be read: ")
+    assert str(folder) not in detail

@@ -1,0 +1,92 @@
+"""Sessions at the servers behind the gateway: who shares one, and when they end."""
+
+from contextlib import suppress
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings, SourceSettings
+from gateway.upstreams.mcp.pool import Pool
+from tests.fixtures_gateway import MODERN, Client, running
+from tests.fixtures_servers import serving
+from tests.gateway.federation.conftest import caller, gateway_to
+from tests.servers.everything import everything
+
+pytestmark = pytest.mark.anyio
+
+ASKING = {"name": "test_elicitation", "arguments": {"message": "Who are you?"}}
+SAY = {"name": "test_simple_text"}
+
+
+def pool(client: Client) -> Pool:
+    [server] = client.gateway.federation.servers
+    return server.pool
+
+
+async def test_clients_that_can_be_asked_nothing_share_one(bare: Settings) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        for revision in ("2025-03-26", "2025-11-25", MODERN):
+            who = await caller(client, revision, {})
+            answer = await who.result("tools/call", SAY)
+            assert "error" not in answer
+        assert len(pool(client)) == 1
+
+
+async def test_a_client_that_can_be_asked_has_one_to_itself_while_it_calls(
+    bare: Settings,
+) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        who = [await caller(client, "2025-11-25") for _ in range(3)]
+        async with (
+            who[0].sent("tools/call", ASKING) as first,
+            who[1].sent("tools/call", ASKING) as second,
+        ):
+            asked = [await first.next(), await second.next()]
+            assert len(pool(client)) == 3  # and the one that all share
+            for one, question in zip(who, asked, strict=False):
+                await one.answer(question["id"], {"action": "decline"})
+            for stream in (first, second):
+                assert "action=decline" in str(await stream.next())
+        await who[2].result("tools/call", SAY)
+        assert len(pool(client)) == 3  # it took one that was free
+
+
+async def test_other_capabilities_are_another_session(bare: Settings) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        for capabilities in ({"sampling": {}}, {"elicitation": {}}, {"sampling": {}}):
+            who = await caller(client, "2025-11-25", capabilities)
+            await who.result("tools/call", SAY)
+        assert len(pool(client)) == 3
+
+
+async def test_with_own_sessions_each_client_has_one_as_long_as_its_own(bare: Settings) -> None:
+    app, lifespan = everything("handshake")
+    async with lifespan, serving(app) as url:
+        source = SourceSettings(mcp=f"{url}/mcp", own_sessions=True)
+        async with running(replace(bare, sources={"every": source})) as client:
+            who = [await caller(client, "2025-11-25", {}) for _ in range(2)]
+            for one in (*who, *who):
+                await one.result("tools/call", SAY)
+            before = len(pool(client))
+            assert before >= 2
+            session = who[0].session
+            assert session is not None
+            url = client.url + "/mcp"
+            async with client.http.delete(url, headers=session.headers) as gone:
+                assert gone.status == 204
+            with anyio.fail_after(20):
+                while len(pool(client)) == before:  # noqa: ASYNC110 - it tells nobody
+                    await anyio.sleep(0.01)
+            assert not pool(client).owned_by(session.id)
+
+
+async def test_a_session_that_the_server_forgot_is_begun_anew(bare: Settings) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        who = await caller(client, "2025-11-25", {})
+        assert "error" not in await who.result("tools/call", SAY)
+        [kept] = pool(client)._kept
+        with suppress(Exception):
+            await kept.link._endpoint.end(kept.link._endpoint.headers(kept.link._headers, {}))
+        again = await who.result("tools/call", SAY)
+        assert again["result"]["content"][0]["text"].startswith("This is a simple text")

@@ -1,0 +1,197 @@
+"""Several servers behind one endpoint, as the official client sees them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from mcp import MCPError, types
+from mcp.client.client import Client as McpClient
+
+from config.settings import Settings
+from tests.fixtures_gateway import with_mcp
+from tests.gateway.federation.servers import Fleet, fleet
+from tests.servers.named import SHARED, TEMPLATE, named
+
+pytestmark = pytest.mark.anyio
+
+MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+WRAPPED = f"toolgate://two/{SHARED}"
+
+
+@asynccontextmanager
+async def two(settings: Settings, mode: str, **options: Any) -> AsyncIterator[tuple[Fleet, Any]]:
+    """Servers "one" and "two" behind a gateway, and a client in front of it."""
+    servers = {name: named(name) for name in ("one", "two")}
+    async with fleet(settings, servers, **options) as behind:
+        with anyio.fail_after(30):
+            async with McpClient(behind.client.url + "/mcp", mode=mode) as mcp:
+                yield behind, mcp
+
+
+async def everything_of(mcp: Any, method: str, member: str, named_by: str) -> list[str]:
+    """The names of all entries of a list, page by page."""
+    names: list[str] = []
+    cursor = None
+    while True:
+        page = await getattr(mcp, method)(cursor=cursor)
+        names += [str(getattr(one, named_by)) for one in getattr(page, member)]
+        cursor = page.next_cursor
+        if cursor is None:
+            return names
+
+
+async def tools(mcp: Any) -> list[str]:
+    return await everything_of(mcp, "list_tools", "tools", "name")
+
+
+async def prompts(mcp: Any) -> list[str]:
+    return await everything_of(mcp, "list_prompts", "prompts", "name")
+
+
+async def resources(mcp: Any) -> list[str]:
+    return await everything_of(mcp, "list_resources", "resources", "uri")
+
+
+async def templates(mcp: Any) -> list[str]:
+    return await everything_of(mcp, "list_resource_templates", "resource_templates", "uri_template")
+
+
+async def said(mcp: Any, tool: str) -> str:
+    result = await mcp.call_tool(tool, {})
+    assert not result.is_error, result
+    return str(result.content[0].text)
+
+
+async def read(mcp: Any, uri: str) -> str:
+    return str((await mcp.read_resource(uri)).contents[0].text)
+
+
+@MODES
+async def test_the_first_keeps_its_names_and_others_are_told_apart(
+    bare: Settings, mode: str
+) -> None:
+    async with two(bare, mode) as (_, mcp):
+        assert sorted(await tools(mcp)) == [
+            "link", "only_one", "only_two", "two_link", "two_whoami", "whoami",
+        ]  # fmt: skip
+        for tool, name in (("whoami", "one"), ("two_whoami", "two"), ("only_two", "two")):
+            assert await said(mcp, tool) == name
+        assert sorted(await prompts(mcp)) == ["hello", "only_one", "only_two", "two_hello"]
+        for prompt, name in (("hello", "one"), ("two_hello", "two")):
+            given = await mcp.get_prompt(prompt, {"who": "Ada"})
+            assert given.messages[0].content.text == f"{name} greets Ada"
+        assert sorted(await resources(mcp)) == ["note://of-one", "note://of-two", SHARED, WRAPPED]
+        for uri, name in ((SHARED, "one"), (WRAPPED, "two"), ("note://of-two", "two")):
+            assert await read(mcp, uri) == name
+        assert sorted(await templates(mcp)) == [TEMPLATE, f"toolgate://two/{TEMPLATE}"]
+        assert await read(mcp, "note://5/text") == "one 5"
+        assert await read(mcp, "toolgate://two/note://5/text") == "two 5"
+
+
+@MODES
+async def test_with_prefixes_everything_says_whose_it_is(bare: Settings, mode: str) -> None:
+    async with two(bare, mode, prefix="always") as (_, mcp):
+        assert sorted(await tools(mcp)) == [
+            "one_link", "one_only_one", "one_whoami", "two_link", "two_only_two", "two_whoami",
+        ]  # fmt: skip
+        assert await said(mcp, "one_whoami") == "one"
+        assert await said(mcp, "two_only_two") == "two"
+        assert sorted(await prompts(mcp)) == [
+            "one_hello", "one_only_one", "two_hello", "two_only_two",
+        ]  # fmt: skip
+        uris = await resources(mcp)
+        assert sorted(uris) == sorted(
+            f"toolgate://{name}/{uri}"
+            for name in ("one", "two")
+            for uri in (SHARED, f"note://of-{name}")
+        )
+        assert [await read(mcp, uri) for uri in uris] == ["one", "one", "two", "two"]
+
+
+@MODES
+async def test_without_prefixes_the_first_alone_has_what_both_have(
+    bare: Settings, mode: str
+) -> None:
+    async with two(bare, mode, prefix="never") as (_, mcp):
+        assert sorted(await tools(mcp)) == ["link", "only_one", "only_two", "whoami"]
+        assert await said(mcp, "whoami") == "one"
+        assert sorted(await prompts(mcp)) == ["hello", "only_one", "only_two"]
+        assert sorted(await resources(mcp)) == ["note://of-one", "note://of-two", SHARED]
+        assert await templates(mcp) == [TEMPLATE]
+        assert await read(mcp, SHARED) == "one"
+
+
+@MODES
+@pytest.mark.parametrize("listed", [tools, prompts, resources, templates])
+async def test_pages_go_on_from_one_server_to_the_next(
+    bare: Settings, mode: str, listed: Callable[[Any], Awaitable[list[str]]]
+) -> None:
+    async with two(bare, mode) as (_, mcp):
+        whole = await listed(mcp)
+    async with two(with_mcp(bare, page_size=2), mode) as (behind, mcp):
+        assert await listed(mcp) == whole
+        assert len(set(whole)) == len(whole)
+        assert behind.client.gateway.settings.mcp.page_size == 2
+        first = await mcp.list_tools()
+        assert len(first.tools) == 2
+        with pytest.raises(MCPError) as refused:
+            await mcp.list_tools(cursor="no cursor")
+        assert refused.value.error.code == types.INVALID_PARAMS
+
+
+@MODES
+async def test_resources_in_results_are_called_as_they_can_be_read(
+    bare: Settings, mode: str
+) -> None:
+    async with two(bare, mode) as (_, mcp):
+        for tool, name, uri in (("link", "one", SHARED), ("two_link", "two", WRAPPED)):
+            linked, embedded = (await mcp.call_tool(tool, {})).content
+            assert (str(linked.uri), str(embedded.resource.uri)) == (uri, uri)
+            assert await read(mcp, str(linked.uri)) == name
+
+
+@MODES
+async def test_arguments_are_completed_by_the_server_that_has_them(
+    bare: Settings, mode: str
+) -> None:
+    async with two(bare, mode) as (_, mcp):
+        argument = {"name": "who", "value": "A"}
+        for prompt, values in (("hello", ["one hello"]), ("two_hello", ["two hello"])):
+            ref = types.PromptReference(name=prompt)
+            assert (await mcp.complete(ref, argument)).completion.values == values
+        for uri, name in ((TEMPLATE, "one"), (f"toolgate://two/{TEMPLATE}", "two")):
+            ref = types.ResourceTemplateReference(uri=uri)
+            values = (await mcp.complete(ref, argument)).completion.values
+            assert values == [f"{name} {TEMPLATE}"]
+
+
+@MODES
+async def test_a_server_that_is_down_takes_nothing_with_it(bare: Settings, mode: str) -> None:
+    async with two(bare, mode) as (behind, mcp):
+        lists = (tools, prompts, resources, templates)
+        before = [await listed(mcp) for listed in lists]
+        await behind.kill("two")
+        assert [await listed(mcp) for listed in lists] == before
+        assert await said(mcp, "whoami") == "one"
+        for attempt in (
+            mcp.call_tool("two_whoami", {}),
+            mcp.get_prompt("two_hello", {"who": "Ada"}),
+            mcp.read_resource(WRAPPED),
+        ):
+            with pytest.raises(MCPError) as failed:
+                await attempt
+            assert "two" in failed.value.error.message
+            assert "127.0.0.1" not in failed.value.error.message
+
+
+@MODES
+async def test_who_wants_whole_lists_or_none_gets_none(bare: Settings, mode: str) -> None:
+    async with two(with_mcp(bare, when_down="fail_closed"), mode) as (behind, mcp):
+        assert "two_whoami" in await tools(mcp)
+        await behind.kill("two")
+        with pytest.raises(MCPError) as failed:
+            await mcp.list_tools(**({} if mode == "legacy" else {"cache_mode": "bypass"}))
+        assert failed.value.error.message == "The list may be incomplete: two cannot be reached"
+        assert await said(mcp, "whoami") == "one"

@@ -1,0 +1,297 @@
+"""Any client in front of any server: what crosses, in every cell of the matrix."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from config.settings import Settings
+from tests.fixtures_gateway import MODERN, with_mcp
+from tests.gateway.federation.conftest import Caller, Stream, caller, gateway_to
+from tests.servers.everything_call import Call, text
+from tests.servers.everything_tools import tool
+from tests.servers.everything_wire import Era
+
+pytestmark = pytest.mark.anyio
+
+CLIENTS = ("2025-03-26", "2025-06-18", "2025-11-25", MODERN)
+SERVERS: tuple[Era, ...] = ("handshake", "stateless", "both")
+cells = [
+    pytest.mark.parametrize("server", SERVERS),
+    pytest.mark.parametrize("revision", CLIENTS),
+]
+
+
+class Waits:
+    """What became of the calls of `test_wait`."""
+
+    def __init__(self) -> None:
+        self.begun = anyio.Event()
+        self.cancelled = anyio.Event()
+
+
+waits = Waits()
+
+
+@tool("test_wait")
+async def wait(call: Call) -> Any:
+    """Never ends by itself."""
+    waits.begun.set()
+    try:
+        await anyio.sleep_forever()
+    except anyio.get_cancelled_exc_class():
+        waits.cancelled.set()
+        raise
+    return text(str(call))
+
+
+@pytest.fixture(autouse=True)
+def fresh_waits() -> None:
+    global waits
+    waits = Waits()
+
+
+def in_every_cell(test: Any) -> Any:
+    for mark in cells:
+        test = mark(test)
+    return test
+
+
+@in_every_cell
+async def test_progress_comes_under_the_clients_own_token(
+    bare: Settings, server: Era, revision: str
+) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, revision)
+        for token in ("mine", 7):
+            named = {"name": "test_tool_with_progress"}
+            async with who.sent("tools/call", named, {"progressToken": token}) as stream:
+                *told, answer = await stream.all()
+            said = [one["params"] for one in told if one["method"] == "notifications/progress"]
+            assert [(one["progressToken"], one["progress"]) for one in said] == [
+                (token, 0),
+                (token, 50),
+                (token, 100),
+            ]
+            assert answer["result"]["content"][0]["text"] == "Progress was reported."
+
+
+@in_every_cell
+async def test_without_a_token_nothing_is_told(bare: Settings, server: Era, revision: str) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, revision)
+        async with who.sent("tools/call", {"name": "test_tool_with_progress"}) as stream:
+            assert len(await stream.all()) == 1
+
+
+@in_every_cell
+async def test_log_messages_come_to_who_asked_for_them(
+    bare: Settings, server: Era, revision: str
+) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, revision)
+        wanted = {"io.modelcontextprotocol/logLevel": "info"} if revision == MODERN else {}
+        if who.session is not None:
+            await who.session.call("logging/setLevel", {"level": "info"})
+        async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
+            *told, answer = await stream.all()
+        assert [one["method"] for one in told] == ["notifications/message"] * 3
+        assert answer["result"]["content"][0]["text"] == "Messages were logged."
+
+
+@in_every_cell
+async def test_log_messages_below_the_level_are_kept_back(
+    bare: Settings, server: Era, revision: str
+) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, revision)
+        wanted = {"io.modelcontextprotocol/logLevel": "error"} if revision == MODERN else {}
+        if who.session is not None:
+            await who.session.call("logging/setLevel", {"level": "error"})
+        async with who.sent("tools/call", {"name": "test_tool_with_logging"}, wanted) as stream:
+            assert len(await stream.all()) == 1
+
+
+@in_every_cell
+async def test_a_cancelled_call_is_cancelled_at_the_server(
+    bare: Settings, server: Era, revision: str
+) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, revision)
+        async with anyio.create_task_group() as tasks:
+
+            async def call() -> None:
+                await who.result("tools/call", {"name": "test_wait"})
+
+            with anyio.fail_after(20):
+                if who.session is None:
+                    scope = anyio.CancelScope()
+
+                    async def leave() -> None:
+                        with scope:
+                            await call()
+
+                    tasks.start_soon(leave)
+                    await waits.begun.wait()
+                    scope.cancel()
+                else:
+                    cancelled = {"requestId": 100, "reason": "enough"}
+                    note = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+                    tasks.start_soon(_ends_without_an_answer, who)
+                    await waits.begun.wait()
+                    await who.session.post({**note, "params": cancelled})
+                await waits.cancelled.wait()
+
+
+async def _ends_without_an_answer(who: Caller) -> None:
+    async with who.sent("tools/call", {"name": "test_wait"}) as stream:
+        assert stream.status == 202 or await stream.all() == []
+
+
+FORM = {
+    "action": "accept",
+    "content": {"username": "ada", "email": "ada@example.com"},
+}
+ASKING = {"name": "test_elicitation", "arguments": {"message": "Who are you?"}}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_a_session_is_asked_while_its_call_runs(
+    bare: Settings, server: Era, revision: str
+) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, revision)
+        async with who.sent("tools/call", ASKING) as stream:
+            asked = await stream.next()
+            assert asked["method"] == "elicitation/create"
+            assert asked["params"]["message"] == "Who are you?"
+            await who.answer(asked["id"], FORM)
+            answer = await stream.next()
+        assert "action=accept" in answer["result"]["content"][0]["text"]
+        assert "ada" in answer["result"]["content"][0]["text"]
+
+
+async def input_required(who: Caller, params: Any) -> Any:
+    result = (await who.result("tools/call", params))["result"]
+    assert result["resultType"] == "input_required", result
+    return result
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_stateless_client_answers_by_its_next_request(bare: Settings, server: Era) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, MODERN)
+        wants = await input_required(who, ASKING)
+        [(key, question)] = wants["inputRequests"].items()
+        assert question["method"] == "elicitation/create"
+        assert question["params"]["message"] == "Who are you?"
+        state = {name: wants[name] for name in ("requestState",) if name in wants}
+        again = {**ASKING, "inputResponses": {key: FORM}, **state}
+        result = (await who.result("tools/call", again))["result"]
+        assert result["resultType"] == "complete"
+        assert "ada" in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_several_questions_are_asked_in_one_go(bare: Settings, server: Era) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, MODERN)
+        wants = await input_required(who, {"name": "test_input_required_result_multiple_inputs"})
+        methods = sorted(one["method"] for one in wants["inputRequests"].values())
+        assert methods == ["elicitation/create", "roots/list", "sampling/createMessage"]
+
+
+async def test_an_answer_that_is_none_is_asked_for_again(bare: Settings) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        who = await caller(client, MODERN)
+        wants = await input_required(who, ASKING)
+        [key] = wants["inputRequests"]
+        for answers in ({}, {"other": FORM}, {key: 12345}, {key: {"action": "maybe"}}):
+            again = {
+                **ASKING,
+                "inputResponses": answers,
+                "requestState": wants["requestState"],
+            }
+            wants = await input_required(who, again)
+            assert [*wants["inputRequests"]] == [key]
+        assert len(client.gateway.federation.parking) == 1
+
+
+async def test_a_request_state_is_good_for_its_own_request_alone(bare: Settings) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        who = await caller(client, MODERN)
+        state = (await input_required(who, ASKING))["requestState"]
+        other = {"name": "test_elicitation", "arguments": {"message": "Other"}}
+        for params in (
+            {**other, "requestState": state},
+            {**ASKING, "requestState": state[:-1] + ("A" if state[-1] != "A" else "B")},
+            {**ASKING, "requestState": "nonsense"},
+            {**ASKING, "requestState": 5},
+        ):
+            refused = await who.result("tools/call", params)
+            assert refused["error"]["code"] == -32602, params
+        assert len(client.gateway.federation.parking) == 1  # none of them touched it
+
+
+async def test_a_call_that_nobody_comes_back_to_ends(bare: Settings) -> None:
+    hasty = with_mcp(bare, parked_s=0.05)
+    async with gateway_to(hasty, every="handshake") as client:
+        who = await caller(client, MODERN)
+        state = (await input_required(who, ASKING))["requestState"]
+        with anyio.fail_after(20):
+            while len(client.gateway.federation.parking):  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.01)
+        refused = await who.result("tools/call", {**ASKING, "requestState": state})
+        assert refused["error"]["code"] == -32602
+        assert "requestState" in refused["error"]["message"]
+
+
+async def test_a_server_is_told_that_it_cannot_ask_when_too_many_calls_wait(
+    bare: Settings,
+) -> None:
+    async with gateway_to(with_mcp(bare, parked_calls=1), every="handshake") as client:
+        who = await caller(client, MODERN)
+        await input_required(who, ASKING)
+        refused = await who.result("tools/call", ASKING)
+        assert refused["error"]["code"] == -32021
+        assert refused["error"]["data"]["requiredCapabilities"] == {"elicitation": {}}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_what_a_client_cannot_do_it_is_not_asked(bare: Settings, server: Era) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, MODERN, {"sampling": {}})
+        refused = await who.result("tools/call", ASKING)
+        assert refused["error"]["code"] == -32021
+        assert refused["error"]["data"]["requiredCapabilities"] == {"elicitation": {}}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_session_that_cannot_answer_hears_of_it_in_the_result(
+    bare: Settings, server: Era
+) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, "2025-11-25", {})
+        answer = await who.result("tools/call", ASKING)
+        told = answer["result"]["isError"] if "result" in answer else answer["error"]["message"]
+        assert told, answer
+        assert "requiredCapabilities" not in str(answer)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_2024_11_05_client_uses_all_of_it(bare: Settings, server: Era) -> None:
+    async with gateway_to(bare, every=server) as client:
+        listed = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert len(listed["result"]["tools"]) > 20
+        called = await client.rpc(
+            {"jsonrpc": "2.0", "id": 1, "method": "test_simple_text", "params": {}}
+        )
+        assert called["result"] == "This is a simple text response for testing."
+        asked = await client.rpc(
+            {"jsonrpc": "2.0", "id": 1, "method": "test_elicitation", "params": {"message": "x"}}
+        )
+        assert "error" in asked  # nobody can be asked on this endpoint
+
+
+__all__ = ["Stream"]

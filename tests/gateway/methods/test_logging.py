@@ -1,0 +1,65 @@
+import pytest
+
+from gateway.methods.logging import Logging
+from registry.catalog import Catalog
+from schemas.errors import InvalidParams, MethodNotFound
+from schemas.mcp.messages import LOG_LEVELS
+from schemas.mcp.revisions import HANDSHAKE, V2025_11_25
+from schemas.mcp.snapshot import ServerFacts
+from tests.gateway.methods.federation import context, lists, request, source
+
+pytestmark = pytest.mark.anyio
+by_revision = pytest.mark.parametrize("revision", HANDSHAKE.values(), ids=HANDSHAKE)
+
+CATALOG = Catalog(sources=[source("one")])
+
+
+class Kept:
+    """The sessions that were said to have changed."""
+
+    def __init__(self):
+        self.levels = []
+
+    async def __call__(self, session):
+        self.levels.append(session.log_level)
+
+
+def set_level(level):
+    return request("logging/setLevel", {"level": level})
+
+
+@by_revision
+async def test_a_session_says_what_it_wants_to_hear(revision):
+    kept, client = Kept(), context(revision)
+    methods = Logging(lists(CATALOG), kept)
+    for level in (*LOG_LEVELS, LOG_LEVELS[-1]):
+        assert await methods.set_level(client, set_level(level)) == {}
+        assert client.session.log_level == level
+    assert kept.levels == list(LOG_LEVELS)  # the last one was no change
+
+
+@by_revision
+@pytest.mark.parametrize("level", ["verbose", "", "INFO", "info ", 1, None, ["info"]])
+async def test_a_level_that_does_not_exist_is_refused(revision, level):
+    kept, client = Kept(), context(revision)
+    with pytest.raises(InvalidParams):
+        await Logging(lists(CATALOG), kept).set_level(client, set_level(level))
+    assert (client.session.log_level, kept.levels) == (None, [])
+
+
+async def test_the_refusal_says_which_levels_there_are():
+    with pytest.raises(InvalidParams, match=r"'loud'; expected one of debug, info, .*emergency"):
+        await Logging(lists(CATALOG), Kept()).set_level(context(V2025_11_25), set_level("loud"))
+
+
+async def test_who_has_no_session_has_nothing_to_keep():
+    kept = Kept()
+    client = context(V2025_11_25, session=None)
+    assert await Logging(lists(CATALOG), kept).set_level(client, set_level("info")) == {}
+    assert kept.levels == []
+
+
+async def test_without_a_server_that_logs_there_is_no_such_method():
+    mute = Catalog(sources=[source("one", ServerFacts("2025-11-25", {"tools": {}}))])
+    with pytest.raises(MethodNotFound, match="no server here has logging"):
+        await Logging(lists(mute), Kept()).set_level(context(V2025_11_25), set_level("info"))

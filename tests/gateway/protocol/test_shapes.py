@@ -1,0 +1,235 @@
+"""Results of tools/call of other servers: what each revision gets to see of them."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from gateway.protocol.shapes import tool_result
+from schemas.errors import Unreachable
+from schemas.mcp.messages import META_SERVER
+from schemas.mcp.revisions import (
+    JSON_RPC,
+    V2024_11_05,
+    V2025_03_26,
+    V2025_11_25,
+    V2026_07_28,
+)
+from schemas.tool import AudioContent, TextContent
+from tests.gateway.protocol.views import REVISIONS, STAMP, US, members, plain, shown, view
+
+TEXT = {"type": "text", "text": "hello", "annotations": {"audience": ["user"]}, "x-own": [1.50]}
+IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+AUDIO = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
+LINK = {"type": "resource_link", "uri": "test://a", "name": "a", "x-own": {"y": None}}
+FILE = {"type": "resource", "resource": {"uri": "test://b", "text": "b"}, "annotations": {}}
+
+by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
+
+
+@by_revision
+def test_what_all_revisions_know_comes_through_as_it_was_written(revision):
+    came = members(content=[TEXT, IMAGE], isError=False, **{"x-own": {"a": [1e2]}})
+    went = view(revision).called(came)
+    for name, value in came.items():
+        assert bytes(went[name]) == bytes(value)
+    assert set(went) - set(came) == ({"resultType", "_meta"} if revision.result_type else set())
+
+
+def test_a_result_that_fits_is_not_even_copied():
+    came = members(content=[TEXT], isError=False)
+    assert view(V2025_11_25).called(came) is came
+    came = members(content=[TEXT], resultType="complete", _meta={META_SERVER: {"name": "s"}})
+    assert view(V2026_07_28).called(came) is came
+
+
+@by_revision
+def test_only_2026_07_28_says_what_kind_of_result_it_is(revision):
+    came = members(content=[], resultType="complete", ttlMs=5, cacheScope="public")
+    assert ("resultType" in shown(view(revision).called(came))) is revision.result_type
+    bare = shown(view(revision).called(members(content=[])))
+    assert bare.get("resultType") == ("complete" if revision.result_type else None)
+    if not revision.result_type:
+        assert set(shown(view(revision).called(came))) == {"content"}
+
+
+def test_who_answered_is_said_by_the_server_else_by_us():
+    shape = view(V2026_07_28)
+    assert shown(shape.called(members(content=[])))["_meta"] == STAMP
+    own = {"_meta": {META_SERVER: {"name": "theirs"}, "x": [1]}}
+    went = shown(shape.called(members(content=[], **own)))
+    assert (went["_meta"], went["resultType"]) == (own["_meta"], "complete")
+    other = shown(shape.called(members(content=[], _meta={"x": {"y": 1.0}})))["_meta"]
+    assert other == {META_SERVER: US, "x": {"y": 1.0}}
+    assert shown(shape.called(members(content=[], _meta="no object")))["_meta"] == STAMP
+
+
+@by_revision
+def test_sound_is_a_note_where_it_is_unknown(revision):
+    (item,) = shown(view(revision).called(members(content=[AUDIO])))["content"]
+    if revision is V2024_11_05:
+        text = "[audio, audio/wav: 2024-11-05 cannot carry it]"
+        assert item == {"type": "text", "text": text}
+    else:
+        assert item == AUDIO
+
+
+@by_revision
+def test_a_link_is_a_text_with_its_address_where_it_is_unknown(revision):
+    (item,) = shown(view(revision).called(members(content=[LINK])))["content"]
+    if revision in {V2024_11_05, V2025_03_26}:
+        assert item == {"type": "text", "text": "[resource, a: test://a]"}
+    else:
+        assert item == LINK
+
+
+@by_revision
+@pytest.mark.parametrize("kind", ["resource_link", "resource"])
+def test_addresses_lead_back_to_their_server(revision, kind):
+    address = {"uri": "test://shared/1", "name": "n", "x-own": 1}
+    sent = {"type": kind, **(address if kind == "resource_link" else {"resource": address})}
+    (item,) = shown(view(revision).called(members(content=[sent])))["content"]
+    exposed = "toolgate://src/test://shared/1"
+    if item["type"] == "text":
+        assert item["text"] == f"[resource, n: {exposed}]"
+    else:
+        assert item.get("resource", item) == {**item.get("resource", item), **address} | {
+            "uri": exposed
+        }
+
+
+def test_only_what_changes_is_written_anew():
+    odd = '{"type":"text",  "text":"\\u00e9",  "n": 1.00}'
+    link = '{"type":"resource_link","uri":"test://shared/1"}'
+    came = {"content": Raw(f"[{odd}, {link}]".encode())}
+    went = bytes(view(V2025_11_25).called(came)["content"])
+    assert odd.encode() in went
+    assert b"toolgate://src/test://shared/1" in went
+
+
+@pytest.mark.parametrize("written", ['"\\u0061udio"', '"audi\\u006f"', '"\\u0061\\u0075dio"'])
+def test_a_kind_may_be_written_with_escapes(written):
+    item = '{"type":%s,"data":"","mimeType":"audio/wav"}' % written  # noqa: UP031
+    went = shown(view(V2024_11_05).called({"content": Raw(f"[{item}]".encode())}))
+    assert went["content"][0]["type"] == "text"
+
+
+@by_revision
+@pytest.mark.parametrize(
+    "value", [{"a": 1.0}, {}, [1, 2], "text", 7, True, None], ids=lambda value: json.dumps(value)
+)
+def test_structure_is_an_object_or_there_is_none_before_2026_07_28(revision, value):
+    went = shown(view(revision).called(members(content=[TEXT], structuredContent=value)))
+    assert went["content"] == [TEXT]
+    if revision.any_structure:
+        assert went["structuredContent"] == value
+    elif revision.titles:
+        expected = value if isinstance(value, dict) else {"result": value}
+        assert went["structuredContent"] == expected
+    else:
+        assert "structuredContent" not in went
+
+
+@pytest.mark.parametrize("content", [[], [IMAGE], None])
+def test_structure_that_is_left_out_is_there_as_text(content):
+    sent = {"structuredContent": {"a": [1]}} | ({} if content is None else {"content": content})
+    went = shown(view(V2025_03_26).called(members(**sent)))
+    *before, text = went["content"]
+    assert before == (content or [])
+    assert (text["type"], json.loads(text["text"])) == ("text", {"a": [1]})
+
+
+@by_revision
+def test_content_is_always_there(revision):
+    assert shown(view(revision).called(members(isError=True)))["content"] == []
+
+
+@by_revision
+def test_a_failed_tool_stays_failed(revision):
+    assert shown(view(revision).called(members(content=[TEXT], isError=True)))["isError"] is True
+
+
+@pytest.mark.parametrize("kind", ["input_required", "task", "own"])
+def test_what_is_no_complete_result_gets_no_content(kind):
+    came = members(resultType=kind, requestState="x", inputRequests={"a": {"method": "roots/list"}})
+    went = shown(view(V2026_07_28).called(came))
+    assert plain(went) == plain(shown(came))
+    assert went["resultType"] == kind
+
+
+def test_the_promise_of_a_task_gets_no_content():
+    came = members(task={"taskId": "t", "status": "working"})
+    assert view(V2025_11_25).called(came) is came
+
+
+@pytest.mark.parametrize("content", ["text", 1, None, {"type": "text"}, True])
+@by_revision
+def test_content_that_is_no_list_is_no_answer(revision, content):
+    with pytest.raises(Unreachable, match="content is no array"):
+        view(revision).called(members(content=content))
+
+
+@by_revision
+@pytest.mark.parametrize(
+    "item",
+    [
+        None,
+        1,
+        "audio",
+        ["resource"],
+        {},
+        {"type": 1, "resource": {}},
+        {"type": "resource"},
+        {"type": "resource", "resource": None},
+        {"type": "resource", "resource": {"uri": 1}},
+        {"type": "hologram", "resource": "audio"},
+    ],
+)
+def test_items_that_nobody_knows_are_the_business_of_the_client(revision, item):
+    assert shown(view(revision).called(members(content=[item])))["content"] == [item]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+ITEMS = st.sampled_from([TEXT, IMAGE, AUDIO, LINK, FILE]) | JSON_VALUES
+
+
+@given(
+    st.lists(ITEMS, max_size=4),
+    st.dictionaries(st.sampled_from(["x", "isError", "structuredContent", "_meta"]), JSON_VALUES),
+    st.sampled_from(REVISIONS),
+)
+def test_unknown_members_survive_and_nothing_is_shaped_twice(content, others, revision):
+    came = members(content=content, **others)
+    once = view(revision).called(came)
+    assert once.get("x") == came.get("x")
+    assert once.get("isError") == came.get("isError")
+    assert shown(view(revision).called(once)) == shown(once)
+
+
+def test_those_who_know_no_mcp_get_a_result_of_ours():
+    came = members(content=[TEXT, AUDIO, LINK], structuredContent=[1], isError=True, _meta={"a": 1})
+    result = tool_result(view(JSON_RPC).called(came))
+    text, audio, link = result.content
+    assert (text, audio) == (TextContent("hello"), AudioContent("AA==", "audio/wav"))
+    assert isinstance(link, TextContent)
+    assert json.loads(link.text) == LINK
+    assert (result.structured_content, result.is_error) == (Raw(b"[1]"), True)
+    assert result.meta == {"a": 1}
+
+
+def test_a_bare_result_is_one_of_ours_too():
+    result = tool_result(members(content=[]))
+    assert (result.content, result.structured_content, result.is_error) == ((), UNSET, False)
+    assert result.meta is UNSET
+
+
+def test_links_stay_links_on_json_rpc():
+    assert shown(view(JSON_RPC).called(members(content=[LINK]))) == {"content": [LINK]}

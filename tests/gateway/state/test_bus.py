@@ -1,0 +1,155 @@
+"""What nodes tell each other."""
+
+import anyio
+import pytest
+
+from gateway.state.bus import STREAM, Bus
+from gateway.state.memory_stores import MemoryLog
+from schemas.errors import Unavailable
+from tests.gateway.state.conftest import until
+
+pytestmark = pytest.mark.anyio
+
+
+class Flaky(MemoryLog):
+    """A log that may be away."""
+
+    away = False
+
+    async def append(self, stream, data):
+        self._check()
+        return await super().append(stream, data)
+
+    async def read(self, stream, after, limit=1000):
+        self._check()
+        return await super().read(stream, after, limit)
+
+    def _check(self):
+        if self.away:
+            raise Unavailable("away")
+
+
+class Ears:
+    def __init__(self, bus, *kinds, own=False):
+        self.heard = []
+        for kind in kinds:
+            bus.on(kind, self.hear, own)
+
+    async def hear(self, said):
+        self.heard.append((said["node"], said["kind"], said.get("text")))
+
+
+@pytest.fixture
+async def log(anyio_backend):
+    return Flaky(5, 300, 1_000_000)
+
+
+@pytest.fixture
+async def running(anyio_backend):
+    async with anyio.create_task_group() as tasks:
+
+        async def start(*buses):
+            for bus in buses:
+                tasks.start_soon(bus.run)
+            with anyio.fail_after(5):
+                for bus in buses:
+                    await bus.following.wait()
+
+        yield start
+        tasks.cancel_scope.cancel()
+
+
+async def test_nodes_hear_each_other_and_not_themselves(log, running):
+    a, b, c = (Bus(log, True, name) for name in "abc")
+    ears = [Ears(bus, "hello") for bus in (a, b, c)]
+    await running(a, b, c)
+    await a.say("hello", text="1")
+    await a.say("nobody listens to this")
+    await b.say("hello", text="2")
+    one, two = ("a", "hello", "1"), ("b", "hello", "2")
+    await until(lambda: [len(one.heard) for one in ears] == [1, 1, 2])
+    assert [one.heard for one in ears] == [[two], [one], [one, two]]
+
+
+async def test_a_node_may_hear_itself_to_know_who_was_first(log, running):
+    a, b = Bus(log, True, "a"), Bus(log, True, "b")
+    ears = [Ears(bus, "hello", own=True) for bus in (a, b)]
+    await running(a, b)
+    await b.say("hello")
+    await a.say("hello")
+    await until(lambda: [len(one.heard) for one in ears] == [2, 2])
+    assert ears[0].heard == ears[1].heard == [("b", "hello", None), ("a", "hello", None)]
+
+
+async def test_a_node_does_not_hear_what_was_said_before_it_was_there(log, running):
+    a, b = Bus(log, True, "a"), Bus(log, True, "b")
+    ears = Ears(b, "hello")
+    await a.say("hello", text="early")
+    await running(b)
+    await a.say("hello", text="late")
+    await until(lambda: ears.heard)
+    assert ears.heard == [("a", "hello", "late")]
+
+
+async def test_what_cannot_be_said_is_not_said_later(log, running):
+    a, b = Bus(log, True, "a"), Bus(log, True, "b")
+    ears = Ears(b, "hello")
+    await running(b)
+    log.away = True
+    assert await a.say("hello", text="lost") is False
+    log.away = False
+    assert await a.say("hello", text="told") is True
+    await until(lambda: ears.heard)
+    assert ears.heard == [("a", "hello", "told")]
+
+
+async def test_a_node_that_missed_too_much_looks_again(log, running, monkeypatch):
+    monkeypatch.setattr("gateway.state.bus.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("gateway.state.bus.RETRY_S", 0.01)
+    a, b = Bus(log, True, "a"), Bus(log, True, "b")
+    ears, missed = Ears(b, "hello"), []
+    b.on_missed(lambda: missed.append(True))
+    await running(b)
+    await a.say("hello", text="heard")
+    await until(lambda: ears.heard)
+    before = log.read
+
+    async def away(*_):
+        raise Unavailable("away")
+
+    log.read = away
+    for _ in range(10):  # more than the log keeps
+        await a.say("hello")
+    log.read = before
+    await until(lambda: missed)
+    await anyio.wait_all_tasks_blocked()  # it follows again
+    await a.say("hello", text="again")
+    await until(lambda: ("a", "hello", "again") in ears.heard)
+    assert len(ears.heard) == 2
+
+
+@pytest.mark.parametrize("failure", [Unavailable("away"), ValueError("a bug")])
+async def test_a_message_that_cannot_be_served_does_not_stop_the_others(log, running, failure):
+    a, b = Bus(log, True, "a"), Bus(log, True, "b")
+    ears = Ears(b, "hello")
+
+    async def fail(_said):
+        raise failure
+
+    b.on("bad", fail)
+    await running(b)
+    await a.say("bad")
+    await a.say("hello")
+    await until(lambda: ears.heard)
+
+
+async def test_a_node_that_is_alone_says_nothing(log):
+    alone = Bus(log, False, "a")
+    with anyio.fail_after(5):
+        await alone.run()  # there is nothing to hear, either
+    assert await alone.say("hello") is False
+    assert await log.last(STREAM) == ""
+
+
+def test_nodes_have_names_of_their_own(log):
+    assert Bus(log, True).node != Bus(log, True).node

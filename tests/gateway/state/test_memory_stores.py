@@ -1,0 +1,143 @@
+"""Stores in memory: that they stay small."""
+
+import tracemalloc
+from dataclasses import dataclass
+
+import pytest
+
+from gateway.abc import SessionRecord
+from gateway.state.ids import place_of
+from gateway.state.memory_stores import EVENT_BYTES, MemoryCounter, MemoryLog, MemorySessions
+
+pytestmark = pytest.mark.anyio
+
+MEGABYTE = 1 << 20
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def log(clock: Clock, limit_bytes: int = MEGABYTE) -> MemoryLog:
+    return MemoryLog(keep_events=10, keep_s=60, limit_bytes=limit_bytes, clock=clock)
+
+
+async def test_a_stream_without_events_costs_nothing(clock: Clock) -> None:
+    kept = log(clock)
+    for number in range(1000):
+        stream = str(number)
+        with kept.watch(stream, lambda: None):
+            assert await kept.read(stream, "") == []
+            assert await kept.last(stream) == ""
+            await kept.drop(stream)
+    assert len(kept) == 0
+
+
+async def test_ten_thousand_watches_leave_memory_where_it_was(clock: Clock) -> None:
+    kept = log(clock)
+    tracemalloc.start()
+    try:
+        watches = [kept.watch(f"s/{number}", lambda: None) for number in range(10_000)]
+        for watch in watches:
+            watch.__enter__()
+        held, _ = tracemalloc.get_traced_memory()
+        for watch in watches:
+            watch.__exit__(None, None, None)
+        del watch, watches
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10_000 * 500
+    assert left < MEGABYTE
+
+
+async def test_a_stream_is_forgotten_when_it_was_silent_for_long_enough(clock: Clock) -> None:
+    kept = log(clock)
+    await kept.append("old", b"")
+    clock.now += 30
+    await kept.append("young", b"")
+    clock.now += 30
+    await kept.purge()
+    assert (await kept.last("old"), len(kept)) == ("", 1)
+
+
+async def test_appending_forgets_too(clock: Clock) -> None:
+    kept = log(clock)
+    await kept.append("old", b"")
+    clock.now += 60
+    await kept.append("young", b"")
+    assert len(kept) == 1
+
+
+async def test_an_event_keeps_its_stream(clock: Clock) -> None:
+    kept = log(clock)
+    await kept.append("s", b"1")
+    clock.now += 59
+    await kept.append("s", b"2")
+    clock.now += 59
+    await kept.purge()
+    assert [event.data for event in await kept.read("s", "")] == [b"1", b"2"]
+
+
+async def test_the_longest_silent_streams_go_first_when_memory_is_full(clock: Clock) -> None:
+    kept = log(clock, limit_bytes=3 * (1000 + EVENT_BYTES))
+    for stream in ("a", "b", "c", "a", "d"):
+        await kept.append(stream, b"x" * 1000)
+    lengths = {stream: len(await kept.read(stream, "")) for stream in "abcd"}
+    assert lengths == {"a": 2, "b": 0, "c": 0, "d": 1}
+
+
+async def test_an_event_of_any_length_is_kept_while_it_is_the_newest(clock: Clock) -> None:
+    kept = log(clock, limit_bytes=10)
+    await kept.append("a", b"x" * 1000)
+    await kept.append("b", b"y" * 1000)
+    assert [len(await kept.read(stream, "")) for stream in "ab"] == [0, 1]
+
+
+async def test_room_is_made_by_what_is_forgotten(clock: Clock) -> None:
+    kept = log(clock, limit_bytes=12 * (100 + EVENT_BYTES))
+    for number in range(100):
+        await kept.append("s", b"x" * 100)  # of which ten are kept, and one more for a moment
+        await kept.append(f"dropped {number}", b"x" * 100)
+        await kept.drop(f"dropped {number}")
+    assert len(await kept.read("s", "")) == 10
+
+
+async def test_a_stream_that_begins_again_at_once_is_another_one(clock: Clock) -> None:
+    kept = log(clock)
+    born = set()
+    for _ in range(1000):
+        born.add(place_of("s", await kept.append("s", b"")).born)
+        await kept.drop("s")
+    assert len(born) == 1000
+
+
+async def test_expired_sessions_take_no_room(clock: Clock) -> None:
+    sessions = MemorySessions(clock)
+    for number in range(100):
+        record = SessionRecord(f"{number}", "2025-11-25", "t", "p", None, {}, {})
+        await sessions.put(record, ttl_s=number + 1)
+    clock.now += 50
+    assert await sessions.purge() == 50
+    assert await sessions.get("49") is None
+    assert await sessions.get("50") is not None
+
+
+async def test_idle_keys_of_a_counter_take_no_room(clock: Clock) -> None:
+    counter = MemoryCounter(clock)
+    for number in range(100):
+        await counter.hit(f"{number}", 5, 60)
+    clock.now += 30
+    await counter.hit("late", 5, 60)
+    clock.now += 32
+    await counter.purge()
+    assert len(counter) == 1

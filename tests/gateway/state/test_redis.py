@@ -1,0 +1,127 @@
+"""What is of Redis alone."""
+
+import logging
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from config.load import load
+from gateway.abc import SessionRecord
+from gateway.state import redis_log
+from gateway.state.redis import connect
+from gateway.state.redis_log import RedisLog
+from gateway.state.stores import Keep, open_stores
+from schemas.errors import ToolgateError, Unavailable
+from tests.contracts.backends import DEADLINE_S, in_redis
+from tests.fixtures_redis import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+SESSION = SessionRecord("a", "2025-11-25", "t", "p", None, {}, {})
+
+
+async def test_everything_expires_but_the_secret(redis_server: RedisServer) -> None:
+    async with in_redis(redis_server).nodes() as nodes:
+        await nodes.a.log.append("s", b"")
+        await nodes.a.sessions.put(SESSION, 60)
+        await nodes.a.sessions.touch("a", 60)
+        await nodes.a.sessions.beat("n", 60)
+        await nodes.a.counter.hit("k", 1, 60)
+        await nodes.a.sessions.secret()
+    with redis_server.client() as client:
+        lasting = [key for key in client.scan_iter() if client.ttl(key) < 0]
+        assert (lasting, client.dbsize()) == ([b"toolgate:secret"], 5)
+
+
+async def test_what_redis_refuses_is_unavailable_and_logged(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server.client() as client:
+        client.set("toolgate:stream:s", "not a stream")
+    async with in_redis(redis_server).nodes() as nodes:
+        with pytest.raises(Unavailable) as refused:
+            await nodes.a.log.append("s", b"")
+    assert "WRONGTYPE" not in refused.value.message
+    (record,) = [one for one in caplog.records if one.message == "redis_refused"]
+    assert "WRONGTYPE" in record.reason  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("option", ["?db=hunter2", "?hunter2=1&nothing=2"])
+async def test_a_url_that_the_client_cannot_use_is_told_unseen(option: str) -> None:
+    with pytest.raises(ToolgateError, match=r"state\.redis_url cannot be used") as refused:
+        connect(f"redis://me:hunter2@127.0.0.1:1/{option}", 1, 1)
+    assert "hunter2" not in str(refused.value)
+
+
+async def test_a_redis_that_never_answers_is_given_up(redis_server: RedisServer) -> None:
+    redis = connect(redis_server.url, timeout_s=0.1, connections=2)
+    kept = RedisLog(redis, 10, 60)
+    await kept.append("s", b"before")
+    redis_server.freeze()
+    try:
+        with anyio.fail_after(DEADLINE_S), pytest.raises(Unavailable):
+            await kept.append("s", b"unknown")
+    finally:
+        redis_server.thaw()
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            try:
+                await kept.append("s", b"after")
+                break
+            except Unavailable:
+                await checkpoint()
+    said = [event.data for event in await kept.read("s", "")]
+    assert said[0] == b"before"
+    assert said.count(b"unknown") <= 1  # nothing is sent twice
+    await redis.aclose()
+
+
+async def test_silence_on_the_channel_is_told_from_a_dead_connection(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # a quarter of a minute is too long for a test
+    monkeypatch.setattr(redis_log, "CHECK_S", 0.02)
+    caplog.set_level(logging.WARNING, "toolgate.state")
+    async with in_redis(redis_server).nodes() as nodes:
+        with redis_server.client() as client, anyio.fail_after(DEADLINE_S):
+            while client.info("commandstats").get("cmdstat_ping", {"calls": 0})["calls"] < 10:
+                await checkpoint()
+        assert caplog.records == []  # it answered every time
+        redis_server.freeze()
+        try:
+            with anyio.fail_after(DEADLINE_S):
+                while not caplog.records:
+                    await checkpoint()
+        finally:
+            redis_server.thaw()
+        assert {record.message for record in caplog.records} == {"redis_connection_lost"}
+        woken = anyio.Event()
+        with nodes.b.log.watch("s", woken.set), anyio.fail_after(DEADLINE_S):
+            await nodes.a.log.append("s", b"")
+            await woken.wait()
+
+
+@pytest.mark.parametrize("backend", ["memory", "redis"])
+async def test_a_given_secret_is_the_same_everywhere(backend: str) -> None:
+    async def secret(text: str) -> bytes:
+        env = {"TOOLGATE_STATE__BACKEND": backend, "TOOLGATE_STATE__SECRET": text}
+        if backend == "redis":
+            env["TOOLGATE_STATE__REDIS_URL"] = "redis://127.0.0.1:1"  # nobody is asked
+        state = load(None, env).state
+        async with open_stores(state, Keep(1, 1), lambda: None) as stores:
+            assert not text or text not in repr(stores)
+            return await stores.secret()
+
+    one = await secret("a text of 16 characters")
+    assert (len(one), await secret("a text of 16 characters")) == (32, one)
+    assert await secret("another text of 16") != one
+
+
+async def test_a_random_secret_is_another_one_in_each_process() -> None:
+    async def secret() -> bytes:
+        async with open_stores(load(None, {}).state, Keep(1, 1), lambda: None) as stores:
+            assert await stores.secret() == await stores.secret()
+            return await stores.secret()
+
+    assert await secret() != await secret()

@@ -1,0 +1,350 @@
+import asyncio
+import gc
+import tracemalloc
+
+import anyio
+import pytest
+
+from gateway.abc import SessionRecord
+from gateway.context import Principal
+from gateway.state.memory_stores import MemorySessions
+from gateway.state.news import MESSAGES
+from schemas.errors import TooManyRequests, Unavailable
+from tests.gateway.state.conftest import ANN, IDLE_S, Node, stores_of, until
+
+pytestmark = pytest.mark.anyio
+
+
+def alone(**limits):
+    return Node(stores_of(MemorySessions()), **limits)
+
+
+@pytest.fixture
+async def node(anyio_backend):
+    return alone()
+
+
+async def test_a_session_is_found_by_its_id(node):
+    session = await node.open()
+    assert node.sessions.find(session.id, ANN) is session
+    assert (session.client, session.capabilities) == ({"name": "client"}, {"sampling": {}})
+    assert len(node.sessions) == 1
+
+
+async def test_ids_cannot_be_guessed_and_fit_a_header(node):
+    ids = {(await node.open()).id for _ in range(50)}
+    assert len(ids) == 50
+    for id_ in ids:
+        assert len(id_) >= 32
+        assert all("!" <= char <= "~" for char in id_)  # visible ASCII, as the transport demands
+
+
+@pytest.mark.parametrize(
+    "somebody_else", [Principal("bob", "tenant"), Principal("ann", "another tenant")]
+)
+async def test_a_session_is_that_of_its_principal(node, somebody_else):
+    session = await node.open()
+    assert node.sessions.find(session.id, somebody_else) is None
+    assert node.sessions.find(session.id, ANN) is session  # and not harmed by the attempt
+
+
+async def test_a_session_is_that_of_the_endpoint_it_was_opened_at(node):
+    session, other = await node.open(toolset="reading"), await node.open()
+    assert node.sessions.find(session.id, ANN) is None
+    assert node.sessions.find(other.id, ANN, "reading") is None
+    assert node.sessions.find(session.id, ANN, "reading") is session
+
+
+async def test_a_principal_is_the_same_whatever_its_token_says_today(node):
+    session = await node.open()
+    renewed = Principal("ann", "tenant", frozenset({"read"}), {"exp": 2})
+    assert node.sessions.find(session.id, renewed) is session
+
+
+@pytest.mark.parametrize("id_", ["", "nobody", "\u00e9"])
+async def test_an_unknown_id_finds_nothing(node, id_):
+    await node.open()
+    assert node.sessions.find(id_, ANN) is None
+    assert not node.sessions.needs_load(id_)  # nobody else could know it
+
+
+async def test_a_closed_session_is_gone(node):
+    session = await node.open()
+    node.sessions.close(session)
+    node.sessions.close(session)  # twice does no harm
+    assert node.sessions.find(session.id, ANN) is None
+    assert session.outbox.closed
+    assert len(node.sessions) == 0
+
+
+async def test_a_session_that_nobody_uses_ends(node, clock):
+    session = await node.open()
+    clock.now += IDLE_S - 1
+    assert node.sessions.find(session.id, ANN) is session  # and this use counts
+    clock.now += IDLE_S - 1
+    assert node.sessions.reap() == 0
+    clock.now += 1
+    assert node.sessions.find(session.id, ANN) is None
+    assert len(node.sessions) == 0
+    assert session.outbox.closed
+
+
+async def test_reaping_takes_the_idle_ones_only(node, clock):
+    idle = [await node.open() for _ in range(3)]
+    clock.now += IDLE_S / 2
+    used = await node.open()
+    node.sessions.find(idle[1].id, ANN)
+    clock.now += IDLE_S / 2
+    assert node.sessions.reap() == 2
+    assert node.sessions.find(used.id, ANN) is used
+    assert node.sessions.find(idle[1].id, ANN) is idle[1]
+
+
+async def test_a_session_with_a_stream_or_a_request_is_not_idle(node, clock):
+    streaming, busy = await node.open(), await node.open()
+    streaming.streams += 1
+    busy.running[1] = None
+    clock.now += 10 * IDLE_S
+    assert node.sessions.reap() == 0
+    assert node.sessions.find(streaming.id, ANN) is streaming
+    assert node.sessions.find(busy.id, ANN) is busy
+
+
+async def test_one_more_than_the_limit_ends_the_session_unused_for_longest(clock):
+    node = alone(sessions=2)
+    first = await node.open()
+    clock.now += 1
+    second = await node.open()
+    clock.now += 1
+    third = await node.open()
+    assert node.sessions.find(first.id, ANN) is None
+    assert node.sessions.find(second.id, ANN) is second
+    assert node.sessions.find(third.id, ANN) is third
+
+
+async def test_at_the_limit_sessions_in_use_are_kept_and_one_more_is_refused(clock):
+    node = alone(sessions=2)
+    listening, calling = await node.open(), await node.open()
+    listening.streams = 1
+    calling.running["x"] = None
+    with pytest.raises(Unavailable, match=r"Too many sessions in use \(limit 2\)"):
+        await node.open()
+    node.sessions.close(listening)
+    await node.open()
+    assert len(node.sessions) == 2
+
+
+async def test_at_the_limit_idle_sessions_make_room_whoever_was_used_without_being_found(clock):
+    node = alone(sessions=2)
+    long_call, idle = await node.open(), await node.open()
+    clock.now += IDLE_S
+    long_call.touch()  # as at the end of its call
+    await node.open()
+    assert node.sessions.find(idle.id, ANN) is None
+    assert node.sessions.find(long_call.id, ANN) is long_call
+
+
+async def test_a_caller_opens_a_limited_number_of_sessions_in_a_minute(anyio_backend):
+    node = alone(rate=2)
+    await node.open()
+    await node.open()
+    with pytest.raises(TooManyRequests, match="limit 2 in a minute") as caught:
+        await node.open()
+    assert caught.value.retry_after_s > 0
+    await node.open(Principal("bob", "tenant"))
+
+
+async def test_ending_a_session_stops_what_it_runs(node):
+    session = await node.open()
+    running = asyncio.create_task(asyncio.Event().wait())
+    session.running["x"] = running
+    await node.sessions.close_all()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert len(node.sessions) == 0
+
+
+async def test_ten_thousand_abandoned_sessions_leave_memory_where_it_was(clock):
+    node = alone(sessions=10_000)
+
+    async def come_and_go():
+        for _ in range(10_000):
+            await node.open()
+        clock.now += IDLE_S
+        assert node.sessions.reap() == 10_000
+        assert len(node.sessions) == 0
+
+    await come_and_go()  # what is kept for ever is made now
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    await come_and_go()
+    gc.collect()
+    after, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - before > 5_000_000  # they were there
+    assert after - before < 500_000  # dictionaries do not shrink
+
+
+async def test_a_client_that_opens_its_stream_is_told_of_the_lists_that_changed(node):
+    session = await node.open()
+    with node.sessions.stream(session) as outbox:
+        assert await outbox.take(0) == []
+    node.version = "XXXXBBBBYYYY"
+    with node.sessions.stream(session) as outbox:
+        assert await outbox.take(0) == [MESSAGES["tools"], MESSAGES["resources"]]
+    with node.sessions.stream(session) as outbox:
+        assert await outbox.take(0) == []
+
+
+async def test_a_client_that_comes_back_says_how_far_it_knows(node):
+    session = await node.open()
+    with node.sessions.stream(session, "AAAABBBBCCCC") as outbox:
+        assert await outbox.take(0) == []
+    with node.sessions.stream(session, "AAAAOLD_CCCC") as outbox:
+        assert await outbox.take(0) == [MESSAGES["prompts"]]
+
+
+async def test_a_client_hears_of_changes_while_its_stream_is_open(node):
+    session = await node.open()
+    with node.sessions.stream(session) as outbox:
+        node.version = "XXXXBBBBCCCC"
+        node.hub.changed("tenant", {"tools"})
+        node.hub.changed("tenant", {"tools"})
+        node.hub.changed("another tenant", {"prompts"})
+        assert await outbox.take(0) == [MESSAGES["tools"]]
+        assert outbox.told == "XXXXBBBBCCCC"
+    node.hub.changed("tenant", {"tools"})
+    assert node.hub._followers == {}
+
+
+async def test_a_new_stream_takes_over_the_news_and_ends_the_one_before(node):
+    session = await node.open()
+    with node.sessions.stream(session) as before:
+        node.hub.changed("tenant", {"tools"})
+        with node.sessions.stream(session) as after:
+            assert before.closed
+            assert await before.take(0) == []
+            assert await after.take(0) == [MESSAGES["tools"]]
+            assert session.outbox is after
+
+
+async def test_another_node_serves_a_session_as_it_was_agreed_on(nodes):
+    a, b = nodes
+    session = await a.open(toolset="reading")
+    session.log_level = "error"
+    session.subscriptions.add("test://x")
+    await a.sessions.changed(session)
+    assert b.sessions.find(session.id, ANN, "reading") is None
+    assert b.sessions.needs_load(session.id)
+    there = await b.load(session)
+    assert there is not session
+    assert (there.revision, there.capabilities) == (session.revision, {"sampling": {}})
+    assert (there.log_level, there.subscriptions) == ("error", {"test://x"})
+    assert b.sessions.find(session.id, Principal("bob", "tenant"), "reading") is None
+    assert not b.sessions.needs_load(session.id)
+
+
+async def test_a_session_that_ends_at_one_node_ends_at_all(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    running = asyncio.create_task(asyncio.Event().wait())
+    there.running["x"] = running
+    await a.sessions.delete(session)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until(lambda: len(b.sessions) == 0)
+    await b.sessions.load(session.id)
+    assert b.sessions.find(session.id, ANN) is None
+
+
+async def test_a_session_that_ended_unheard_is_not_served_for_long(nodes, clock):
+    a, b = nodes
+    session = await a.open()
+    await b.load(session)
+    await a.stores.sessions.delete(session.id)
+    clock.now += IDLE_S / 10 + 1
+    assert b.sessions.needs_load(session.id)
+    await b.sessions.load(session.id)
+    assert b.sessions.find(session.id, ANN) is None
+
+
+async def test_letting_go_of_a_session_here_leaves_it_to_the_others(nodes, clock):
+    a, b = nodes
+    session = await a.open()
+    clock.now += IDLE_S
+    assert a.sessions.reap() == 1
+    await a.sessions.close_all()
+    assert (await b.load(session)).id == session.id
+
+
+async def test_a_session_in_use_is_kept_in_the_store(nodes, clock):
+    a, _ = nodes
+    session = await a.open()
+    touched = []
+
+    async def touch(session_id, ttl_s):
+        touched.append((session_id, ttl_s))
+
+    a.stores.sessions.touch = touch
+    await a.sessions.renew()
+    clock.now += IDLE_S / 2
+    await a.sessions.renew()
+    assert touched == []  # nobody uses it
+    session.streams = 1
+    await a.sessions.renew()
+    await a.sessions.renew()
+    assert touched == [(session.id, IDLE_S)]
+
+
+async def test_a_session_of_a_newer_gateway_is_not_served(nodes):
+    a, _ = nodes
+    record = SessionRecord("new", "2099-01-01", "tenant", "ann", None, {}, {})
+    await a.stores.sessions.put(record, IDLE_S)
+    await a.sessions.load("new")
+    assert a.sessions.find("new", ANN) is None
+
+
+async def test_what_a_client_wants_is_known_at_all_nodes(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    there.log_level = "debug"
+    await b.sessions.changed(there)
+    await until(lambda: session.log_level == "debug")
+
+
+async def test_a_request_is_cancelled_at_the_node_that_runs_it(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    running = asyncio.create_task(asyncio.Event().wait())
+    session.running["1"] = asyncio.create_task(asyncio.Event().wait())
+    session.running[1] = running
+    await b.sessions.cancel(there, 1)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not session.running["1"].done()
+    session.running["1"].cancel()
+
+
+async def test_a_stream_at_another_node_ends_the_one_here(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    with a.sessions.stream(session) as before, anyio.fail_after(5), b.sessions.stream(there):
+        assert await before.take(5) == []
+        assert before.closed
+        await until(lambda: session.outbox is not before)
+
+
+async def test_a_node_shows_that_it_lives(nodes):
+    a, b = nodes
+    assert not await b.stores.sessions.beats("aa")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(a.sessions.beat, 5)
+        await anyio.wait_all_tasks_blocked()
+        assert await b.stores.sessions.beats("aa")
+        tasks.cancel_scope.cancel()
+    await alone().sessions.beat(5)  # nobody to show it to: returns at once

@@ -1,0 +1,86 @@
+"""Subscriptions of a session whose stream is at one node, and whose requests come to another."""
+
+import anyio
+import pytest
+
+from gateway.state.news import MESSAGES, updated
+from schemas.errors import RelayedFault
+from tests.gateway.state.conftest import until
+
+pytestmark = pytest.mark.anyio
+
+URI = "test://x"
+NEWS = updated(URI)
+
+
+async def test_the_node_that_has_the_stream_watches(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    with a.sessions.stream(session) as outbox, anyio.fail_after(5):
+        await b.hub.subscribe(there, URI)
+        await until(lambda: session.watched == {URI} and there.watched == set())
+        assert (len(a.hub.watches), len(b.hub.watches)) == (1, 0)
+        a.hub.resource_updated("tenant", URI)
+        assert await outbox.take(5) == [NEWS]
+        await b.hub.unsubscribe(there, URI)
+        await until(lambda: session.watched == set())
+        assert len(a.hub.watches) == 0
+
+
+async def test_until_there_is_a_stream_the_node_watches_that_was_asked_to(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    await b.hub.subscribe(there, URI)
+    assert there.watched == {URI}
+    b.hub.resource_updated("tenant", URI)
+    with b.sessions.stream(there) as outbox:
+        assert await outbox.take(0) == [NEWS]
+
+
+async def test_what_is_heard_while_the_stream_takes_over_is_not_lost(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    with a.sessions.stream(session) as outbox, anyio.fail_after(5):
+
+        async def connect(_tenant, _uri, _begins):  # b hears of a change while a still begins
+            b.hub.resource_updated("tenant", URI)
+
+        a.hub.watches.connect = connect
+        await b.hub.subscribe(there, URI)
+        assert await outbox.take(5) == [NEWS]
+        await until(lambda: there.watched == set())
+
+
+async def test_a_stream_that_moves_is_told_once_that_something_may_have_changed(nodes):
+    a, b = nodes
+    session = await a.open()
+    await a.hub.subscribe(session, URI)
+    there = await b.load(session)
+    with anyio.fail_after(5), a.sessions.stream(session) as before:
+        assert await before.take(0) == []  # a watched it all the time
+        with b.sessions.stream(there) as outbox:
+            assert await outbox.take(5) == [NEWS]
+            await until(lambda: session.watched == set() and there.watched == {URI})
+            assert before.closed
+            b.hub.resource_updated("tenant", URI)
+            assert await outbox.take(5) == [NEWS]
+
+
+async def test_what_cannot_be_watched_here_does_not_end_the_stream(nodes):
+    a, b = nodes
+    session = await a.open()
+    await a.hub.subscribe(session, URI)
+    there = await b.load(session)
+
+    async def refuse(_tenant, _uri, _begins):
+        raise RelayedFault(-32000, "no")
+
+    b.hub.watches.connect = refuse
+    with b.sessions.stream(there) as outbox, anyio.fail_after(5):
+        b.version = "XXXXBBBBCCCC"
+        b.hub.changed("tenant", {"tools"})
+        assert await outbox.take(5) == [MESSAGES["tools"]]
+        assert (there.watched, len(b.hub.watches)) == (set(), 0)

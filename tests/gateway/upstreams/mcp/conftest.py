@@ -1,0 +1,93 @@
+"""Links to servers that a test scripts, and ears that remember what they heard."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from config.settings import SourceSettings
+from gateway.upstreams.connections import Connections
+from gateway.upstreams.mcp.http import HttpLink
+from gateway.upstreams.mcp.link import Hello, Timeout
+from gateway.upstreams.mcp.probe import UNKNOWN
+from gateway.upstreams.mcp.stateless import StatelessLink
+from schemas.errors import MethodNotFound
+from schemas.source import McpOptions, Source
+from tests.gateway.upstreams.conftest import limits
+
+PATIENT = Timeout(5, 5)
+HELLO = Hello({"name": "toolgate", "version": "1"}, {"sampling": {}})
+LIMIT_BYTES = 20_000
+
+
+@dataclass
+class Ears:
+    """A Hearer: remembers, and answers what it is asked by `answer`."""
+
+    heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    asked_for: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    answer: Callable[[str, dict[str, Any]], Awaitable[Any]] | None = None
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        self.heard.append((method, params))
+        self._stirred.set()
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        self.asked_for.append((method, params))
+        self._stirred.set()
+        if self.answer is None:
+            raise MethodNotFound("Nobody is here")
+        return await self.answer(method, params)
+
+    async def until(self, count: int) -> None:
+        """Until so much was heard and asked."""
+        while len(self.heard) + len(self.asked_for) < count:
+            self._stirred.clear()
+            await self._stirred.wait()
+
+
+def mcp_source(url: str, name: str = "things", **options: Any) -> Source:
+    return Source("id", name, "mcp", url, None, True, options=McpOptions(**options))
+
+
+@pytest.fixture
+async def connections(anyio_backend: str) -> AsyncIterator[Connections]:
+    made = Connections(limits(response_limit_bytes=LIMIT_BYTES), {})
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def session(connections: Connections) -> AsyncIterator[Any]:
+    """`await session(url)` opens one; it is closed when the test ends."""
+    links: list[HttpLink] = []
+
+    async def opened(url: str, background: Ears | None = None, **options: Any) -> HttpLink:
+        pool = connections.of(mcp_source(url + "/mcp"))
+        link = await HttpLink.open(pool, HELLO, background or Ears(), PATIENT, **options)
+        links.append(link)
+        return link
+
+    yield opened
+    for link in links:
+        await link.close()
+
+
+@pytest.fixture
+async def stateless(connections: Connections) -> AsyncIterator[Any]:
+    links: list[StatelessLink] = []
+
+    def opened(url: str) -> StatelessLink:
+        links.append(StatelessLink(connections.of(mcp_source(url + "/mcp")), HELLO, UNKNOWN))
+        return links[-1]
+
+    yield opened
+    for link in links:
+        await link.close()
+
+
+def settings(**values: Any) -> SourceSettings:
+    return SourceSettings(**values)

@@ -1,0 +1,263 @@
+"""Streams of a session that are taken up again, and the one beside all requests."""
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import Raw
+
+from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.mcp.link import SessionLost, Timeout
+from tests.gateway.upstreams.mcp.conftest import PATIENT, Ears
+from tests.servers.mcp_wire import Scripted, Turn, event, note, question, reply
+
+pytestmark = pytest.mark.anyio
+
+DONE = {"content": Raw(b"[]")}
+CALL: dict[str, Any] = {"name": "x", "arguments": {}}
+CHANGED = "notifications/tools/list_changed"
+
+
+def polled(*rounds: bytes, retry: bytes = b"retry: 1\n\n") -> Scripted:
+    """A server that closes the stream of a call after its beginning, and goes on in GETs."""
+    server = Scripted()
+
+    async def begin(turn: Turn) -> None:
+        await turn.begin()
+        await turn.piece(b"id: 1\ndata:\n\n" + retry)
+        await turn.end()
+
+    async def more(turn: Turn) -> None:
+        await turn.begin()
+        count = len(server.all("GET"))
+        await turn.piece(rounds[min(count, len(rounds)) - 1])
+        await turn.end()
+
+    server.plays = {"tools/call": begin, "GET": more}
+    return server
+
+
+async def test_a_stream_that_ends_after_an_id_is_taken_up_again(serve, session):
+    server = polled(
+        b"id: 2\ndata:\n\n",
+        event(note("notifications/message", level="info", data=1), "3") + event(reply(2), "4"),
+    )
+    link = await session(await serve(server))
+    ears = Ears()
+    with anyio.fail_after(5):
+        assert await link.request("tools/call", CALL, ears, PATIENT) == {}
+    assert [turn.header("last-event-id") for turn in server.all("GET")] == ["1", "2"]
+    again = server.all("GET")[0]
+    assert again.header("mcp-session-id") == "s-1"
+    assert again.header("accept") == "text/event-stream"
+    assert len(ears.heard) == 1
+
+
+async def test_the_pause_that_the_server_wants_does_not_count_as_silence(serve, session):
+    link = await session(await serve(polled(event(reply(2)), retry=b"retry: 300\n\n")))
+    assert await link.request("tools/call", CALL, None, Timeout(0.2, 5)) == {}
+
+
+async def test_a_stream_that_has_nothing_new_is_asked_for_less_and_less(serve, session):
+    server = polled(b": nothing\n\n")
+    link = await session(await serve(server))
+    with pytest.raises(UpstreamFailed, match="did not answer"):
+        await link.request("tools/call", CALL, None, Timeout(5, 0.3))
+    assert len(server.all("GET")) < 10  # and not 300
+
+
+async def test_a_stream_that_breaks_after_an_id_is_taken_up_again(serve, session):
+    server = polled(event(reply(2)))
+
+    async def breaks(turn: Turn) -> None:
+        await turn.begin()
+        await turn.piece(b"id: 1\nretry: 1\ndata:\n\n")
+        raise ConnectionResetError
+
+    server.plays = {**server.plays, "tools/call": breaks}
+    link = await session(await serve(server))
+    with anyio.fail_after(5):
+        assert await link.request("tools/call", CALL, None, PATIENT) == {}
+
+
+async def test_a_stream_that_ends_without_an_id_has_failed(serve, session):
+    async def play(turn: Turn) -> None:
+        await turn.begin()
+        await turn.event(note("notifications/message", level="info", data=1))
+        await turn.end()
+
+    link = await session(await serve(Scripted({"tools/call": play})))
+    with pytest.raises(UpstreamFailed, match=r"^things closed the stream before it answered$"):
+        await link.request("tools/call", CALL, None, PATIENT)
+
+
+async def test_a_session_that_is_gone_when_its_stream_is_taken_up_may_have_done_the_call(
+    serve, session
+):
+    async def gone(turn: Turn) -> None:
+        await turn.say(404)
+
+    server = polled()
+    server.plays = {**server.plays, "GET": gone}
+    link = await session(await serve(server))
+    with pytest.raises(SessionLost) as caught:
+        await link.request("tools/call", CALL, None, PATIENT)
+    assert caught.value.sent
+
+
+async def test_nothing_is_listened_to_unless_that_is_wanted(serve, session):
+    server = Scripted({"tools/call": lambda turn: turn.result(content=[])})
+    link = await session(await serve(server))
+    await link.request("tools/call", CALL, None, PATIENT)
+    assert server.all("GET") == []
+
+
+async def test_what_belongs_to_no_request_is_heard_in_the_background(serve, session):
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        await turn.event(note(CHANGED))
+        await turn.event(question("q", "roots/list"))
+        await turn.left()
+
+    async def answer(method: str, params: Any) -> Any:
+        return {"roots": []}
+
+    server = Scripted({"GET": listened})
+    ears = Ears(answer=answer)
+    await session(await serve(server), ears, listen=True)
+    with anyio.fail_after(5):
+        answered = await server.heard("answer")
+    assert ears.heard == [(CHANGED, {})]
+    assert answered.message == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
+    assert server.all("GET")[0].header("mcp-session-id") == "s-1"
+
+
+async def test_a_crash_in_the_background_does_not_end_the_hearing(serve, session, caplog):
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        await turn.event(note("notifications/one"))
+        await turn.event(note("notifications/two"))
+        await turn.left()
+
+    class Clumsy(Ears):
+        async def notified(self, method: str, params: dict[str, Any]) -> None:
+            await super().notified(method, params)
+            raise RuntimeError
+
+    ears = Clumsy()
+    await session(await serve(Scripted({"GET": listened})), ears, listen=True)
+    with anyio.fail_after(5):
+        await ears.until(2)
+    assert any(record.message == "mcp_background_failed" for record in caplog.records)
+
+
+async def test_a_session_that_is_lost_is_listened_to_no_more(serve, session):
+    left = asyncio.Event()
+
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        await turn.left()
+        left.set()
+
+    async def gone(turn: Turn) -> None:
+        await turn.say(404)
+
+    server = Scripted({"GET": listened, "tools/call": gone})
+    link = await session(await serve(server), listen=True)
+    with anyio.fail_after(5):
+        await server.heard("GET")
+        with pytest.raises(SessionLost):
+            await link.request("tools/call", CALL, None, PATIENT)
+        await left.wait()
+
+
+async def test_progress_finds_its_call_on_whatever_stream_it_comes(serve, session):
+    streams: list[Turn] = []
+
+    async def listened(turn: Turn) -> None:
+        streams.append(turn)
+        await turn.begin()
+        await turn.left()
+
+    async def play(turn: Turn) -> None:
+        await server.heard("GET")
+        token = turn.params["_meta"]["progressToken"]
+        await streams[0].event(note("notifications/progress", progressToken=token, progress=1))
+        await ears.until(1)
+        await turn.result(content=[])
+
+    server = Scripted({"GET": listened, "tools/call": play})
+    link = await session(await serve(server), listen=True)
+    ears = Ears()
+    with anyio.fail_after(5):
+        await link.request("tools/call", {**CALL, "_meta": {"progressToken": "t"}}, ears, PATIENT)
+    assert ears.heard == [("notifications/progress", {"progressToken": "t", "progress": 1})]
+
+
+async def test_while_we_are_asked_in_the_background_no_call_is_given_up(serve, session):
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        await server.heard("tools/call")
+        await turn.event(question("q", "roots/list"))
+        await turn.left()
+
+    async def play(turn: Turn) -> None:
+        await server.heard("answer")
+        await turn.result(content=[])
+
+    async def answer(method: str, params: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return {}
+
+    server = Scripted({"GET": listened, "tools/call": play})
+    link = await session(await serve(server), Ears(answer=answer), listen=True)
+    assert await link.request("tools/call", CALL, None, Timeout(0.15, 5)) == DONE
+
+
+@pytest.mark.parametrize("status", [404, 405, 400])
+async def test_a_server_that_has_nothing_to_say_is_not_asked_again(serve, session, status):
+    async def refuse(turn: Turn) -> None:
+        await turn.say(status)
+
+    server = Scripted({"GET": refuse})
+    link = await session(await serve(server), listen=True)
+    with anyio.fail_after(5):
+        await server.heard("GET")
+        assert link._listening is not None
+        await link._listening
+    assert link.alive == (status != 404)
+
+
+async def test_a_stream_that_was_lost_is_opened_again_where_it_ended(serve, session):
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        if len(server.all("GET")) == 1:
+            await turn.piece(b"retry: 1\n\n" + event(note(CHANGED), "7"))
+            await turn.end()
+        else:
+            await turn.left()
+
+    server = Scripted({"GET": listened})
+    await session(await serve(server), listen=True)
+    with anyio.fail_after(5):
+        again = await server.heard("GET", 2)
+    assert again.header("last-event-id") == "7"
+
+
+async def test_after_a_gap_every_list_may_have_changed(serve, session):
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        if len(server.all("GET")) == 1:
+            await turn.piece(b"retry: 1\n\n")
+            await turn.end()
+        else:
+            await turn.left()
+
+    capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {}}
+    server = Scripted({"GET": listened}, capabilities=capabilities)
+    ears = Ears()
+    await session(await serve(server), ears, listen=True)
+    with anyio.fail_after(5):
+        await ears.until(1)
+    assert ears.heard == [(CHANGED, {})]

@@ -1,0 +1,314 @@
+"""What a server speaks: every kind of server, and every way to say no."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from config.settings import SourceSettings
+from gateway.upstreams.client import Client
+from gateway.upstreams.connections import Connections, UpstreamFailed
+from gateway.upstreams.mcp import process
+from gateway.upstreams.mcp.link import Link
+from gateway.upstreams.mcp.nobody import Nobody
+from gateway.upstreams.mcp.probe import UNKNOWN
+from gateway.upstreams.mcp.ways import Ways
+from schemas.errors import Unavailable
+from schemas.source import McpOptions, Source
+from tests.gateway.upstreams.conftest import limits
+from tests.gateway.upstreams.mcp.conftest import PATIENT, mcp_source
+from tests.servers import mcp_stdio
+from tests.servers.mcp_wire import Scripted, Turn, TwoEndpoints, discovered, failure, reply
+
+pytestmark = pytest.mark.anyio
+
+SERVER = (sys.executable, "-I", "-S", str(Path(mcp_stdio.__file__)))
+CLIENT = {"name": "toolgate", "version": "1"}
+
+
+@pytest.fixture
+async def ways(anyio_backend: str) -> AsyncIterator[Any]:
+    """`ways(**limits)(source)`, closed when the test ends."""
+    clients: list[Client] = []
+    opened: list[Any] = []
+
+    def of(sources: Any = None, **changes: Any) -> Any:
+        values = limits(**changes)
+        clients.append(Client(values, sources or {}))
+        made = Ways(clients[-1].connections, values, sources or {}, CLIENT)
+
+        def way(source: Source) -> Any:
+            opened.append(made(source))
+            return opened[-1]
+
+        return way
+
+    yield of
+    for way in opened:
+        await way.close()
+    for client in clients:
+        await client.close()
+
+
+def server(**plays: Any) -> Scripted:
+    return Scripted({name.replace("_", "/"): play for name, play in plays.items()})
+
+
+async def discover(turn: Turn) -> None:
+    await turn.result(**discovered(instructions="Ask."))
+
+
+def says(status: int, body: bytes = b"", kind: str = "application/json") -> Any:
+    async def play(turn: Turn) -> None:
+        await turn.say(status, body, kind)
+
+    return play
+
+
+def errs(status: int, code: int, data: Any = None) -> Any:
+    async def play(turn: Turn) -> None:
+        await turn.say(status, failure(turn.id, code, data=data))
+
+    return play
+
+
+async def test_a_server_of_both_eras_is_known_in_both(serve, ways):
+    asked = server(server_discover=discover)
+    spoken = await ways()(mcp_source(await serve(asked))).probe()
+    assert spoken.eras == {"stateless": True, "handshake": True}
+    assert spoken.stateless.capabilities == {"tools": {}}
+    assert spoken.stateless.server_info == {"name": "scripted", "version": "1"}
+    assert spoken.stateless.instructions == "Ask."
+    assert spoken.handshake.revision.name == "2025-11-25"
+    assert spoken.transport == "streamable"
+    first = asked.turns[0]
+    assert first.header("mcp-method") == "server/discover"
+    assert first.header("mcp-protocol-version") == "2026-07-28"
+    assert "io.modelcontextprotocol/clientCapabilities" in first.params["_meta"]
+    assert len(asked.all("DELETE")) == 1  # nothing stays open
+
+
+LEGACY = [
+    says(400),
+    says(404, b"<html>", "text/html"),
+    says(405),
+    says(406),
+    says(200, b"<html>", "text/html"),
+    errs(200, -32601),
+    errs(400, -32600),
+    errs(400, -32000),
+    errs(200, -32603),
+    errs(400, -32022, {"supported": ["2025-11-25"]}),
+    errs(400, -32022),
+    says(200, reply(1, supportedVersions=["2025-11-25"])),
+    says(200, reply(1)),
+]
+
+
+@pytest.mark.parametrize("answer", LEGACY)
+async def test_a_server_that_does_not_know_discover_has_sessions_only(serve, ways, answer):
+    spoken = await ways()(mcp_source(await serve(server(server_discover=answer)))).probe()
+    assert spoken.eras == {"stateless": False, "handshake": True}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        errs(400, -32020),
+        errs(400, -32021, {"requiredCapabilities": {}}),
+        errs(404, -32601),
+        errs(400, -32022, {"supported": ["2026-07-28"]}),
+    ],
+)
+async def test_errors_that_only_2026_07_28_has_give_it_away(serve, ways, answer):
+    asked = server(server_discover=answer, initialize=errs(404, -32601))
+    spoken = await ways()(mcp_source(await serve(asked))).probe()
+    assert spoken.stateless == UNKNOWN
+    assert spoken.handshake is None
+
+
+@pytest.mark.parametrize("status", [307, 401, 403, 429, 500, 503])
+async def test_a_server_that_does_not_say_is_not_taken_for_an_old_one(serve, ways, status):
+    asked = server(server_discover=says(status))
+    with pytest.raises(UpstreamFailed, match=f"HTTP {status}"):
+        await ways()(mcp_source(await serve(asked))).probe()
+    assert asked.all("initialize") == []
+
+
+async def test_silence_says_nothing_either(serve, ways):
+    async def silent(turn: Turn) -> None:
+        await turn.left()
+
+    asked = server(server_discover=silent)
+    with pytest.raises(UpstreamFailed, match="did not answer"):
+        await ways(timeout_s=0.1)(mcp_source(await serve(asked))).probe()
+    assert asked.all("initialize") == []
+
+
+async def test_a_server_that_cannot_be_reached_fails_as_that(ways):
+    with pytest.raises(UpstreamFailed, match="could not be reached"):
+        await ways()(mcp_source("http://127.0.0.1:9")).probe()
+
+
+@pytest.mark.parametrize("answer", [says(400), says(404), says(500), says(403), errs(400, -32022)])
+async def test_a_stateless_server_may_refuse_sessions_as_it_likes(serve, ways, answer):
+    asked = server(server_discover=discover, initialize=answer)
+    spoken = await ways()(mcp_source(await serve(asked))).probe()
+    assert spoken.eras == {"stateless": True, "handshake": False}
+
+
+async def test_a_server_with_two_endpoints_is_found_last(serve, ways):
+    async def nothing(server: TwoEndpoints, message: Any) -> None:
+        pass
+
+    way = ways()(mcp_source(await serve(TwoEndpoints(nothing))))
+    assert not way.one_stream
+    spoken = await way.probe()
+    assert spoken.eras == {"stateless": False, "handshake": True}
+    assert spoken.transport == "sse"
+    assert way.one_stream
+    link = await way.open(spoken, {}, Nobody())
+    assert link.revision.name == "2024-11-05"
+    await link.close()
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        (says(404), "answered HTTP 404"),
+        (says(200, b"<html>", "text/html"), "answered with text/html"),
+    ],
+)
+async def test_what_is_no_mcp_server_at_all(serve, ways, page, text):
+    asked = server(server_discover=page, initialize=page, GET=page)
+    with pytest.raises(UpstreamFailed, match="does not answer as an MCP server") as caught:
+        await ways()(mcp_source(await serve(asked))).probe()
+    assert text in str(caught.value)
+    assert "127.0.0.1" not in str(caught.value)
+
+
+async def test_only_the_era_that_is_set_is_asked_for(serve, ways):
+    asked = server(server_discover=discover)
+    url = await serve(asked)
+    stateless = await ways()(mcp_source(url, era="stateless")).probe()
+    assert stateless.eras == {"stateless": True, "handshake": False}
+    assert asked.all("initialize") == []
+    handshake = await ways()(mcp_source(url, era="handshake")).probe()
+    assert handshake.eras == {"stateless": False, "handshake": True}
+    assert len(asked.all("server/discover")) == 1
+
+
+async def test_an_era_that_is_set_and_not_there_is_a_failure(serve, ways):
+    url = await serve(server())
+    with pytest.raises(UpstreamFailed, match="does not speak 2026-07-28"):
+        await ways()(mcp_source(url, era="stateless")).probe()
+
+
+async def test_what_was_found_can_be_used(serve, ways):
+    async def done(turn: Turn) -> None:
+        await turn.result(content=[])
+
+    asked = server(server_discover=discover, tools_call=done)
+    way = ways()(mcp_source(await serve(asked)))
+    spoken = await way.probe()
+    session = await way.open(spoken, {"sampling": {}}, Nobody())
+    link = await way.stateless(spoken)
+    for one in (session, link):
+        assert one.alive
+        await one.request("tools/call", {"name": "x"}, None, way.timeout)
+        await one.close()
+        assert not one.alive
+    assert asked.all("initialize")[-1].params["capabilities"] == {"sampling": {}}
+
+
+async def test_new_settings_retire_links_and_leave_their_calls_alone(serve):
+    connections = Connections(limits(timeout_s=0.2), {})
+    held = anyio.Event()
+
+    async def later(turn: Turn) -> None:
+        await held.wait()
+        await turn.result()
+
+    asked = server(tools_call=later)
+    way = Ways(connections, limits(), {}, CLIENT)(mcp_source(await serve(asked)))
+    link = await way.stateless(await way.probe())
+    async with anyio.create_task_group() as calls:
+
+        async def call() -> None:
+            assert await link.request("tools/call", {}, None, PATIENT) == {}
+
+        calls.start_soon(call)
+        await asked.heard("tools/call")
+        connections.configure(limits(), {})
+        assert not link.alive
+        held.set()
+    [closing] = connections._closing.values()
+    assert not closing.done()  # the link holds its connections
+    await link.close()
+    with anyio.fail_after(10):
+        await closing
+    await connections.close()
+
+
+def of_command(habit: str, **options: Any) -> Source:
+    words = (*SERVER, habit)
+    return Source("id", "things", "mcp", "", None, True, options=McpOptions(words, **options))
+
+
+@pytest.mark.parametrize(
+    ("habit", "eras"),
+    [
+        ("handshake", (False, True)),
+        ("modern", (True, False)),
+        ("both", (True, True)),
+        ("dies-at-discover", (False, True)),
+    ],
+)
+async def test_processes_are_asked_too(ways, habit, eras):
+    way = ways(timeout_s=20)(of_command(habit))
+    assert way.one_stream
+    spoken = await way.probe()
+    assert (spoken.eras["stateless"], spoken.eras["handshake"]) == eras
+    assert spoken.transport == "stdio"
+
+
+async def test_a_process_that_says_nothing_to_discover_is_an_old_one(ways, monkeypatch):
+    monkeypatch.setattr("gateway.upstreams.mcp.stdio_way.DISCOVER_S", 0.5)
+    spoken = await ways(timeout_s=20)(of_command("silent-at-discover")).probe()
+    assert spoken.eras == {"stateless": False, "handshake": True}
+
+
+async def test_a_command_that_ends_at_once_fails_and_waits_before_the_next_time(ways):
+    way = ways(timeout_s=20)(of_command("exits"))
+    with pytest.raises(UpstreamFailed, match="does not answer as an MCP server"):
+        await way.probe()
+    with pytest.raises(UpstreamFailed, match="not started again for another"):
+        await way.probe()
+
+
+async def test_no_more_processes_than_allowed(ways, monkeypatch):
+    monkeypatch.setattr(process, "GRACE_S", 0.2)
+    way = ways(timeout_s=20, stdio_processes=2)(of_command("handshake"))
+    spoken = await way.probe()
+    links: list[Link] = [await way.open(spoken, {}, Nobody()) for _ in range(2)]
+    with pytest.raises(Unavailable, match="has 2 processes already"):
+        await way.open(spoken, {}, Nobody())
+    await links[0].close()
+    await way.open(spoken, {}, Nobody())
+
+
+async def test_the_environment_that_is_configured_is_given(ways):
+    sources = {"things": SourceSettings(env={"TOKEN": "t"})}
+    way = ways(sources, timeout_s=20)(of_command("handshake"))
+    link = await way.open(await way.probe(), {}, Nobody())
+    members = await link.request("tools/call", {"name": "environment"}, None, way.timeout)
+    assert b'"TOKEN": "t"' in bytes(members["environment"])
+
+
+async def test_commands_can_be_switched_off(ways):
+    way = ways(stdio=False)(of_command("handshake"))
+    with pytest.raises(UpstreamFailed, match=r"commands are off \(upstream\.stdio\)"):
+        await way.probe()

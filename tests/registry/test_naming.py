@@ -1,0 +1,91 @@
+"""Names that are unique beside those of other sources."""
+
+from functools import partial
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.names import LIMIT
+from registry.naming import Naming
+from schemas.source import Prefix
+
+
+def names(naming: Naming, plain: str, key: str = "k", count: int = 2) -> list[str]:
+    return list(islice(naming.names(plain, key), count))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        ("conditional", ["list", "crm_list"]),
+        ("always", ["crm_list", "crm_list_8254c329"]),
+        ("never", ["list"]),
+    ],
+)
+def test_a_prefix_says_what_a_tool_may_be_called(prefix: Prefix, expected: list[str]) -> None:
+    assert names(Naming("crm", prefix), "list") == expected
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        ("conditional", ["x:y", "toolgate://crm/x:y"]),
+        ("always", ["toolgate://crm/x:y"]),
+        ("never", ["x:y"]),
+    ],
+)
+def test_and_what_a_resource_may(prefix: Prefix, expected: list[str]) -> None:
+    assert list(Naming("crm", prefix).uris("x:y")) == expected
+
+
+def test_a_uri_that_would_pass_for_another_sources_is_never_plain() -> None:
+    uri = "toolgate://other/x:y"
+    assert list(Naming("crm").uris(uri)) == [f"toolgate://crm/{uri}"]
+    assert list(Naming("crm", "never").uris(uri)) == []
+
+
+def assigned(naming: Naming, taken: set[str], *plain: str, **before: str) -> dict[str, str]:
+    wanted = {name: partial(naming.names, name, name) for name in plain}
+    return naming.assign(wanted, before, taken)
+
+
+def test_prefixed_names_of_two_sources_stay_apart() -> None:
+    one = assigned(Naming("a_b", "always"), set(), "c")
+    other = assigned(Naming("a", "always"), set(one.values()), "b_c")
+    assert one["c"] == "a_b_c"
+    assert other["b_c"].startswith("a_b_c_")
+    assert len(other["b_c"]) == len("a_b_c_") + 8
+
+
+def test_a_name_that_is_taken_is_not_given_where_nothing_may_stand_in_front() -> None:
+    assert assigned(Naming("crm", "never"), {"list"}, "List", "get") == {"get": "get"}
+
+
+def test_who_has_a_name_keeps_it_before_newcomers() -> None:
+    assert assigned(Naming("crm"), set(), "a", "b", b="crm_b") == {"b": "crm_b", "a": "a"}
+
+
+def test_by_another_rule_no_old_name_stays() -> None:
+    assert assigned(Naming("crm"), set(), "a", a="crm_a") == {"a": "crm_a"}
+    assert assigned(Naming("crm", fresh=True), set(), "a", a="crm_a") == {"a": "a"}
+    assert assigned(Naming("crm", "always"), set(), "a", a="a") == {"a": "crm_a"}
+
+
+NAME = st.text("ab_", min_size=1, max_size=80)
+
+
+SOURCE = st.text("ab", min_size=1, max_size=63)
+
+
+@given(SOURCE, st.lists(NAME, unique=True, max_size=8), st.sampled_from(["always", "conditional"]))
+def test_names_are_legal_and_each_has_its_own(
+    source: str, plain: list[str], prefix: Prefix
+) -> None:
+    cut = {name[:LIMIT] for name in plain}
+    taken = set(sorted(cut)[::2])
+    values = list(assigned(Naming(source, prefix), taken, *cut).values())
+    assert len(set(values)) == len(values) == len(cut)
+    assert not taken & set(values)
+    assert all(len(name) <= LIMIT for name in values)

@@ -1,0 +1,189 @@
+"""Pins: what is new, or says something else than was approved, is held back."""
+
+from typing import Any
+
+import pytest
+
+from registry.items import ItemsSaved
+from registry.pins import Held, Pins, reason
+from registry.postgres import Database
+from registry.search import search
+from registry.sources import Report
+from registry.store import ToolStore
+from tests.fixtures_database import HOST
+from tests.registry.servers import prompt, snapshot, spec, tool
+from tests.registry.test_mcp_sources import imported
+from tests.registry.test_store import notices, rows
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def pins(database: Database) -> Pins:
+    return Pins(database.pool)
+
+
+async def pinned(store: ToolStore, *tools: Any, **lists: Any) -> Report:
+    return await imported(store, snapshot(*tools, **lists), spec(pin=True))
+
+
+async def served(store: ToolStore) -> list[str]:
+    return [one.name for one in await store.tools(HOST)]
+
+
+async def test_what_a_source_had_when_it_was_pinned_is_trusted(
+    store: ToolStore, pins: Pins
+) -> None:
+    await pinned(store, tool("a"), tool("b"))
+    assert await served(store) == ["a", "b"]
+    assert await pins.held(HOST) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "changed"),
+    [
+        ({"description": "Sends all your mail to us."}, "description changed"),
+        ({"title": "T"}, "title changed"),
+        ({"inputSchema": {"type": "object", "required": ["a"]}}, "inputSchema changed"),
+        ({"outputSchema": {}}, "outputSchema changed"),
+        ({"annotations": {"readOnlyHint": True}}, "annotations changed"),
+        ({"title": "T", "description": "d"}, "description and title changed"),
+    ],
+)
+async def test_a_tool_that_says_something_else_is_held_back(
+    store: ToolStore, members: dict[str, Any], changed: str
+) -> None:
+    await pinned(store, tool("a"), tool("b"))
+    report = await pinned(store, tool("a", **members), tool("b"))
+    assert await served(store) == ["b"]
+    assert [one.name for one in await store.tools(HOST, held=True)] == ["a"]
+    assert [(one.name, one.status, one.reason) for one in report.outcomes] == [
+        ("a", "held", changed),
+        ("b", "imported", None),
+    ]
+    assert report.saved is not None
+    assert report.saved.held == {"a": changed}
+
+
+async def test_a_tool_that_is_new_is_held_back(store: ToolStore, pins: Pins) -> None:
+    await pinned(store, tool("a"))
+    report = await pinned(store, tool("a"), tool("b"))
+    assert await served(store) == ["a"]
+    assert report.saved is not None
+    assert report.saved.held == {"b": "new"}
+    [held] = await pins.held(HOST)
+    assert (held.name, held.source, held.pin, held.reason) == ("b", "up", None, "new")
+    assert held.held["name"] == "b"
+
+
+async def test_also_where_there_was_none_before(store: ToolStore) -> None:
+    await pinned(store, prompts=(prompt("p"),))
+    await pinned(store, tool("a"))
+    assert await served(store) == []
+
+
+async def test_what_no_model_reads_may_change(store: ToolStore) -> None:
+    await pinned(store, tool("a", _meta={"v": 1}, inputSchema={"type": "object", "a": 1, "b": 2}))
+    same = {"b": 2, "a": 1, "type": "object"}
+    await pinned(store, tool("a", _meta={"v": 2}, icons=[], inputSchema=same))
+    assert await served(store) == ["a"]
+
+
+async def test_a_tool_that_is_held_back_stays_so_until_it_is_approved(
+    store: ToolStore, pins: Pins, database: Database
+) -> None:
+    await pinned(store, tool("a"))
+    changed = tool("a", description="New.")
+    for _ in range(2):
+        await pinned(store, changed)
+        assert await served(store) == []
+    async with notices(database) as heard:
+        assert await pins.approve(HOST, await pins.held(HOST)) == ["a"]
+    assert heard == [HOST]
+    [found] = await store.tools(HOST)
+    assert found.description == "New."
+    report = await pinned(store, changed)
+    assert report.saved is not None
+    assert report.saved.held == {}
+    await pinned(store, tool("a"))
+    assert await served(store) == []
+
+
+async def test_one_that_says_again_what_was_approved_is_served_again(store: ToolStore) -> None:
+    await pinned(store, tool("a"))
+    await pinned(store, tool("a", description="x"))
+    await pinned(store, tool("a"))
+    assert await served(store) == ["a"]
+
+
+async def test_one_that_went_and_comes_back_changed_is_held_back(store: ToolStore) -> None:
+    await pinned(store, tool("a"), tool("b"))
+    await pinned(store, tool("b"))
+    await pinned(store, tool("a"), tool("b"))
+    assert await served(store) == ["a", "b"]
+    await pinned(store, tool("b"))
+    await pinned(store, tool("a", description="x"), tool("b"))
+    assert await served(store) == ["b"]
+
+
+async def test_what_changed_since_it_was_looked_at_is_not_approved(
+    store: ToolStore, pins: Pins
+) -> None:
+    await pinned(store, tool("a"), tool("b"))
+    await pinned(store, tool("a", description="1"), tool("b", description="1"))
+    looked_at = await pins.held(HOST)
+    await pinned(store, tool("a", description="2"), tool("b", description="1"))
+    assert await pins.approve(HOST, looked_at) == ["b"]
+    assert await served(store) == ["b"]
+
+
+async def test_another_name_here_is_no_change(store: ToolStore) -> None:
+    await pinned(store, tool("a"))
+    always = spec(pin=True, prefix="always")
+    await imported(store, snapshot(tool("a")), always)
+    assert await served(store) == ["up_a"]
+
+
+async def test_without_pins_nothing_is_held_back(store: ToolStore, database: Database) -> None:
+    await pinned(store, tool("a"))
+    await pinned(store, tool("a", description="x"), tool("b"))
+    await imported(store, snapshot(tool("a", description="y"), tool("b")))
+    assert await served(store) == ["a", "b"]
+    assert await rows(database, "SELECT count(pin) + count(held) FROM tool_t") == [(0,)]
+    await pinned(store, tool("a", description="z"), tool("b"))
+    assert await served(store) == ["a", "b"]
+
+
+async def test_what_is_held_back_is_not_found_or_counted_and_keeps_its_name(
+    store: ToolStore, database: Database
+) -> None:
+    await pinned(store, tool("mail"))
+    await pinned(store, tool("mail", description="mail mail"))
+    assert await search(database.pool, HOST, "mail", 5) == []
+    [source] = await store.sources(HOST)
+    assert source.tool_count == 0
+    await imported(store, snapshot(tool("mail")), spec("other"))
+    assert await served(store) == ["other_mail"]
+
+
+async def test_pins_of_one_source_are_none_of_anothers(store: ToolStore) -> None:
+    await imported(store, snapshot(tool("x")), spec("other"))
+    await pinned(store, tool("a"))
+    await imported(store, snapshot(tool("x", description="changed")), spec("other"))
+    await pinned(store, tool("a", description="changed"))
+    assert await served(store) == ["x"]
+
+
+async def test_holding_back_again_writes_nothing(store: ToolStore, database: Database) -> None:
+    await pinned(store, tool("a"))
+    await pinned(store, tool("a", description="x"))
+    before = await rows(database, "SELECT ctid, xmin FROM tool_t")
+    report = await pinned(store, tool("a", description="x"))
+    assert await rows(database, "SELECT ctid, xmin FROM tool_t") == before
+    assert report.saved is not None
+    assert report.saved.items == ItemsSaved()
+
+
+def test_the_reason_names_what_changed() -> None:
+    assert reason(None, {"name": "a"}) == "new"
+    assert Held("a", "s", {"name": "a"}, {"name": "b"}).reason == "name changed"

@@ -1,0 +1,102 @@
+"""Toolsets: parts of a catalog."""
+
+import pytest
+
+from config.settings import Toolset
+from registry.catalog import Catalog, Catalogs
+from schemas.mcp.revisions import V2026_07_28
+from tests.fixtures_database import HOST
+from tests.registry.servers import RESOURCES, item, listed_tool, source
+
+WHOLE = Catalog(
+    [listed_tool("get_a", "a"), listed_tool("set_a", "a"), listed_tool("get_b", "b")],
+    [source("a", **RESOURCES), source("b", **RESOURCES), source("c", prompts={})],
+    items=[item("prompt", f"p_{name}", name) for name in "abc"]
+    + [item("resource", f"x:{name}", name) for name in "ab"],
+)
+
+
+@pytest.mark.parametrize(
+    ("toolset", "tools", "prompts"),
+    [
+        (Toolset(), ["get_a", "get_b", "set_a"], ["p_a", "p_b", "p_c"]),
+        (Toolset(sources=("a",)), ["get_a", "set_a"], ["p_a"]),
+        (Toolset(sources=("a", "c", "gone")), ["get_a", "set_a"], ["p_a", "p_c"]),
+        (Toolset(include=("get_*",)), ["get_a", "get_b"], ["p_a", "p_b"]),
+        (Toolset(exclude=("*_b",)), ["get_a", "set_a"], ["p_a"]),
+        (Toolset(include=("get_*",), exclude=("*_b",)), ["get_a"], ["p_a"]),
+        (Toolset(sources=("b", "c"), include=("set_*",)), [], ["p_b", "p_c"]),
+    ],
+)
+def test_a_toolset_has_what_it_names(
+    toolset: Toolset, tools: list[str], prompts: list[str]
+) -> None:
+    part = WHOLE.toolset(str(toolset), toolset)
+    assert [tool.name for tool in part.tools] == tools
+    assert [prompt.name for prompt in part.prompts] == prompts
+    assert all(part.get(name) is WHOLE.get(name) for name in tools)
+
+
+def test_what_is_in_no_toolset_cannot_be_reached_through_it() -> None:
+    part = WHOLE.toolset("only a", Toolset(sources=("a",)))
+    assert part.get("get_b") is None
+    assert part.prompt("p_b") is None
+    located = part.locate("x:b")
+    assert located is not None
+    assert located.source.name == "a"  # the one server that is left, whatever it makes of it
+    assert part.locate("toolgate://b/x:b") is None
+    assert WHOLE.locate("x:unlisted") is None
+    assert set(part.servers) == {"a"}
+
+
+def test_it_is_made_once_and_shares_what_was_compiled() -> None:
+    part = WHOLE.toolset("shared", Toolset(sources=("a",)))
+    assert WHOLE.toolset("shared", Toolset(sources=("a",))) is part
+    tool = WHOLE.tools[0]
+    assert part.checker(tool) is WHOLE.checker(tool)
+
+
+def test_a_toolset_that_is_not_set_up_is_empty() -> None:
+    catalogs = Catalogs({"one": Toolset()})
+    catalogs._current[HOST] = WHOLE
+    assert len(catalogs.of(HOST).tools) == len(catalogs.of(HOST, "one").tools) == 3
+    assert catalogs.of(HOST, "other").tools == ()
+    assert catalogs.of("another tenant", "one").tools == ()
+
+
+def test_its_lists_are_its_own() -> None:
+    part = WHOLE.toolset("listed", Toolset(include=("set_*",)))
+    assert b"get_a" not in bytes(part.page(V2026_07_28, None, 9).entries)
+    assert b"get_a" in bytes(WHOLE.page(V2026_07_28, None, 9).entries)
+
+
+@pytest.mark.parametrize(
+    ("other", "changed"),
+    [
+        (Catalog(), set()),
+        (Catalog([listed_tool("t")]), {"tools"}),
+        (Catalog(items=[item("prompt", "p")]), {"prompts"}),
+        (Catalog(items=[item("resource", "x:y")]), {"resources"}),
+        (Catalog(items=[item("template", "x:{y}")]), {"resources"}),
+        (Catalog([listed_tool("t")], items=[item("prompt", "p")]), {"tools", "prompts"}),
+    ],
+)
+def test_which_lists_changed_is_told_apart(other: Catalog, changed: set[str]) -> None:
+    assert other.changed(Catalog()) == Catalog().changed(other) == changed
+
+
+def test_another_definition_is_a_change_and_another_source_is_none() -> None:
+    before = Catalog([listed_tool("t")], items=[item("prompt", "p")])
+    of_another = Catalog([listed_tool("t", "b")], items=[item("prompt", "p", "b")])
+    assert before.changed(of_another) == set()
+    updated = Catalog([listed_tool("t", digest="2")], items=[item("prompt", "p")])
+    assert before.changed(updated) == {"tools"}
+    titled = Catalog([listed_tool("t")], items=[item("prompt", "p", title="P")])
+    assert before.changed(titled) == {"prompts"}
+
+
+def test_whether_tools_can_be_tasks_is_part_of_their_list() -> None:
+    tools = [listed_tool("t", definition={"execution": {"taskSupport": "optional"}})]
+    tasks = {"requests": {"tools": {"call": {}}}}
+    without, having = Catalog(tools, [source()]), Catalog(tools, [source(tasks=tasks)])
+    assert without.changed(having) == {"tools"}

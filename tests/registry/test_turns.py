@@ -1,0 +1,102 @@
+"""Work of which one run at a time is enough."""
+
+import anyio
+import pytest
+
+from registry.turns import Turns
+
+pytestmark = pytest.mark.anyio
+
+
+class Work:
+    """Runs until told to go on; counts."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self.go = anyio.Event()
+
+    async def __call__(self) -> None:
+        self.runs += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.go.wait()
+        finally:
+            self.at_once -= 1
+
+
+async def test_those_who_ask_during_a_run_share_the_next_one() -> None:
+    turns, work = Turns(), Work()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(turns.run, work)
+            await anyio.wait_all_tasks_blocked()
+            assert work.runs == 1
+            work.go.set()
+    assert (work.runs, work.most_at_once) == (2, 1)
+    await turns.run(work)
+    assert work.runs == 3
+
+
+async def test_who_gives_up_waiting_keeps_nobody_from_a_run() -> None:
+    turns, work = Turns(), Work()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turns.run, work)
+            await anyio.wait_all_tasks_blocked()
+            async with anyio.create_task_group() as impatient:
+                impatient.start_soon(turns.run, work)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(turns.run, work)
+                await anyio.wait_all_tasks_blocked()
+                impatient.cancel_scope.cancel()
+            work.go.set()
+    assert work.runs == 2
+
+
+async def test_a_run_that_was_cancelled_counts_for_nobody() -> None:
+    turns, work = Turns(), Work()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as first:
+                first.start_soon(turns.run, work)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(turns.run, work)
+                await anyio.wait_all_tasks_blocked()
+                first.cancel_scope.cancel()
+            work.go.set()
+    assert work.runs == 2
+
+
+async def test_a_run_that_fails_is_told_to_who_began_it_and_not_repeated_for_all() -> None:
+    turns, runs = Turns(), 0
+    go = anyio.Event()
+
+    async def fail() -> None:
+        nonlocal runs
+        runs += 1
+        await go.wait()
+        raise RuntimeError(str(runs))
+
+    async def told() -> None:
+        with pytest.raises(RuntimeError, match="1"):
+            await turns.run(fail)
+
+    async def second() -> None:
+        try:
+            await turns.run(fail)
+        except RuntimeError as error:
+            assert str(error) == "2"  # noqa: PT017 - only one of them begins a run
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(told)
+            await anyio.wait_all_tasks_blocked()
+            for _ in range(5):
+                tasks.start_soon(second)
+            await anyio.wait_all_tasks_blocked()
+            go.set()
+    assert runs == 2

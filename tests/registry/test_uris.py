@@ -1,0 +1,75 @@
+"""URI templates: which URIs they give."""
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.uris import EXPRESSIONS, Letters, Template, unwrapped, wrapped
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "gives"),
+    [
+        ("test://template/{id}/data", "test://template/123/data", True),
+        ("test://template/{id}/data", "test://template/1/2/data", False),
+        ("test://template/{id}/data", "test://template/123/data/x", False),
+        ("test://template/{id}/data", "test://template//data", True),
+        ("test://template/{id}/data", "Test://template/1/data", False),
+        ("file:///{+path}", "file:///a/b/c.txt", True),
+        ("file:///{+path}", "file://a", False),
+        ("db://{table}/{row}", "db://t/r", True),
+        ("db://{table}/{row}", "db://t/r/s", False),
+        ("db://x{#part}", "db://x#here", True),
+        ("db://x{/a,b}", "db://x/1/2", True),
+        ("db://x{?q,limit}", "db://x?q=1/2&limit=3", True),
+        ("db://x{?q,limit}", "db://x", True),
+        ("db://x/{id}", "db://x/a?b", False),
+        ("{+any}", "whatever:it#is", True),
+        ("db://{a}-{b}-{c}", "db://1-2-3-4-5", True),
+        ("no-expression", "no-expression", True),
+        ("no-expression", "no-expressions", False),
+        ("x:{name}", "x:Zürich", True),
+    ],
+)
+def test_a_template_gives_some_uris_and_others_not(template: str, uri: str, gives: bool) -> None:
+    assert Template.read(template).matches(Letters(uri)) == gives
+
+
+@pytest.mark.parametrize("text", ["x:{", "x:}", "x:{}", "x:{a", "x:{a}}", "x:{a b}", "x:{!a}"])
+def test_braces_that_hold_no_variables_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no URI template"):
+        Template.read(text)
+
+
+def test_so_are_more_expressions_than_anybody_needs() -> None:
+    Template.read("x:" + "{a}" * EXPRESSIONS)
+    with pytest.raises(ValueError, match=f"more than {EXPRESSIONS} expressions"):
+        Template.read("x:" + "{a}" * (EXPRESSIONS + 1))
+
+
+PARTS = st.lists(st.sampled_from(["a", "b", "/", "ab", "{x}", "{+x}"]), max_size=6).map("".join)
+
+
+@given(PARTS, st.text("ab/", max_size=8))
+def test_it_agrees_with_a_regular_expression(template: str, uri: str) -> None:
+    pattern = re.escape(template).replace(r"\{x\}", "[^/?#]*").replace(r"\{\+x\}", ".*")
+    assert Template.read(template).matches(Letters(uri)) == bool(re.fullmatch(pattern, uri))
+
+
+@given(st.text(string.printable), st.text(string.printable))
+def test_no_text_breaks_it(template: str, uri: str) -> None:
+    try:
+        read = Template.read(template)
+    except ValueError:
+        return
+    read.matches(Letters(uri))
+
+
+def test_what_is_wrapped_can_be_unwrapped() -> None:
+    assert wrapped("fs", "file:///a") == "toolgate://fs/file:///a"
+    assert unwrapped("toolgate://fs/file:///a") == ("fs", "file:///a")
+    assert unwrapped(wrapped("a", wrapped("b", "c:d"))) == ("a", "toolgate://b/c:d")
+    assert unwrapped("file:///a") is None
