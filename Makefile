@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: help run test fuzz check format schemas bench clean
+.PHONY: help run test fuzz conformance check format schemas bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -35,6 +35,9 @@ test: $(STAMP)-test ## the whole suite
 fuzz: $(STAMP)-test ## 50,000 random requests to every front
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
+conformance: $(STAMP)-test ## the official MCP suite, through the gateway and against its client
+	$(BIN)/python -m tests.conformance $(ARGS)
+
 check: $(STAMP)-check ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -52,4 +55,4 @@ bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove what was built here
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .conformance .pytest_cache .mypy_cache .ruff_cache build dist

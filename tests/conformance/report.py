@@ -1,0 +1,58 @@
+"""What the runs found, as a table and as lists."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.conformance.legs import Outcome
+from tests.conformance.suite import Scenario
+
+HEADINGS = ("run", "scenarios", "checks", "warnings", "not scored")
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """One line for each run: what passed, out of what there was."""
+    made = Table(*HEADINGS, box=None, pad_edge=False)
+    for outcome in outcomes:
+        scored = outcome.scored()
+        warnings = sum(len(one.of("WARNING")) for one in scored)
+        cells = (_scenarios(scored), _checks(scored), str(warnings))
+        made.add_row(outcome.title, *cells, _scenarios(outcome.scored(scored=False)))
+    return made
+
+
+def _scenarios(found: Sequence[Scenario]) -> str:
+    return f"{sum(one.passed for one in found)}/{len(found)}" if found else "-"
+
+
+def _checks(found: Sequence[Scenario]) -> str:
+    good = sum(len(one.of("SUCCESS")) for one in found)
+    return f"{good}/{good + sum(len(one.of('FAILURE')) for one in found)}"
+
+
+def details(outcome: Outcome) -> Iterator[str]:
+    """Every check that failed or warned, and why it may."""
+    for status, word in (("FAILURE", "failed"), ("WARNING", "warned")):
+        for scenario, check, reason in outcome.found(status):
+            said = f"{scenario.name}: {check.id}: {check.message}"
+            if reason is None:
+                yield f"{word.upper()}  {said}"
+            else:
+                yield f"{word}  {said}\n        expected: {reason}"
+    for name, check in outcome.stale():
+        yield f"stale   {name}: {check} stands in expected.py, but is as it should be"
+    for scenario in outcome.scored(scored=False):
+        failed = scenario.of("FAILURE")
+        if failed:
+            yield f"not scored  {scenario.name}: {len(failed)} failed, as {failed[0].message}"
+
+
+def show(console: Console, outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        lines = list(details(outcome))
+        if lines:
+            console.print(f"\n{outcome.title}", style="bold")
+            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    console.print()
+    console.print(table(outcomes))
