@@ -1,6 +1,5 @@
 """`python -m benchmarks`: one run, one table of ratios, one JSON file."""
 
-import resource
 import signal
 import sys
 import tempfile
@@ -20,14 +19,15 @@ from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.portal import measure_portal
-from benchmarks.processes import pin, split_cores
+from benchmarks.processes import allowed_files, pin, split_cores
+from benchmarks.proxied import measure_mcp
 from benchmarks.request import Unavailable
 from benchmarks.result import Result, caption, write
 from benchmarks.rig import Rig, running, start_upstream
+from benchmarks.streams import measure_streams
 from benchmarks.table import Row, broken, missed, render
 
-NAMES = ("calls", "lists", "portal", "latency", "import", "memory")
-OPEN_FILES = 8192
+NAMES = ("calls", "lists", "portal", "mcp", "latency", "import", "memory", "streams")
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
 
@@ -60,9 +60,11 @@ def main(
         "calls": measure_calls,
         "lists": measure_lists,
         "portal": measure_portal,
+        "mcp": measure_mcp,
         "latency": measure_latency,
         "import": partial(measure_import, description=openapi),
         "memory": measure_memory,
+        "streams": measure_streams,
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
     result = run(chosen, QUICK_S if quick else seconds)
@@ -77,7 +79,7 @@ def run(groups: Mapping[str, Group], seconds: float) -> Result:
     started, before = datetime.now(UTC), machine.steal()
     cores, rounds = split_cores(), max(2, round(seconds / SLICE_S))
     pin(0, cores.load)
-    _allow_open_files()
+    allowed_files()
     signal.signal(signal.SIGTERM, _interrupt)
     with _workspace() as directory, _progress() as say:
         child, upstream = start_upstream(directory, cores)
@@ -125,12 +127,6 @@ def _progress() -> Iterator[Say]:
         return
     with console.status("starting") as status:
         yield lambda text: status.update(text)
-
-
-def _allow_open_files() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -1,6 +1,8 @@
 """The requests that are measured: the same call of one tool, through every front."""
 
 from collections.abc import Mapping
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from benchmarks.request import JSON_HEADERS, HttpRequest, Unavailable, expect
 SESSION_REVISION = "2025-06-18"
 STATELESS_REVISION = "2026-07-28"
 BATCH = 50
+TIMEOUT_S = 30.0
 IDS = 256  # more than are ever under way: a session refuses an id that is still running
 NEEDLE = b"Aluminium desk lamp"  # stands in the stub's item
 
@@ -22,6 +25,10 @@ _INITIALIZE = {
     "capabilities": {},
     "clientInfo": {"name": "toolgate-benchmarks", "version": "1"},
 }
+_HELLO = msgspec.json.encode(
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _INITIALIZE}
+)
+_GREETING = msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
 
 def messages(method: str, params: Mapping[str, Any]) -> tuple[bytes, ...]:
@@ -30,15 +37,21 @@ def messages(method: str, params: Mapping[str, Any]) -> tuple[bytes, ...]:
     return tuple(msgspec.json.encode(_message(method, params, number)) for number in numbers)
 
 
-def session_headers(port: int, path: str = "/mcp") -> dict[str, str]:
+def session_headers(port: int) -> dict[str, str]:
     """Open a 2025-06-18 session and return the headers that its requests carry."""
-    answer = HttpRequest(port, path, bodies=messages("initialize", _INITIALIZE)).send()
+    with closing(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)) as connection:
+        return open_session(connection)
+
+
+def open_session(connection: HTTPConnection) -> dict[str, str]:
+    """The same on a connection that is kept."""
+    initialize = HttpRequest(connection.port, "/mcp", bodies=(_HELLO,))
+    answer = initialize.send_on(connection)
     expect(answer, b'"protocolVersion"')
     headers = {**JSON_HEADERS, "mcp-protocol-version": SESSION_REVISION}
     if identity := answer.headers.get("mcp-session-id"):
         headers["mcp-session-id"] = identity
-    greeting = msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    HttpRequest(port, path, bodies=(greeting,), headers=headers).send()
+    HttpRequest(connection.port, "/mcp", bodies=(_GREETING,), headers=headers).send_on(connection)
     return headers
 
 

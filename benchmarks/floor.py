@@ -1,29 +1,32 @@
 """What a gateway cannot beat in this language: bare Starlette and aiohttp, doing the forwarding;
-bare Starlette and json, where the answer is made on the spot.
+bare Starlette and json, where the answer is made on the spot. In front of an MCP server it is a
+proxy that does not look at what it carries.
 
-Started by uvicorn; TOOLGATE_BENCH_UPSTREAM is the base URL of the upstream stub.
+Started by uvicorn; TOOLGATE_BENCH_UPSTREAM is the base URL of the upstream stub or MCP server.
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import aiohttp
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from benchmarks.item import find
 
 JSON = "application/json"
+EVENTS = "text/event-stream"
+OWN_HEADERS = {"host", "connection", "content-length", "transfer-encoding", "date", "server"}
 
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     app.state.upstream = os.environ["TOOLGATE_BENCH_UPSTREAM"]
     app.state.payload = b""
-    async with aiohttp.ClientSession() as app.state.client:
+    async with aiohttp.ClientSession(auto_decompress=False) as app.state.client:
         yield
 
 
@@ -32,6 +35,32 @@ async def forward(request: Request) -> Response:
     body = await request.json()
     async with state.client.get(f"{state.upstream}/items/{body['id']}") as response:
         return Response(await response.read(), media_type=JSON)
+
+
+async def relay(request: Request) -> Response:
+    """The same request upstream, its answer as it comes: bytes of which nothing is known."""
+    state = request.app.state
+    response = await state.client.request(
+        request.method,
+        f"{state.upstream}{request.url.path}",
+        data=await request.body() or None,
+        headers=_end_to_end(request.headers.items()),
+    )
+    headers = _end_to_end(response.headers.items())
+    if response.content_type == EVENTS:
+        return StreamingResponse(_events(response), response.status, headers)
+    async with response:
+        return Response(await response.read(), response.status, headers)
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async with response:
+        async for piece in response.content.iter_any():
+            yield piece
+
+
+def _end_to_end(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name: value for name, value in headers if name.lower() not in OWN_HEADERS}
 
 
 async def store(request: Request) -> Response:
@@ -56,6 +85,7 @@ async def echo(request: Request) -> Response:
 app = Starlette(
     routes=[
         Route("/forward", forward, methods=["POST"]),
+        Route("/mcp", relay, methods=["GET", "POST", "DELETE"]),
         Route("/answer", answer, methods=["POST"]),
         Route("/echo", echo, methods=["POST"]),
         Route("/bytes", store, methods=["PUT"]),

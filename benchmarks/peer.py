@@ -1,5 +1,6 @@
 """The peer: FastMCP 4 in a virtual environment of its own, because its pins clash with ours."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 INSTALL_TIMEOUT_S = 600.0
 
 
+@functools.cache
 def prepare() -> Path:
     """Interpreter of the peer's environment, created on the first run."""
     if installed() is None:

@@ -1,6 +1,7 @@
 """Child processes: pinned to their cores, watched until they answer, stopped by their pid."""
 
 import os
+import resource
 import socket
 import subprocess
 import time
@@ -14,6 +15,7 @@ from benchmarks.request import HttpRequest, Unavailable
 
 STOP_TIMEOUT_S = 15.0
 READY_POLL_S = 0.01
+OPEN_FILES = 65536  # where the system sets no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,14 @@ def pin(pid: int, cores: frozenset[int]) -> None:
         os.sched_setaffinity(pid, cores)
 
 
+def allowed_files() -> int:
+    """Raise the limit of open files as far as it goes; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+    return max(soft, limit)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -51,6 +61,10 @@ class Child:
     process: subprocess.Popen[bytes]
     log: Path
     started: float  # time.perf_counter()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def cpu_s(self) -> float:

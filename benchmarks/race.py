@@ -12,7 +12,6 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing, ratio
 
-WARM_UP_S = 2.0
 BUSY = 0.85  # below this share of its core, something else was the limit
 
 
@@ -102,7 +101,7 @@ def _line_up(rig: Rig, entries: Sequence[Entry]) -> tuple[list[Track], list[Row]
 def _warm(rig: Rig, entry: Entry) -> Track:
     subject = entry.arrive()
     rig.say(f"warming up: {entry.name}")
-    return Track(entry, subject, rig.load.warm_up(subject, WARM_UP_S))
+    return Track(entry, subject, rig.load.warm_up(subject, rig.slice_s))
 
 
 def _measure(rig: Rig, track: Track) -> Report:

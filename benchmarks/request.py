@@ -48,14 +48,17 @@ class HttpRequest:
         """Send the first body. Raises OSError or http.client.HTTPException without an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         try:
-            connection.request(
-                self.method, self.path, body=self.bodies[0] or None, headers=dict(self.headers)
-            )
-            response = connection.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, headers, response.read())
+            return self.send_on(connection)
         finally:
             connection.close()
+
+    def send_on(self, connection: http.client.HTTPConnection) -> Answer:
+        """The same on a connection that is kept."""
+        body = self.bodies[0] or None
+        connection.request(self.method, self.path, body=body, headers=dict(self.headers))
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, headers, response.read())
 
 
 def expect(answer: Answer, needle: bytes) -> None:

@@ -26,7 +26,7 @@ class Rig:
 
     @property
     def upstream_url(self) -> str:
-        return f"http://127.0.0.1:{self.upstream.port}"
+        return self.upstream.url
 
     def write_description(self, operations: int) -> Path:
         path = self.directory / f"items-{operations}.json"
@@ -52,6 +52,17 @@ def start_upstream(directory: Path, cores: Cores) -> tuple[Child, str]:
     port = free_port()
     arguments = uvicorn(sys.executable, "benchmarks.stub:app", port)
     return start("stub", arguments, directory, cores.load, port=port), "raw ASGI under uvicorn"
+
+
+@contextmanager
+def mcp_server(rig: Rig) -> Iterator[Child]:
+    """The MCP server behind the gateway, on the core of the load as the stub is."""
+    port = free_port()
+    arguments = uvicorn(sys.executable, "benchmarks.mcp_server:app", port)
+    arguments += ["--timeout-graceful-shutdown", "1"]  # its streams end with it
+    child = start("mcp-server", arguments, rig.directory, rig.cores.load, port=port)
+    with running(child, "/streams", rig.say):
+        yield child
 
 
 def uvicorn(python: str, app: str, port: int) -> list[str]:

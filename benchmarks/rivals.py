@@ -1,8 +1,8 @@
 """Who the gateway is measured against: floor, ceiling and peer."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from benchmarks import nginx, peer
@@ -12,10 +12,11 @@ from benchmarks.rig import Rig, running, uvicorn
 
 
 @contextmanager
-def floor(rig: Rig) -> Iterator[Child]:
+def floor(rig: Rig, upstream_url: str = "") -> Iterator[Child]:
+    """In front of the stub service where nothing else is named."""
     port = free_port()
     arguments = uvicorn(sys.executable, "benchmarks.floor:app", port)
-    environment = {"TOOLGATE_BENCH_UPSTREAM": rig.upstream_url}
+    environment = {"TOOLGATE_BENCH_UPSTREAM": upstream_url or rig.upstream_url}
     child = start("floor", arguments, rig.directory, rig.cores.tested, environment, port)
     with running(child, "/bytes", rig.say):
         yield child
@@ -30,17 +31,28 @@ def ceiling(rig: Rig) -> Iterator[Child]:
         yield child
 
 
-@contextmanager
-def fastmcp(rig: Rig, description: Path) -> Iterator[Child]:
-    rig.say("preparing FastMCP (installed on the first run)")
-    python = peer.prepare()
-    port = free_port()
+def fastmcp(rig: Rig, description: Path) -> AbstractContextManager[Child]:
+    """Its server of an OpenAPI description."""
     environment = {
         "TOOLGATE_BENCH_UPSTREAM": rig.upstream_url,
         "TOOLGATE_BENCH_DESCRIPTION": str(description),
-        "FASTMCP_LOG_LEVEL": "ERROR",
     }
-    arguments = uvicorn(str(python), "benchmarks.peer_app:app", port)
-    child = start("fastmcp", arguments, rig.directory, rig.cores.tested, environment, port)
+    return _fastmcp(rig, "benchmarks.peer_app:app", environment)
+
+
+def fastmcp_proxy(rig: Rig, upstream_url: str) -> AbstractContextManager[Child]:
+    """Its proxy of an MCP server."""
+    environment = {"TOOLGATE_BENCH_UPSTREAM": upstream_url}
+    return _fastmcp(rig, "benchmarks.peer_proxy:app", environment)
+
+
+@contextmanager
+def _fastmcp(rig: Rig, app: str, environment: Mapping[str, str]) -> Iterator[Child]:
+    rig.say("preparing FastMCP (installed on the first run)")
+    python = peer.prepare()
+    port = free_port()
+    arguments = uvicorn(str(python), app, port)
+    quiet = {**environment, "FASTMCP_LOG_LEVEL": "ERROR"}
+    child = start("fastmcp", arguments, rig.directory, rig.cores.tested, quiet, port)
     with running(child, "/health", rig.say):
         yield child

@@ -31,10 +31,10 @@ async def app(
         await send(_HEAD)
         await send(_BODY)
     elif scope["type"] == "lifespan":
-        await _lifespan(receive, send)
+        await lifespan(receive, send)
 
 
-async def _lifespan(
+async def lifespan(
     receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
 ) -> None:
     await receive()

@@ -20,6 +20,7 @@ from benchmarks.rig import Rig, running
 COMMAND = (sys.executable, "-m", "gateway")
 SERVICE = Path(__file__).with_name("service.py")
 IMPORT_TIMEOUT_S = 300.0
+_NONE: Mapping[str, Any] = {}
 _counter = itertools.count(1)
 
 
@@ -33,8 +34,11 @@ class Installation(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def installation(rig: Rig, name: str, sources: Mapping[str, Any]) -> Iterator[Installation]:
-    """Sources as in the settings file. Whatever still runs on the database is stopped at the end.
+def installation(
+    rig: Rig, name: str, sources: Mapping[str, Any], mcp: Mapping[str, Any] = _NONE
+) -> Iterator[Installation]:
+    """`sources` and `mcp` as in the settings file. Whatever still runs on the database is stopped
+    at the end.
 
     As root the embedded server runs as another user, hence directories that anybody may enter.
     """
@@ -45,6 +49,7 @@ def installation(rig: Rig, name: str, sources: Mapping[str, Any]) -> Iterator[In
         "server": {"port": one.port},
         "database": {"data_dir": str(one.data_dir)},
         "logging": {"level": "warning"},
+        "mcp": mcp,
         "sources": sources,
     }
     one.settings.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
@@ -76,6 +81,15 @@ def portal(rig: Rig) -> Iterator[Child]:
     sources = {"catalogue": {"python": str(SERVICE)}}
     name = f"toolgate-portal-{next(_counter)}"
     with installation(rig, name, sources) as one, serving(rig, one) as child:
+        yield child
+
+
+@contextmanager
+def relay(rig: Rig, server_url: str, mcp: Mapping[str, Any] = _NONE) -> Iterator[Child]:
+    """A gateway in front of one MCP server."""
+    sources = {"server": {"mcp": f"{server_url}/mcp"}}
+    name = f"toolgate-relay-{next(_counter)}"
+    with installation(rig, name, sources, mcp) as one, serving(rig, one) as child:
         yield child
 
 
