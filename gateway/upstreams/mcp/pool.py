@@ -97,6 +97,10 @@ class Pool:
     def __len__(self) -> int:
         return len(self._kept)
 
+    @property
+    def busy(self) -> bool:
+        return any(kept.calls for kept in self._kept)
+
     def lease(self, terms: Terms, hearer: Hearer | None) -> "Lease":
         """A session on these terms, opened if need be. Raises what opening raises, and
         Unavailable when all are in use for too long."""

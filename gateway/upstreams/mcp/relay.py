@@ -59,6 +59,7 @@ class McpRelay:
     async def request(self, asked: Asked, context: Context) -> Members:
         server = self._servers.of(asked.source)
         server.requests += 1
+        server.calls += 1
         try:
             spoken = await server.spoken()
             era = era_for(spoken.eras, asked.eras, context.revision.handshake)
@@ -69,6 +70,8 @@ class McpRelay:
         except UpstreamFailed as error:
             server.failures += 1
             raise Unreachable(str(error)) from error
+        finally:
+            server.calls -= 1
         raise Unreachable(f"{asked.source.name} no longer speaks the revision that listed this")
 
     async def watch(self, source: Source, uri: str) -> None:

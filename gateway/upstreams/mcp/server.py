@@ -56,6 +56,7 @@ class Server:
         self.watcher = Watcher(self, audience, limits.mcp_refresh_s)
         self.news = self.watcher.news
         self.requests = 0  # passed on
+        self.calls = 0  # that run
         self.failures = 0  # of those, that got no usable answer
         self._way = way
         self._limits = limits
@@ -68,6 +69,11 @@ class Server:
     @property
     def timeout(self) -> Timeout:
         return self._way.timeout
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls run; some wait for their clients."""
+        return self.calls > 0 or self.pool.busy
 
     @property
     def one_stream(self) -> bool:

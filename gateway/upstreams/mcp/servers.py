@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from config.settings import Upstream as Limits
@@ -13,6 +14,7 @@ from schemas.source import Source
 log = logging.getLogger("toolgate.upstream")
 
 REAP_EVERY_S = 30.0
+LOOK_EVERY_S = 0.5
 
 
 class Servers:
@@ -24,6 +26,7 @@ class Servers:
         self._servers: dict[str, Server] = {}
         self._following: dict[Server, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._hurry = asyncio.Event()  # the gateway stops: nothing is waited for
 
     def __len__(self) -> int:
         return len(self._servers)
@@ -40,19 +43,23 @@ class Servers:
             if _target(known.source) == _target(source):
                 known.source = source
                 return known
+        followed = known in self._following
+        if known is not None:
             self._drop(known)
         server = Server(source, self._way(source), self._audience, self._limits)
         self._servers[source.name] = server
+        if followed:
+            self._follow(server)
         return server
 
     def follow(self, sources: Iterable[Source]) -> None:
-        """Watch the servers among `sources`, and no others."""
+        """Watch the servers among `sources`, and no others. Those that are but being asked what
+        they have, before they become sources, are left alone."""
         wanted = {self.of(source) for source in sources if source.kind == "mcp"}
-        for server in list(self._servers.values()):
-            if server not in wanted:
-                self._drop(server)
+        for server in self._following.keys() - wanted:
+            self._drop(server)
         for server in wanted - self._following.keys():
-            self._following[server] = asyncio.create_task(server.watcher.run())
+            self._follow(server)
 
     def restart(self) -> None:
         """Reach all of them anew: how that is done may have changed."""
@@ -80,30 +87,41 @@ class Servers:
                 self._later(server.pool.drop_owner(owner))
 
     async def close(self) -> None:
+        self._hurry.set()
         for server in list(self._servers.values()):
             self._drop(server)
         if self._closing:
             await asyncio.wait(self._closing)
 
+    def _follow(self, server: Server) -> None:
+        self._following[server] = asyncio.create_task(server.watcher.run())
+
     def _drop(self, server: Server) -> None:
+        """Let go of it; its calls end as they began."""
         task = self._following.pop(server, None)
         if task is not None:
             task.cancel()
         del self._servers[server.source.name]
-        self._later(_close(server, task))
+        self._later(self._close(server, task))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         closing = asyncio.create_task(work)
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-
-async def _close(server: Server, following: "asyncio.Task[None] | None") -> None:
-    if following is not None:
-        await asyncio.wait({following})
-        if not following.cancelled() and (error := following.exception()):
-            log.error("mcp_watcher_crashed", exc_info=error, extra={"source": server.source.name})
-    await server.close()
+    async def _close(self, server: Server, following: "asyncio.Task[None] | None") -> None:
+        if following is not None:
+            await asyncio.wait({following})
+            if not following.cancelled() and (error := following.exception()):
+                name = server.source.name
+                log.error("mcp_watcher_crashed", exc_info=error, extra={"source": name})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.mcp_call_max_s):
+                while server.busy and not self._hurry.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_EVERY_S):
+                            await self._hurry.wait()
+        await server.close()
 
 
 def _target(source: Source) -> tuple[object, ...]:

@@ -90,3 +90,18 @@ async def test_a_session_that_the_server_forgot_is_begun_anew(bare: Settings) ->
             await kept.link._endpoint.end(kept.link._endpoint.headers(kept.link._headers, {}))
         again = await who.result("tools/call", SAY)
         assert again["result"]["content"][0]["text"].startswith("This is a simple text")
+
+
+async def test_a_call_that_runs_ends_as_it_began_when_the_settings_change(
+    bare: Settings,
+) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        who = await caller(client, "2025-11-25")
+        async with who.sent("tools/call", ASKING) as stream:
+            asked = await stream.next()
+            settings = client.gateway.settings
+            changed = replace(settings, upstream=replace(settings.upstream, timeout_s=20))
+            await client.gateway.reconfigure(changed)
+            await who.answer(asked["id"], {"action": "decline"})
+            assert "action=decline" in str(await stream.next())
+        assert "error" not in await who.result("tools/call", SAY)
