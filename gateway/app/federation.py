@@ -6,6 +6,7 @@ from config.settings import Mcp, Upstream
 from gateway.app.shared import Shared
 from gateway.protocol.sealed import Sealer
 from gateway.protocol.task_ids import TaskIds
+from gateway.state.watches import Place
 from gateway.upstreams.mcp.deferred import Deferred
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.parking import Parking
@@ -40,6 +41,7 @@ class Federation:
         self._hub = shared.hub
         self._catalogs = catalogs
         self._sealer: Sealer | None = None
+        self._watched: dict[tuple[Place, str], Located] = {}  # as it was when that began
         self.refresh: Callable[[str], Awaitable[None]] = _nothing  # read a source's lists again
         self.servers = Servers(ways, self, upstream)
         self.lister = Lister(self.servers, upstream)
@@ -72,9 +74,9 @@ class Federation:
         await self.refresh(source)
 
     def resource_changed(self, source: str, uri: str) -> None:
-        exposed = self._catalogs.of(self._tenant).expose(source, uri)
-        for known_as in {exposed, uri}:  # in a toolset it may have the plain one
-            self._hub.resource_updated(self._tenant, known_as)
+        for toolset in (None, *self._toolsets):
+            exposed = self._catalogs.of(self._tenant, toolset).expose(source, uri)
+            self._hub.resource_updated(self._tenant, toolset, exposed)
 
     def came_or_went(self, source: str) -> None:  # noqa: ARG002
         if self._fail_closed:
@@ -84,22 +86,15 @@ class Federation:
         self.parking.close()
         await self.servers.close()
 
-    async def _connect(self, tenant: str, uri: str, begins: bool) -> None:
-        located = self._located(tenant, uri)
-        if located is None:
-            if begins:
+    async def _connect(self, place: Place, uri: str, begins: bool) -> None:
+        if begins:
+            located = self._catalogs.of(*place).locate(uri)
+            if located is None:
                 raise MethodNotFound("No server here has this resource")
-            return
-        turn = self.relay.watch if begins else self.relay.unwatch
-        await turn(located.source, located.uri)
-
-    def _located(self, tenant: str, uri: str) -> Located | None:
-        """Whose resource it is; there are some that a toolset alone knows without a prefix."""
-        for toolset in (None, *self._toolsets):
-            located = self._catalogs.of(tenant, toolset).locate(uri)
-            if located is not None:
-                return located
-        return None
+            await self.relay.watch(located.source, located.uri)
+            self._watched[place, uri] = located
+        elif located := self._watched.pop((place, uri), None):
+            await self.relay.unwatch(located.source, located.uri)
 
 
 async def _nothing(_source: str) -> None: ...

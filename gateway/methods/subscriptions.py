@@ -44,6 +44,7 @@ class Subscriptions:
         messages = {kind: _message(METHODS[kind], {"_meta": meta}) for kind in kinds}
         outbox = Outbox()
         follower = Follower(context.principal.tenant, context.toolset, outbox, messages)
+        place = (follower.tenant, follower.toolset)
         watched: list[str] = []
         with self._hub.stream(outbox, follower):
             try:
@@ -53,7 +54,7 @@ class Subscriptions:
                 await _forward(peer, outbox)
             finally:
                 for uri in watched:
-                    await self._hub.watches.remove(follower.tenant, uri, follower)
+                    await self._hub.watches.remove(place, uri, follower)
         return {"resultType": "complete", "_meta": meta}
 
     async def cancelled(self, context: Context, request: Request) -> None:
@@ -66,10 +67,11 @@ class Subscriptions:
         self, follower: Follower, uris: Sequence[str], meta: Mapping[str, Any], watched: list[str]
     ) -> None:
         """Note in `watched` which of the resources the client will hear of: servers may refuse."""
+        place = (follower.tenant, follower.toolset)
         for uri in uris:
             message = _message(RESOURCE_UPDATED, {"uri": uri, "_meta": meta})
             with suppress(Fault):
-                await self._hub.watches.add(follower.tenant, uri, follower, message)
+                await self._hub.watches.add(place, uri, follower, message)
                 watched.append(uri)
 
 

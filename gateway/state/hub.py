@@ -8,7 +8,7 @@ from types import TracebackType
 
 from gateway.context import OUTBOX_LIMIT, Outbox, Session
 from gateway.state.news import updated
-from gateway.state.watches import Watches
+from gateway.state.watches import Place, Watches
 from registry.catalog import Kind
 from schemas.errors import InvalidParams, Unavailable
 
@@ -100,9 +100,9 @@ class Hub:
         if not self._debounce_s:
             self._tell(tenant)
 
-    def resource_updated(self, tenant: str, uri: str) -> None:
-        """Tell who watches it that a resource, by the URI that clients know, has changed."""
-        self.watches.updated(tenant, uri)
+    def resource_updated(self, tenant: str, toolset: str | None, uri: str) -> None:
+        """Tell who watches it that a resource, by the URI that clients know there, has changed."""
+        self.watches.updated((tenant, toolset), uri)
 
     async def subscribe(self, session: Session, uri: str) -> None:
         """From now on tell `session` when the resource changes. Raises Fault when its server
@@ -123,7 +123,7 @@ class Hub:
         if uri not in session.watched:
             session.watched.add(uri)
             try:
-                await self.watches.add(session.principal.tenant, uri, session, updated(uri))
+                await self.watches.add(_place(session), uri, session, updated(uri))
             except BaseException:
                 session.watched.discard(uri)
                 raise
@@ -131,7 +131,7 @@ class Hub:
     async def unwatch(self, session: Session, uri: str) -> None:
         if uri in session.watched:
             session.watched.discard(uri)
-            await self.watches.remove(session.principal.tenant, uri, session)
+            await self.watches.remove(_place(session), uri, session)
 
     def stream(
         self, outbox: Outbox, follower: Follower | None = None
@@ -177,3 +177,7 @@ class Hub:
             if follower.toolset not in versions:
                 versions[follower.toolset] = self.version(tenant, follower.toolset)
             follower.outbox.told = versions[follower.toolset]
+
+
+def _place(session: Session) -> Place:
+    return session.principal.tenant, session.toolset

@@ -11,9 +11,12 @@ from schemas.errors import Fault
 
 log = logging.getLogger("toolgate.watches")
 
-Connect = Callable[[str, str, bool], Awaitable[None]]
-"""Begin (or, with False, end) to hear of a tenant's resource by its URI. Raises Fault when its
-server refuses."""
+Place = tuple[str, str | None]
+"""A tenant, and one of its toolsets: one URI may be another server's resource in each."""
+
+Connect = Callable[[Place, str, bool], Awaitable[None]]
+"""Begin (or, with False, end) to hear of a resource by its URI. Raises Fault when its server
+refuses."""
 
 
 class Listener(Protocol):
@@ -30,37 +33,37 @@ class _Watch:
         self.users = 0  # who has or awaits the turn
 
 
-async def _nothing(_tenant: str, _uri: str, _begins: bool) -> None:
+async def _nothing(_place: Place, _uri: str, _begins: bool) -> None:
     return None
 
 
 class Watches:
-    """Who hears of a resource, by tenant and URI as clients know it."""
+    """Who hears of a resource, by the URI that clients know in a place."""
 
     def __init__(self) -> None:
         self.connect: Connect = _nothing
-        self._watches: dict[tuple[str, str], _Watch] = {}
+        self._watches: dict[tuple[Place, str], _Watch] = {}
 
     def __len__(self) -> int:
         return len(self._watches)
 
-    async def add(self, tenant: str, uri: str, listener: Listener, message: bytes) -> None:
+    async def add(self, place: Place, uri: str, listener: Listener, message: bytes) -> None:
         """From now on put `message` whenever the resource changes. Raises Fault when its server
         refuses."""
-        watch = self._watches.setdefault((tenant, uri), _Watch())
+        watch = self._watches.setdefault((place, uri), _Watch())
         watch.users += 1
         try:
             async with watch.turn:
                 if not watch.connected:
-                    await self.connect(tenant, uri, True)
+                    await self.connect(place, uri, True)
                     watch.connected = True
                 watch.listeners[listener] = message
         finally:
             watch.users -= 1
-            self._forget(tenant, uri, watch)
+            self._forget(place, uri, watch)
 
-    async def remove(self, tenant: str, uri: str, listener: Listener) -> None:
-        watch = self._watches.get((tenant, uri))
+    async def remove(self, place: Place, uri: str, listener: Listener) -> None:
+        watch = self._watches.get((place, uri))
         if watch is None:
             return
         watch.users += 1
@@ -69,19 +72,19 @@ class Watches:
                 watch.listeners.pop(listener, None)
                 if watch.connected and not watch.listeners:
                     watch.connected = False
-                    await self.connect(tenant, uri, False)
+                    await self.connect(place, uri, False)
         except Fault as fault:  # nobody listens: whatever still comes is dropped
-            log.info("unwatch_failed", extra={"tenant": tenant, "reason": fault.message[:300]})
+            log.info("unwatch_failed", extra={"tenant": place[0], "reason": fault.message[:300]})
         finally:
             watch.users -= 1
-            self._forget(tenant, uri, watch)
+            self._forget(place, uri, watch)
 
-    def updated(self, tenant: str, uri: str) -> None:
-        watch = self._watches.get((tenant, uri))
+    def updated(self, place: Place, uri: str) -> None:
+        watch = self._watches.get((place, uri))
         if watch is not None:
             for listener, message in watch.listeners.items():
                 listener.outbox.put_once(message)
 
-    def _forget(self, tenant: str, uri: str, watch: _Watch) -> None:
+    def _forget(self, place: Place, uri: str, watch: _Watch) -> None:
         if not watch.users and not watch.listeners:
-            self._watches.pop((tenant, uri), None)
+            self._watches.pop((place, uri), None)

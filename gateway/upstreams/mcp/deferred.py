@@ -43,10 +43,11 @@ class Deferred:
         self._sealer = sealer
         self._parked_s = parked_s
 
-    def possible(self, asked: Asked) -> bool:
+    def possible(self, asked: Asked, context: Context) -> bool:
         """Whether a call may be parked, or is parked already."""
-        goes_on = "requestState" in asked.params
-        return asked.method in METHODS and (goes_on or not self._parking.full)
+        if asked.method not in METHODS:
+            return False
+        return "requestState" in asked.params or not self._parking.full(context.principal.key)
 
     async def run(self, asked: Asked, context: Context, news: News, work: Work) -> Members:
         """The result of `work`, now or when the client has answered what its server asks."""

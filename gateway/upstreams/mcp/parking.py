@@ -117,9 +117,12 @@ class Parking:
     def __len__(self) -> int:
         return len(self._calls)
 
-    @property
-    def full(self) -> bool:
-        return len(self._calls) >= self._limit
+    def full(self, owner: tuple[str, str]) -> bool:
+        """Whether another call of this caller would be one too many; nobody gets all places."""
+        if len(self._calls) >= self._limit:
+            return True
+        share = max(1, self._limit // 2)
+        return sum(call.owner == owner for call in self._calls.values()) >= share
 
     def start(self, owner: tuple[str, str], work: Work, hearer: Hearer) -> ParkedCall:
         call = ParkedCall(owner, work, hearer)

@@ -8,14 +8,14 @@ a call's own stream says nothing of the call that it belongs to.
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct
 
 from gateway.upstreams.mcp.link import Hearer, Link
-from schemas.errors import Unavailable
+from schemas.errors import RelayedFault, Unavailable
 
 
 class Terms(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Terms(Struct, frozen=True):
 
     capabilities: str = "{}"  # JSON of what the client can be asked, in one order
     owner: str | None = None  # id of the client's session, where each has its own
-    alone: bool = False  # one call at a time
+    alone_for: tuple[str, str] | None = None  # one call at a time, of this caller alone
 
 
 PLAIN = Terms()
@@ -71,8 +71,11 @@ class Lease:
         self._kept = await self._pool.take(self._terms, self._hearer)
         return self._kept.link
 
-    async def __aexit__(self, *_error: object) -> None:
-        self._pool.give_back(self._kept)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: object, _traceback: object
+    ) -> None:
+        cut_off = kind is not None and not issubclass(kind, RelayedFault)
+        self._pool.give_back(self._kept, cut_off)
 
 
 class Pool:
@@ -92,6 +95,8 @@ class Pool:
         self._kept: list[_Kept] = []
         self._opening: defaultdict[Terms, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._places = 0  # sessions that are there or being opened
+        self._callers: Counter[tuple[str, str]] = Counter()  # of those, whose they are
+        self._share = max(1, limit * 3 // 4)  # most that are one caller's
         self._freed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -113,12 +118,15 @@ class Pool:
             kept.desk.hearer = hearer
         return kept
 
-    def give_back(self, kept: _Kept) -> None:
+    def give_back(self, kept: _Kept, cut_off: bool) -> None:
+        """A call that was `cut_off` may still be answered, or ask something: nobody else's call
+        must be taken for it."""
         kept.calls -= 1
         kept.idle_since = time.monotonic()
         if kept.calls == 0:
             kept.desk.hearer = None
-        if not kept.link.alive and self._forget(kept):
+        spoiled = cut_off and kept.terms.alone_for is not None
+        if (spoiled or not kept.link.alive) and self._forget(kept):
             closing = asyncio.create_task(kept.link.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -126,32 +134,37 @@ class Pool:
 
     def _find(self, terms: Terms) -> _Kept | None:
         for kept in self._kept:
-            if kept.terms == terms and kept.link.alive and not (terms.alone and kept.calls):
+            if kept.terms == terms and kept.link.alive and not (terms.alone_for and kept.calls):
                 return kept
         return None
 
     async def _opened(self, terms: Terms) -> _Kept:
-        if terms.alone:
+        if terms.alone_for is not None:
             return await self._new(terms)
         async with self._opening[terms]:  # who shares it waits for the one that opens it
             return self._find(terms) or await self._new(terms)
 
     async def _new(self, terms: Terms) -> _Kept:
-        await self._place()
+        await self._place(terms)
         desk = Desk(self._background)
         try:
             kept = _Kept(terms, await self._open(terms, desk), desk)
         except BaseException:
-            self._places -= 1
-            self._freed.set()
+            self._leave(terms)
             raise
         self._kept.append(kept)
         return kept
 
-    async def _place(self) -> None:
-        """Wait for room for one more session; an unused one makes room."""
-        while self._places >= self._limit:
-            unused = [kept for kept in self._kept if kept.calls == 0]
+    async def _place(self, terms: Terms) -> None:
+        """Wait for room for one more session; an unused one makes room. Nobody gets all of it."""
+        caller = terms.alone_for
+        while self._places >= self._limit or (caller and self._callers[caller] >= self._share):
+            unused = [
+                kept
+                for kept in self._kept
+                if kept.calls == 0
+                and (self._places >= self._limit or kept.terms.alone_for == caller)
+            ]
             if unused:
                 await self._close(min(unused, key=lambda kept: kept.idle_since))
                 continue
@@ -162,6 +175,16 @@ class Pool:
             except TimeoutError as error:
                 raise Unavailable(f"All {self._limit} sessions at the server are in use") from error
         self._places += 1
+        if caller:
+            self._callers[caller] += 1
+
+    def _leave(self, terms: Terms) -> None:
+        self._places -= 1
+        if caller := terms.alone_for:
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]
+        self._freed.set()
 
     async def reap(self) -> None:
         """Close what nobody has used for long, but for the session that all share."""
@@ -195,6 +218,5 @@ class Pool:
         if kept not in self._kept:
             return False
         self._kept.remove(kept)
-        self._places -= 1
-        self._freed.set()
+        self._leave(kept.terms)
         return True

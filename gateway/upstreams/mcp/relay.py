@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from gateway.abc import Asked
 from gateway.context import Context
@@ -39,7 +39,7 @@ from schemas.source import McpOptions, Source
 
 class _InputRequired(Struct, rename="camel"):
     input_requests: dict[str, "_Asked"] = {}
-    request_state: Raw | None = None
+    request_state: str | UnsetType = UNSET
 
 
 class _Asked(Struct):
@@ -91,35 +91,28 @@ class McpRelay:
         link = await server.stateless()
         if not context.revision.handshake and context.revision.mcp:
             return await link.request(asked.method, params, hearer, server.timeout, asked.headers)
-        for _ in range(self._asks_limit):
+        left = self._asks_limit
+        while True:
             members = await link.request(
                 asked.method, params, hearer, server.timeout, asked.headers
             )
             if members.get("resultType") != INPUT_REQUIRED:
                 return members
-            params = await self._with_answers(params, members, hearer)
-        raise Unreachable(f"{asked.source.name} asked more than {self._asks_limit} times")
-
-    async def _with_answers(
-        self, params: dict[str, Any], members: Members, hearer: Hearer
-    ) -> dict[str, Any]:
-        """The request as it is sent again, with what the client answered (MRTR)."""
-        wanted = _decode_input(msgspec.json.encode(members))
-        again = {name: value for name, value in params.items() if name not in ROUNDS}
-        if wanted.request_state is not None:
-            again["requestState"] = wanted.request_state
-        again["inputResponses"] = {
-            key: await _answered(hearer, question)
-            for key, question in wanted.input_requests.items()
-        }
-        return again
+            wanted = _wanted(members, asked.source.name)
+            left -= max(1, len(wanted.input_requests))
+            if left < 0:
+                raise Unreachable(
+                    f"{asked.source.name} asks for more than {self._asks_limit} answers "
+                    "(upstream.mcp_asks)"
+                )
+            params = await _with_answers(params, wanted, hearer)
 
     async def _handshake(self, server: Server, asked: Asked, context: Context) -> Members:
         capabilities = askable(context)
         if context.session is not None or not capabilities:
             hearer = ClientHearer(context, server.news)
             return await self._in_session(server, asked, context, capabilities, hearer)
-        if not self._deferred.possible(asked):  # a server that cannot ask may do without
+        if not self._deferred.possible(asked, context):  # a server that cannot ask may do without
             hearer = ClientHearer(context, server.news)
             return await self._in_session(server, asked, context, {}, hearer)
 
@@ -197,10 +190,31 @@ class McpRelay:
         loud = server.one_stream and _asked_for_logs(context)
         if not capabilities and not loud:
             return PLAIN
-        return Terms(canonical(capabilities), alone=True)
+        return Terms(canonical(capabilities), alone_for=context.principal.key)
 
 
 _decode_input = msgspec.json.Decoder(_InputRequired).decode
+
+
+def _wanted(members: Members, name: str) -> _InputRequired:
+    """What a server has to know before it goes on. Raises Unreachable for what is none of MRTR."""
+    try:
+        return _decode_input(msgspec.json.encode(members))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Unreachable(f"{name} asks for input in a way that is not understood") from error
+
+
+async def _with_answers(
+    params: dict[str, Any], wanted: _InputRequired, hearer: Hearer
+) -> dict[str, Any]:
+    """The request as it is sent again, with what the client answered (MRTR)."""
+    again = {name: value for name, value in params.items() if name not in ROUNDS}
+    if wanted.request_state is not UNSET:
+        again["requestState"] = wanted.request_state
+    again["inputResponses"] = {
+        key: await _answered(hearer, question) for key, question in wanted.input_requests.items()
+    }
+    return again
 
 
 async def _answered(hearer: Hearer, question: _Asked) -> Any:

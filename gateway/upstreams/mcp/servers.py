@@ -43,13 +43,8 @@ class Servers:
             if _target(known.source) == _target(source):
                 known.source = source
                 return known
-        followed = known in self._following
-        if known is not None:
-            self._drop(known)
-        server = Server(source, self._way(source), self._audience, self._limits)
-        self._servers[source.name] = server
-        if followed:
-            self._follow(server)
+            return self._replaced(known, source)
+        server = self._servers[source.name] = self._server(source)
         return server
 
     def follow(self, sources: Iterable[Source]) -> None:
@@ -63,10 +58,8 @@ class Servers:
 
     def restart(self) -> None:
         """Reach all of them anew: how that is done may have changed."""
-        followed = [server.source for server in self._following]
         for server in list(self._servers.values()):
-            self._drop(server)
-        self.follow(followed)
+            self._replaced(server, server.source)
 
     def failures(self) -> dict[str, str]:
         """Why those that do not answer do not, by source."""
@@ -92,6 +85,19 @@ class Servers:
             self._drop(server)
         if self._closing:
             await asyncio.wait(self._closing)
+
+    def _server(self, source: Source) -> Server:
+        return Server(source, self._way(source), self._audience, self._limits)
+
+    def _replaced(self, before: Server, source: Source) -> Server:
+        """A new one in the place of `before`, which hears of what that one heard of."""
+        followed = before in self._following
+        self._drop(before)
+        server = self._servers[source.name] = self._server(source)
+        server.watcher.go_on_for(before.watcher)
+        if followed:
+            self._follow(server)
+        return server
 
     def _follow(self, server: Server) -> None:
         self._following[server] = asyncio.create_task(server.watcher.run())

@@ -61,6 +61,10 @@ class Watcher:
         elif method == RESOURCE_UPDATED and isinstance(uri := params.get("uri"), str):
             self._audience.resource_changed(self._server.source.name, uri)
 
+    def go_on_for(self, before: "Watcher") -> None:
+        """Watch what `before` did: the same server is reached in another way now."""
+        self._uris.update(before._uris)  # noqa: SLF001
+
     async def watch(self, uri: str) -> None:
         """Raises what a server that refuses says."""
         self._uris[uri] += 1

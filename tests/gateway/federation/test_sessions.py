@@ -105,3 +105,45 @@ async def test_a_call_that_runs_ends_as_it_began_when_the_settings_change(
             await who.answer(asked["id"], {"action": "decline"})
             assert "action=decline" in str(await stream.next())
         assert "error" not in await who.result("tools/call", SAY)
+
+
+async def test_a_session_whose_call_was_cut_off_is_not_used_again(bare: Settings) -> None:
+    async with gateway_to(bare, every="handshake") as client:
+        who = await caller(client, "2025-11-25")
+        await who.result("tools/call", SAY)
+        [alone] = [kept.link for kept in pool(client)._kept if kept.terms.alone_for]
+        async with who.sent("tools/call", ASKING) as stream:
+            asked = await stream.next()
+            assert who.session is not None
+            params = {"requestId": 101, "reason": "enough"}
+            note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            await who.session.post(note)
+            assert asked["method"] == "elicitation/create"
+            await stream.all()
+        await who.result("tools/call", SAY)
+        links = [kept.link for kept in pool(client)._kept if kept.terms.alone_for]
+        assert links
+        assert alone not in links
+
+
+async def test_no_caller_takes_all_sessions(bare: Settings) -> None:
+    few = replace(bare, upstream=replace(bare.upstream, mcp_sessions=5, timeout_s=0.2))
+    async with gateway_to(few, every="handshake") as client:
+        who = await caller(client, MODERN)
+        taken = 0
+        while (answer := await who.result("tools/call", ASKING)).get("result"):
+            assert answer["result"]["resultType"] == "input_required"
+            taken += 1
+        assert taken == 3
+        assert "sessions at the server are in use" in answer["error"]["message"]
+
+
+async def test_subscriptions_outlive_a_change_of_settings(bare: Settings) -> None:
+    async with gateway_to(bare, every="both") as client:
+        session = await client.session("2025-11-25")
+        await session.call("resources/subscribe", {"uri": "test://watched-resource"})
+        settings = client.gateway.settings
+        changed = replace(settings, upstream=replace(settings.upstream, timeout_s=20))
+        await client.gateway.reconfigure(changed)
+        [server] = client.gateway.federation.servers
+        assert [*server.watcher._uris] == ["test://watched-resource"]

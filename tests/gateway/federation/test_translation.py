@@ -4,6 +4,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from config.settings import Settings
 from tests.fixtures_gateway import MODERN, with_mcp
@@ -170,6 +171,32 @@ async def test_a_session_is_asked_while_its_call_runs(
             answer = await stream.next()
         assert "action=accept" in answer["result"]["content"][0]["text"]
         assert "ada" in answer["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_session_is_asked_in_every_round_of_a_call(bare: Settings, server: Era) -> None:
+    async with gateway_to(bare, every=server) as client:
+        who = await caller(client, "2025-11-25")
+        name = {"name": "test_input_required_result_multi_round"}
+        async with who.sent("tools/call", name) as stream:
+            for _ in range(2):
+                asked = await stream.next()
+                [field] = asked["params"]["requestedSchema"]["required"]
+                form = {"action": "accept", "content": {field: f"my {field}"}}
+                await who.answer(asked["id"], form)
+            text = (await stream.next())["result"]["content"][0]["text"]
+        assert "my name" in text
+        assert "my color" in text
+
+
+async def test_a_server_that_asks_without_end_is_given_up(bare: Settings) -> None:
+    few = replace(bare, upstream=replace(bare.upstream, mcp_asks=2))
+    async with gateway_to(few, every="stateless") as client:
+        who = await caller(client, "2025-11-25")
+        name = {"name": "test_input_required_result_multiple_inputs"}
+        refused = await who.result("tools/call", name)
+        assert refused["error"]["code"] == 1502
+        assert "more than 2 answers" in refused["error"]["message"]
 
 
 async def input_required(who: Caller, params: Any) -> Any:

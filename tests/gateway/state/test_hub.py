@@ -133,14 +133,14 @@ async def test_a_session_hears_when_a_resource_that_it_subscribed_to_changes(any
     session, other = await node.open(), await node.open()
     await node.hub.subscribe(session, "test://x")
     await node.hub.subscribe(session, "test://x")
-    node.hub.resource_updated("tenant", "test://x")
-    node.hub.resource_updated("tenant", "test://x")
-    node.hub.resource_updated("tenant", "test://y")
-    node.hub.resource_updated("another tenant", "test://x")
+    node.hub.resource_updated("tenant", None, "test://x")
+    node.hub.resource_updated("tenant", None, "test://x")
+    node.hub.resource_updated("tenant", None, "test://y")
+    node.hub.resource_updated("another tenant", None, "test://x")
     with node.sessions.stream(session) as outbox:
         assert await outbox.take(0) == [updated("test://x")]
         await node.hub.unsubscribe(session, "test://x")
-        node.hub.resource_updated("tenant", "test://x")
+        node.hub.resource_updated("tenant", None, "test://x")
         assert await outbox.take(0) == []
     assert await other.outbox.take(0) == []
     assert len(node.hub.watches) == 0

@@ -21,7 +21,7 @@ async def test_the_node_that_has_the_stream_watches(nodes):
         await b.hub.subscribe(there, URI)
         await until(lambda: session.watched == {URI} and there.watched == set())
         assert (len(a.hub.watches), len(b.hub.watches)) == (1, 0)
-        a.hub.resource_updated("tenant", URI)
+        a.hub.resource_updated("tenant", None, URI)
         assert await outbox.take(5) == [NEWS]
         await b.hub.unsubscribe(there, URI)
         await until(lambda: session.watched == set())
@@ -34,7 +34,7 @@ async def test_until_there_is_a_stream_the_node_watches_that_was_asked_to(nodes)
     there = await b.load(session)
     await b.hub.subscribe(there, URI)
     assert there.watched == {URI}
-    b.hub.resource_updated("tenant", URI)
+    b.hub.resource_updated("tenant", None, URI)
     with b.sessions.stream(there) as outbox:
         assert await outbox.take(0) == [NEWS]
 
@@ -46,7 +46,7 @@ async def test_what_is_heard_while_the_stream_takes_over_is_not_lost(nodes):
     with a.sessions.stream(session) as outbox, anyio.fail_after(5):
 
         async def connect(_tenant, _uri, _begins):  # b hears of a change while a still begins
-            b.hub.resource_updated("tenant", URI)
+            b.hub.resource_updated("tenant", None, URI)
 
         a.hub.watches.connect = connect
         await b.hub.subscribe(there, URI)
@@ -65,7 +65,7 @@ async def test_a_stream_that_moves_is_told_once_that_something_may_have_changed(
             assert await outbox.take(5) == [NEWS]
             await until(lambda: session.watched == set() and there.watched == {URI})
             assert before.closed
-            b.hub.resource_updated("tenant", URI)
+            b.hub.resource_updated("tenant", None, URI)
             assert await outbox.take(5) == [NEWS]
 
 
