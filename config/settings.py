@@ -286,6 +286,7 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     mcp_refresh_s: Seconds
     mcp_list_pages: Count
     mcp_list_items: Count
+    mcp_list_bytes: Bytes
     mcp_asks: Count
     stdio: bool
     stdio_processes: Count

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,7 +14,9 @@ from schemas.hybrid import Side
 from schemas.mcp.messages import META_CAPABILITIES
 from schemas.mcp.revisions import Revision
 
+REQUEST_ID_BYTES = 1024  # of ids and progress tokens: clients choose them, and we remember them
 OUTBOX_LIMIT = 1000  # unsent messages; a client that leaves more is not reading any
+OUTBOX_BYTES = 16 << 20  # of them, beyond the first: no client is to fill the memory of the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +67,25 @@ NO_LETTER = Letter()
 class Outbox:
     """Encoded messages that wait for one client's stream; overflowing ends the stream."""
 
-    __slots__ = ("_messages", "_wake", "closed", "stale", "told")
+    __slots__ = ("_messages", "_size", "_wake", "closed", "on_overflow", "stale", "told")
 
     def __init__(self, told: str = "") -> None:
+        self.on_overflow: Callable[[], None] | None = None  # who reads may be stuck in sending
         self._messages: list[bytes] = []
+        self._size = 0  # bytes
         self._wake: asyncio.Future[None] | None = None  # an Event takes 0.7 KB
         self.closed = False
         self.stale = False  # the stream's log has, or may have, more than was read of it
         self.told = told  # the version of the lists that the client knows of, with what waits here
 
     def put(self, message: bytes) -> None:
-        if len(self._messages) >= OUTBOX_LIMIT:
-            self.closed = True
-        else:
+        if self._fits(message):
             self._messages.append(message)
+            self._size += len(message)
+        else:
+            self.closed = True
+            if self.on_overflow is not None:
+                self.on_overflow()
         self._notify()
 
     def put_once(self, message: bytes) -> None:
@@ -95,7 +102,8 @@ class Outbox:
         """An outbox with what waits here; the stream that follows this one ends."""
         successor = successor or Outbox()
         successor._messages += self._messages  # noqa: SLF001
-        self._messages = []
+        successor._size += self._size  # noqa: SLF001
+        self.clear()
         successor.told = self.told
         self.close()
         return successor
@@ -104,6 +112,10 @@ class Outbox:
         """End the stream that follows this outbox, after what it still holds."""
         self.closed = True
         self._notify()
+
+    def clear(self) -> None:
+        """Forget what waits: nobody will read it here."""
+        self._messages, self._size = [], 0
 
     async def take(self, timeout_s: float | None) -> list[bytes]:
         """What has gathered, in order; empty after `timeout_s`, when stale, or when closed."""
@@ -119,8 +131,15 @@ class Outbox:
                 return []
             finally:
                 self._wake = None
-        taken, self._messages = self._messages, []
+        taken = self._messages
+        self.clear()
         return taken
+
+    def _fits(self, message: bytes) -> bool:
+        """A message of any length does when it is the first."""
+        waiting = len(self._messages)
+        room = OUTBOX_BYTES - self._size
+        return not waiting or (waiting < OUTBOX_LIMIT and len(message) <= room)
 
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():

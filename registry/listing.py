@@ -30,12 +30,15 @@ class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A tool as `tools/list` shows it; what a revision does not know stays UNSET."""
 
     name: str
-    description: str
+    description: str | UnsetType
     input_schema: Raw
     title: str | UnsetType = UNSET
     output_schema: Raw | UnsetType = UNSET
     annotations: Annotations | UnsetType = UNSET
     meta: dict[str, str] | UnsetType = field(default=UNSET, name="_meta")
+
+
+_NO_HINTS = Annotations()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,11 +88,13 @@ def encode_tool(tool: Tool, revision: Revision, relays_tasks: bool = False) -> b
     """`tool` as one member of the `tools` of a list in `revision`."""
     listed = _Listed(
         name=tool.name,
-        description=tool.description,
+        description=tool.description or UNSET,
         input_schema=tool.input_schema,
         title=tool.title if revision.titles and tool.title else UNSET,
         output_schema=_output_schema(tool, revision),
-        annotations=tool.annotations if revision.annotations else UNSET,
+        annotations=tool.annotations
+        if revision.annotations and tool.annotations != _NO_HINTS
+        else UNSET,
         meta=_meta(tool) if revision.titles else UNSET,
     )
     if tool.definition is None:

@@ -74,7 +74,8 @@ class ToolStore:
             cursor.adapters.register_loader("json", RawLoader)
             await cursor.execute(
                 """
-                SELECT item.kind, item.key, item.name, item.definition, api.name, item.eras
+                SELECT item.kind, item.key, item.name, item.definition, api.name, item.eras,
+                    extract(epoch FROM item.created_ts)::float8
                 FROM mcp_item_t AS item JOIN api_t AS api USING (host_id, api_id)
                 WHERE host_id = %s AND item.active
                 ORDER BY item.name COLLATE "C"

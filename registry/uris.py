@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 SCHEME = "toolgate://"
 MATCHED = 2048  # characters of a URI; a longer one is of no template
-EXPRESSIONS = 32  # in one template
+EXPRESSIONS = 16  # in one template
 
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)([A-Za-z0-9_%.,:*-]+)\}")
 # By operator, the characters that it never gives. `{x}` would also escape others than "/?#", but

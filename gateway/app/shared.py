@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from config.settings import Mcp, State
 from gateway.methods.offers import announced
+from gateway.state.answers import Answers
 from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
@@ -29,8 +30,10 @@ class Shared:
             mcp.session_idle_s, mcp.session_limit, mcp.session_calls, mcp.session_rate
         )
         self.sessions = Sessions(self.hub, self.bus, sessions, counter, limits, self._announces)
-        self.streams = Streams(log, sessions, counter, self.bus, mcp.replay_s)
-        self.asks = Asks(self.bus, mcp.ask_timeout_s, mcp.asks)
+        later, replay_s = self.sessions.later, mcp.replay_s
+        self.streams = Streams(log, sessions, counter, self.bus, replay_s, later)
+        answers = Answers(log, sessions.shared, later, replay_s)
+        self.asks = Asks(self.bus.node, answers, mcp.ask_timeout_s, mcp.asks)
 
     def _version(self, tenant: str, toolset: str | None) -> str:
         return fingerprint(self._catalogs.of(tenant, toolset))

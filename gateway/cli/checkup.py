@@ -24,10 +24,13 @@ FILES_WANTED = 4096  # two for each of a thousand calls at a time, and as many s
 TIMEOUT_S = 3.0
 
 
+Status = Literal["ok", "warning", "failed"]
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     name: str
-    status: Literal["ok", "warning", "failed"]
+    status: Status
     detail: str
 
 

@@ -24,7 +24,7 @@ from gateway.cli.checkup import (
 )
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import FAILED
-from gateway.cli.mcp_checkup import held_back, mcp_server
+from gateway.cli.mcp_checkup import held_back, mcp_server, toolsets
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import harmless, out, print_json, print_rows
 from gateway.cli.servers import open_lister
@@ -87,6 +87,9 @@ async def _registry(settings: Settings) -> list[Check]:
             async with open_lister(settings) as lister:
                 for source in sources:
                     checks += [check async for check in _source(source, settings, lister)]
+            if settings.toolsets:
+                tools = await registry.store.tools(registry.host_id)
+                checks += [check async for check in toolsets(settings, tools, sources)]
             pins = Pins(registry.database.pool)
             checks += [check async for check in held_back(pins, registry.host_id)]
     except ToolgateError as error:

@@ -11,9 +11,9 @@ from gateway.cli.options import CONFIG_FILE, config_option
 
 COMMANDS = {
     "init": ("gateway.cli.init:init", "Write a settings file to begin with."),
-    "import": ("gateway.cli.import_:import_", "Turn the description of a service into tools."),
+    "import": ("gateway.cli.import_:import_", "Turn a service, or an MCP server, into tools."),
     "serve": ("gateway.cli.serve:serve", "Serve the tools to MCP and JSON-RPC clients."),
-    "tools": ("gateway.cli.tools:tools", "List, show, search and call tools."),
+    "tools": ("gateway.cli.tools:tools", "List, show, search, call and approve tools."),
     "sources": ("gateway.cli.sources:sources", "List, refresh and remove what was imported."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.config:config", "Show and check the settings."),
@@ -28,7 +28,7 @@ COMMANDS = {
 @click.version_option(package_name="toolgate", prog_name="toolgate")
 @click.pass_context
 def cli(ctx: click.Context, config_file: str | None) -> None:
-    """One gateway in front of all your services: OpenAPI in, MCP and JSON-RPC out.
+    """One gateway in front of all your services, MCP servers among them.
 
     \b
     A first run:

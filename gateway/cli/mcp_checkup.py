@@ -1,14 +1,16 @@
 """What `toolgate doctor` finds out about other MCP servers: it asks them, as an import would."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from config.settings import Settings
-from gateway.cli.checkup import Check
+from gateway.cli.checkup import Check, Status
 from registry.found import Lister
 from registry.pins import Pins
 from registry.sources import configured, preview, spec_of
+from registry.toolsets import narrowed
 from schemas.errors import ImportRejected
 from schemas.source import Source
+from schemas.tool import Tool
 
 SHOWN = 5  # entries of a server's lists that cannot be used
 
@@ -35,6 +37,19 @@ async def mcp_server(source: Source, settings: Settings, lister: Lister) -> Asyn
     if len(skipped) > SHOWN:
         more = f"{source.name}: {len(skipped) - SHOWN} more are left out; `toolgate import mcp`"
         yield Check("source", "warning", f"{more} with --dry-run lists them")
+
+
+async def toolsets(
+    settings: Settings, tools: Sequence[Tool], sources: Sequence[Source]
+) -> AsyncIterator[Check]:
+    """Toolsets that have nothing in them, and sources in them that are none."""
+    known = {source.name: source for source in sources}
+    for name, toolset in settings.toolsets.items():
+        if missing := sorted({*toolset.sources} - known.keys() - settings.sources.keys()):
+            yield Check("toolset", "warning", f"{name}: no source {', '.join(missing)}")
+        picked, whose, _ = narrowed(toolset, tools, known, ())
+        status: Status = "ok" if picked or whose else "warning"
+        yield Check("toolset", status, f"{name}: {len(picked)} tools of {len(whose)} sources")
 
 
 async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:

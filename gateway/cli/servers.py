@@ -1,11 +1,14 @@
 """Commands that ask other MCP servers."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
+from rich.text import Text
 
 from config.settings import Settings
+from gateway.cli.output import err, harmless
 from gateway.methods.server import SERVER
 from gateway.upstreams.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
@@ -23,6 +26,31 @@ class _NoAudience:
     def came_or_went(self, source: str) -> None: ...
 
 
+class _Overheard(logging.Handler):
+    """Shows what a process says that was started for the command: why it does not work."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = vars(record)
+        if record.getMessage() == "stdio_stderr":
+            err.print(Text(harmless(f"{said['source']}: {said['line']}"), style="dim"))
+        elif record.getMessage() == "stdio_exited" and said.get("code"):
+            err.print(Text(f"{said['source']} ended with code {said['code']}", style="dim"))
+
+
+@contextmanager
+def _overhearing() -> Iterator[None]:
+    logger, handler = logging.getLogger("toolgate.upstream"), _Overheard()
+    level, logger.propagate = logger.level, False  # a command tells its own failures
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = True
+
+
 @asynccontextmanager
 async def open_lister(settings: Settings) -> AsyncIterator[Lister]:
     """Asks MCP servers as the gateway does, until the block ends."""
@@ -30,8 +58,9 @@ async def open_lister(settings: Settings) -> AsyncIterator[Lister]:
     client = msgspec.to_builtins(SERVER)
     ways = Ways(connections, settings.upstream, settings.sources, client)
     servers = Servers(ways, _NoAudience(), settings.upstream)
-    try:
-        yield Lister(servers, settings.upstream)
-    finally:
-        await servers.close()
-        await connections.close()
+    with _overhearing():
+        try:
+            yield Lister(servers, settings.upstream)
+        finally:
+            await servers.close()
+            await connections.close()

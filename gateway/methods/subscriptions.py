@@ -46,7 +46,9 @@ class Subscriptions:
         follower = Follower(context.principal.tenant, context.toolset, outbox, messages)
         place = (follower.tenant, follower.toolset)
         watched: list[str] = []
-        with self._hub.stream(outbox, follower):
+        # without tokens all clients are the same principal, and nobody can be told apart
+        owner = context.principal.key if context.identity.verified else None
+        with self._hub.stream(outbox, follower, owner):
             try:
                 await self._watch(follower, _resources(wanted, catalog), meta, watched)
                 params = {"notifications": _honoured(wanted, kinds, watched), "_meta": meta}

@@ -19,13 +19,14 @@ from gateway.context import Session
 from gateway.protocol.dispatcher import usable_id
 from schemas.errors import (
     HeaderMismatch,
+    InvalidParams,
     InvalidRequest,
     MalformedEnvelope,
     SessionNotFound,
     SessionRequired,
     UnsupportedProtocolVersion,
 )
-from schemas.jsonrpc import Invalid, Message, Request, Response
+from schemas.jsonrpc import Invalid, Message, Request, Response, encode
 from schemas.mcp.headers import NAMED_BY, decode_header
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION, InitializeParams, read
 from schemas.mcp.revisions import (
@@ -36,6 +37,10 @@ from schemas.mcp.revisions import (
     Revision,
     negotiate,
 )
+
+# Every node keeps it for as long as the session lives, and clients choose how many sessions.
+INTRODUCTION_BYTES = 16_384
+BATCH_IDS_BYTES = 65_536  # they stand in every record of what is said before the batch's answer
 
 FindSession = Callable[[str], Session | None]
 
@@ -104,8 +109,19 @@ def check_version(headers: Headers) -> None:
 def _admit_initialize(request: Request) -> Admitted:
     if request.id is UNSET:
         raise InvalidRequest("initialize is a request: it needs an id")
-    params = read(request.params, InitializeParams)
+    params = introduced(request)
     return Admitted(negotiate(params.protocol_version), opens=params)
+
+
+def introduced(request: Request) -> InitializeParams:
+    """Who opens a session. Raises InvalidParams, also for more than a session should remember."""
+    params = read(request.params, InitializeParams)
+    size = len(encode((params.client_info, params.capabilities)))
+    if size > INTRODUCTION_BYTES:
+        raise InvalidParams(
+            f"clientInfo and capabilities have {size} bytes; at most {INTRODUCTION_BYTES} are kept"
+        )
+    return params
 
 
 def _session(headers: Headers, find: FindSession) -> tuple[Revision, Session]:
@@ -140,7 +156,14 @@ def _admit_batch(
         raise InvalidRequest("initialize must not be part of a batch")
     if len({isinstance(item, Response) for item in batch}) > 1:
         raise InvalidRequest("A batch holds requests and notifications, or responses, not both")
+    if _ids_length(batch) > BATCH_IDS_BYTES:
+        raise InvalidRequest(f"The ids of a batch must have at most {BATCH_IDS_BYTES} bytes in all")
     return Admitted(revision, session)
+
+
+def _ids_length(batch: list[Message]) -> int:
+    ids = [one.id for one in batch if isinstance(one, Request) and one.id is not UNSET]
+    return len(encode(ids))
 
 
 def _speaker(headers: Headers, find: FindSession) -> tuple[Revision, Session | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from gateway.abc import Handler, Middleware
-from gateway.context import Context
+from gateway.context import REQUEST_ID_BYTES, Context
 from schemas.errors import (
     Fault,
     InternalError,
@@ -31,6 +31,10 @@ class Method:
     handler: Handler
     known_to: Callable[[Revision], bool]
     open_to_all: bool = False  # nobody has to say who they are
+
+
+class UnknownMethod(ErrorReply, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """The gateway has no such method; that another server has none is another matter."""
 
 
 class Dispatcher:
@@ -57,7 +61,9 @@ class Dispatcher:
         if request.id is UNSET:
             return None
         if isinstance(outcome, Fault):
-            return error_reply(request.id, outcome, context.request_id)
+            reply = error_reply(request.id, outcome, context.request_id)
+            unknown = isinstance(outcome, MethodNotFound)
+            return UnknownMethod(reply.id, reply.error) if unknown else reply
         return success(request.id, outcome)
 
     async def outcome(self, context: Context, request: Request) -> Any:
@@ -81,6 +87,8 @@ class Dispatcher:
         revision = context.revision
         if request.id is UNSET and revision.mcp and not request.method.startswith(NOTIFICATIONS):
             return None  # no request of MCP lacks an id, and admission lets these in unchecked
+        if revision.mcp:
+            usable_token(request)
         method = self._methods.get(request.method)
         if method is not None and method.known_to(revision):
             if not method.open_to_all:
@@ -114,7 +122,28 @@ def encoded(result: Any) -> Raw:
 
 
 def usable_id(request: Request, revision: Revision) -> None:
-    """MCP narrows ids to strings and integers. Raises InvalidRequest."""
+    """MCP narrows ids to strings and integers, and we to short ones. Raises InvalidRequest."""
     id_ = request.id
-    if revision.mcp and id_ is not UNSET and not isinstance(id_, str | int):
+    if not revision.mcp or id_ is UNSET:
+        return
+    if not isinstance(id_, str | int):
         raise InvalidRequest('"id" must be a string or an integer, and not null')
+    if not _is_short(id_):
+        raise InvalidRequest(f'"id" must have at most {REQUEST_ID_BYTES} bytes')
+
+
+def usable_token(request: Request) -> None:
+    """Raises InvalidParams for a progress token that is too long."""
+    params = request.params
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if isinstance(token, str | int) and not _is_short(token):
+        text = f"params._meta.progressToken must have at most {REQUEST_ID_BYTES} bytes"
+        raise InvalidParams(text)
+
+
+def _is_short(id_: str | int) -> bool:
+    if isinstance(id_, int):
+        return id_.bit_length() <= 64 or len(encode(id_)) <= REQUEST_ID_BYTES
+    # no character takes more than four bytes: most need not be encoded to tell
+    return len(id_) <= REQUEST_ID_BYTES // 4 or len(id_.encode()) <= REQUEST_ID_BYTES

@@ -2,19 +2,20 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 
 from gateway.context import Session
-from gateway.state.bus import Bus
+from gateway.state.answers import Answers, Said
 from schemas.errors import AskFailed
 from schemas.jsonrpc import Notification, Response, encode
 
 CANCELLED = "notifications/cancelled"
-ANSWER = "answer"
+ID_LIMIT = 64  # characters; ours have fewer
 
 Tell = Callable[[bytes], Awaitable[None]]
 """Put an encoded message on the stream that a request of ours belongs to."""
@@ -23,31 +24,34 @@ Tell = Callable[[bytes], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class _Open:
     session_id: str
-    answered: "asyncio.Future[Mapping[str, Any]]"
+    answered: "asyncio.Future[Said]"
 
 
 class Asks:
-    def __init__(self, bus: Bus, timeout_s: float, limit: int) -> None:
-        """A session has at most `limit` requests to answer at a time, each within `timeout_s`."""
-        self._bus = bus
+    def __init__(self, node: str, elsewhere: Answers, timeout_s: float, limit: int) -> None:
+        """A session has at most `limit` requests to answer at a time, each within `timeout_s`.
+        `elsewhere` is for answers that come to other nodes than this one, `node`."""
+        self._node = node
+        self._elsewhere = elsewhere
         self._timeout_s = timeout_s
         self._limit = limit
         self._numbers = itertools.count(1)
         self._open: dict[str, _Open] = {}
-        bus.on(ANSWER, self._heard)
 
     async def ask(self, session: Session, tell: Tell, method: str, params: Any) -> Any:
         """The client's result. Raises AskFailed with its error, or without an answer."""
         if session.asked >= self._limit:
             raise AskFailed(f"The client has {session.asked} requests to answer already")
-        id_ = f"{self._bus.node}:{next(self._numbers)}"  # so that any node knows whose it is
-        answered: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        id_ = f"{self._node}:{next(self._numbers)}"  # so that any node knows whose it is
+        answered: asyncio.Future[Said] = asyncio.get_running_loop().create_future()
         self._open[id_] = _Open(session.id, answered)
         session.asked += 1
         try:
-            await tell(encode({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}))
-            async with asyncio.timeout(self._timeout_s):
-                return _result(await answered)
+            async with self._elsewhere.awaited(session.id, id_, partial(_settle, answered)):
+                asked = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+                await tell(encode(asked))
+                async with asyncio.timeout(self._timeout_s):
+                    return _result(await answered)
         except TimeoutError as error:
             await tell(_cancelled(id_, "No answer in time"))
             text = f"The client did not answer {method} within {self._timeout_s:g} s"
@@ -60,7 +64,8 @@ class Asks:
             del self._open[id_]
 
     async def answer(self, session: Session, response: Response) -> None:
-        """A client of `session` answered; what nobody asked, or no longer waits for, is dropped."""
+        """A client of `session` answered; what nobody asked, or no longer waits for, is dropped.
+        Raises Unavailable when the node that asked cannot be told."""
         if not isinstance(response.id, str):
             return
         said = {
@@ -69,21 +74,21 @@ class Asks:
             if value is not UNSET
         }
         node, _, number = response.id.partition(":")
-        if node == self._bus.node:
-            self._settle(session.id, response.id, said)
-        elif number.isdecimal() and len(response.id) < 64:
-            await self._bus.say(ANSWER, session=session.id, id=response.id, said=said)
-
-    async def _heard(self, message: dict[str, Any]) -> None:
-        self._settle(message["session"], message["id"], message["said"])
-
-    def _settle(self, session_id: str, id_: str, said: Mapping[str, Any]) -> None:
-        found = self._open.get(id_)
-        if found is not None and found.session_id == session_id and not found.answered.done():
-            found.answered.set_result(said)
+        if node != self._node:
+            if number.isdecimal() and len(response.id) < ID_LIMIT:
+                await self._elsewhere.give(session.id, response.id, said)
+            return
+        found = self._open.get(response.id)
+        if found is not None and found.session_id == session.id:
+            _settle(found.answered, said)
 
 
-def _result(said: Mapping[str, Any]) -> Any:
+def _settle(answered: "asyncio.Future[Said]", said: Said) -> None:
+    if not answered.done():
+        answered.set_result(said)
+
+
+def _result(said: Said) -> Any:
     if "error" not in said:
         return said.get("result")
     error = said["error"]

@@ -21,6 +21,7 @@ from schemas.jsonrpc import encode
 log = logging.getLogger("toolgate.bus")
 
 STREAM = "bus"
+KEPT = 10_000  # messages; how many come at a time is not for the settings of replays to say
 LOOK_EVERY_S = 5.0  # whatever became of a wake-up
 RETRY_S = 0.5
 

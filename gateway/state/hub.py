@@ -1,7 +1,7 @@
 """Who wants to hear that the lists of a tenant changed, or one of its resources."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -10,9 +10,15 @@ from gateway.context import OUTBOX_LIMIT, Outbox, Session
 from gateway.state.news import updated
 from gateway.state.watches import Place, Watches
 from registry.catalog import Kind
-from schemas.errors import InvalidParams, Unavailable
+from schemas.errors import InvalidParams, TooManyRequests, Unavailable
+
+SHARE = 10  # one of so many clients may have all the streams that it wants
+SHARE_AT_LEAST = 50  # streams of one client, where there are few in all
 
 SUBSCRIPTION_LIMIT = OUTBOX_LIMIT // 2  # all of them may have changed while nobody was reading
+
+Owner = tuple[str, str]
+"""The key of a principal."""
 
 Version = Callable[[str, str | None], str]
 """The version of the lists of a tenant, or of one of its toolsets (see `news.fingerprint`)."""
@@ -44,15 +50,18 @@ async def _nothing(_session: Session) -> None:
 class _Open(AbstractContextManager[None]):
     """A generator would take half a kilobyte for each of thousands of streams."""
 
-    __slots__ = ("_follower", "_hub", "_outbox")
+    __slots__ = ("_follower", "_hub", "_outbox", "_owner")
 
-    def __init__(self, hub: "Hub", outbox: Outbox, follower: Follower | None) -> None:
+    def __init__(
+        self, hub: "Hub", outbox: Outbox, follower: Follower | None, owner: Owner | None
+    ) -> None:
         self._hub = hub
         self._outbox = outbox
         self._follower = follower
+        self._owner = owner
 
     def __enter__(self) -> None:
-        self._hub.enter(self._outbox, self._follower)
+        self._hub.enter(self._outbox, self._follower, self._owner)
 
     def __exit__(
         self,
@@ -60,7 +69,7 @@ class _Open(AbstractContextManager[None]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._hub.leave(self._outbox, self._follower)
+        self._hub.leave(self._outbox, self._follower, self._owner)
 
 
 class Hub:
@@ -80,6 +89,7 @@ class Hub:
         self._stream_limit = stream_limit
         self._debounce_s = debounce_s
         self._open: set[Outbox] = set()
+        self._owned: Counter[Owner] = Counter()  # streams
         self._closed = False
         self._changes = 0
         self._pending: dict[str, dict[Kind, int]] = {}  # which change of each kind was the last
@@ -134,24 +144,32 @@ class Hub:
             await self.watches.remove(_place(session), uri, session)
 
     def stream(
-        self, outbox: Outbox, follower: Follower | None = None
+        self, outbox: Outbox, follower: Follower | None = None, owner: Owner | None = None
     ) -> AbstractContextManager[None]:
         """Inside, count an open stream that follows `outbox`, and tell `follower` of changes.
-        Raises Unavailable at the limit."""
-        return _Open(self, outbox, follower)
+        `owner` is who may have a share of the streams only, if that is known. Raises Unavailable
+        at the limit, and TooManyRequests at that of the owner."""
+        return _Open(self, outbox, follower, owner)
 
-    def enter(self, outbox: Outbox, follower: Follower | None) -> None:
+    def enter(self, outbox: Outbox, follower: Follower | None, owner: Owner | None = None) -> None:
         if self._closed:
             raise Unavailable("The gateway is shutting down")
         if len(self._open) >= self._stream_limit:
             raise Unavailable(f"Too many open streams (limit {self._stream_limit})")
+        if owner is not None:
+            self._check_share(owner)
+            self._owned[owner] += 1
         self._open.add(outbox)
         if follower is not None:
             follower.joined = self._changes
             self._followers[follower.tenant].add(follower)
 
-    def leave(self, outbox: Outbox, follower: Follower | None) -> None:
+    def leave(self, outbox: Outbox, follower: Follower | None, owner: Owner | None = None) -> None:
         self._open.discard(outbox)
+        if owner is not None:
+            self._owned[owner] -= 1
+            if not self._owned[owner]:
+                del self._owned[owner]
         if follower is not None:
             followers = self._followers[follower.tenant]
             followers.discard(follower)
@@ -163,6 +181,11 @@ class Hub:
         self._closed = True
         for outbox in list(self._open):
             outbox.close()
+
+    def _check_share(self, owner: Owner) -> None:
+        share = max(SHARE_AT_LEAST, self._stream_limit // SHARE)
+        if self._owned[owner] >= share:
+            raise TooManyRequests(f"You have {share} open streams, as many as you can", 1.0)
 
     def _tell(self, tenant: str) -> None:
         pending = self._pending.pop(tenant)

@@ -2,11 +2,13 @@
 
 import secrets
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from itertools import islice
+from types import MappingProxyType
 
 from gateway.abc import Event, SessionRecord, Verdict
 from gateway.state.ids import Place, check, event_id, place_of
@@ -16,6 +18,7 @@ from gateway.state.windows import MICROS, admit, live, slot_us
 Clock = Callable[[], float]  # s, monotonic
 
 EVENT_BYTES = 100  # what an event takes besides its data
+LEFT = 0.9  # of the memory when room was made, so that looking for it is rare
 
 
 @dataclass(slots=True)
@@ -33,11 +36,18 @@ class _Stream:
 
 class MemoryLog:
     def __init__(
-        self, keep_events: int, keep_s: float, limit_bytes: int, clock: Clock = time.monotonic
+        self,
+        keep_events: int,
+        keep_s: float,
+        limit_bytes: int,
+        clock: Clock = time.monotonic,
+        apart: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Keeps at most `keep_events` of a stream, for `keep_s` after its last event, and
-        `limit_bytes` of all; the streams that are silent for longest go first."""
+        """Keeps at most `keep_events` of a stream (`apart` has the number for streams with one of
+        their own), for `keep_s` after its last event, and `limit_bytes` of all: the session that
+        takes the most is the first to lose something."""
         self._keep_events = keep_events
+        self._apart = apart
         self._keep_s = keep_s
         self._limit_bytes = limit_bytes
         self._clock = clock
@@ -56,9 +66,11 @@ class MemoryLog:
         kept.last += 1
         kept.events.append(data)
         self._resize(kept, len(data) + EVENT_BYTES)
-        if len(kept.events) > self._keep_events:
-            self._resize(kept, -len(kept.events.popleft()) - EVENT_BYTES)
+        if len(kept.events) > self._apart.get(stream, self._keep_events):
+            self._shorten(kept)
         self._forget()
+        if self._size > self._limit_bytes:
+            self._make_room(stream)
         self._watchers.wake(stream)
         return event_id(stream, Place(kept.born, kept.last))
 
@@ -99,15 +111,49 @@ class MemoryLog:
         stream.size += change
         self._size += change
 
+    def _shorten(self, stream: _Stream) -> None:
+        self._resize(stream, -len(stream.events.popleft()) - EVENT_BYTES)
+
     def _forget(self) -> None:
         before = self._clock() - self._keep_s
         while self._streams:
-            oldest = next(iter(self._streams.values()))
-            full = self._size > self._limit_bytes and len(self._streams) > 1
-            if oldest.touched > before and not full:
+            name, oldest = next(iter(self._streams.items()))
+            if oldest.touched > before:
                 return
-            self._streams.popitem(last=False)
-            self._size -= oldest.size
+            self._pop(name)
+
+    def _pop(self, name: str) -> None:
+        self._size -= self._streams.pop(name).size
+
+    def _make_room(self, newest: str) -> None:
+        """Whoever takes the most loses the stream that is silent for longest. Of `newest` only
+        older events go, its last stays."""
+        owned: defaultdict[str, deque[str]] = defaultdict(deque)
+        sizes: defaultdict[str, int] = defaultdict(int)
+        for name, stream in self._streams.items():
+            owned[_owner(name)].append(name)
+            sizes[_owner(name)] += stream.size
+        largest = [(-sizes[owner], place, owner) for place, owner in enumerate(owned)]
+        heapify(largest)
+        while largest and self._size > self._limit_bytes * LEFT:
+            taken, place, owner = heappop(largest)
+            freed = self._take_from(owned[owner], newest)
+            if freed:
+                heappush(largest, (taken + freed, place, owner))
+
+    def _take_from(self, names: deque[str], newest: str) -> int:
+        """How many bytes that frees; 0 when there is nothing more to take."""
+        before = self._size
+        if names and names[0] != newest:
+            self._pop(names.popleft())
+        elif names and len(self._streams[newest].events) > 1:
+            self._shorten(self._streams[newest])
+        return before - self._size
+
+
+def _owner(stream: str) -> str:
+    """Whose it is: all streams of a session are one's."""
+    return stream.rpartition("/")[0] or stream
 
 
 class MemorySessions:

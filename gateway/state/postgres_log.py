@@ -4,8 +4,9 @@ Whoever appends holds the row of the stream's head until the commit: so events b
 order of their numbers, and no reader passes one by. Notices of appends carry the stream's name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 
 import anyio
 from psycopg import AsyncConnection
@@ -21,10 +22,18 @@ POLL_S = 0.2  # for the database to have answered for the first time
 
 
 class PostgresLog:
-    def __init__(self, opened: Opened, keep_events: int, keep_s: float) -> None:
-        """Keeps at most `keep_events` of a stream, for `keep_s` after its last event."""
+    def __init__(
+        self,
+        opened: Opened,
+        keep_events: int,
+        keep_s: float,
+        apart: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Keeps at most `keep_events` of a stream (`apart` has the number for streams with one of
+        their own), for `keep_s` after its last event."""
         self._opened = opened
         self._keep_events = keep_events
+        self._apart = apart
         self._keep_s = keep_s
         self._watchers = Watchers()
 
@@ -58,7 +67,7 @@ class PostgresLog:
                 {
                     "stream": stream,
                     "data": data,
-                    "keep": self._keep_events,
+                    "keep": self._kept_of(stream),
                     "channel": CHANNEL,
                 },
             )
@@ -81,7 +90,7 @@ class PostgresLog:
                     "stream": stream,
                     "born": place.born,
                     "n": place.n,
-                    "keep": self._keep_events,
+                    "keep": self._kept_of(stream),
                     "limit": limit,
                 },
                 binary=True,
@@ -90,7 +99,7 @@ class PostgresLog:
         if not rows:
             return []
         born, last = rows[0][:2]
-        check(place, Place(born, max(1, last - self._keep_events + 1)), Place(born, last))
+        check(place, Place(born, max(1, last - self._kept_of(stream) + 1)), Place(born, last))
         return [
             Event(event_id(stream, Place(born, n)), data)
             for _, _, n, data in rows
@@ -129,6 +138,9 @@ class PostgresLog:
                 [self._keep_s],
             )
             await _delete_events(connection, await dropped.fetchall())
+
+    def _kept_of(self, stream: str) -> int:
+        return self._apart.get(stream, self._keep_events)
 
     async def _heard(self, notice: Notice) -> None:
         if notice is RESYNC:

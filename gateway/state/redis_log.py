@@ -6,8 +6,9 @@ all nodes which stream was appended to.
 
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -47,10 +48,18 @@ return id
 
 
 class RedisLog:
-    def __init__(self, redis: Redis, keep_events: int, keep_s: float) -> None:
-        """Keeps at most `keep_events` of a stream, for `keep_s` after its last event."""
+    def __init__(
+        self,
+        redis: Redis,
+        keep_events: int,
+        keep_s: float,
+        apart: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Keeps at most `keep_events` of a stream (`apart` has the number for streams with one of
+        their own), for `keep_s` after its last event."""
         self._redis = redis
         self._keep_events = keep_events
+        self._apart = apart
         self._keep_ms = milliseconds(keep_s)
         self._append = redis.register_script(APPEND)
         self._watchers = Watchers()
@@ -72,7 +81,8 @@ class RedisLog:
                 await anyio.sleep(delay_s)
 
     async def append(self, stream: str, data: bytes) -> str:
-        arguments: list[Any] = [data, self._keep_events, self._keep_ms, CHANNEL, stream]
+        keep_events = self._apart.get(stream, self._keep_events)
+        arguments: list[Any] = [data, keep_events, self._keep_ms, CHANNEL, stream]
         with asking():
             added = await self._append([_stream_key(stream)], arguments)
         return event_id(stream, _place(added))

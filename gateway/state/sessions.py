@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.abc import Counter, SessionRecord, SessionStore
-from gateway.context import Outbox, Principal, Session
+from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
+from gateway.state.memory_stores import MemoryCounter
 from gateway.state.news import KINDS
 from gateway.state.records import record_of, restored
 from gateway.state.tasks import Tasks
 from gateway.state.telling import STREAMS, TELLS, Telling
 from registry.catalog import Kind
-from schemas.errors import TooManyRequests, Unavailable
+from schemas.errors import InvalidParams, TooManyRequests, Unavailable
 from schemas.mcp.revisions import HANDSHAKE, Revision
 
 log = logging.getLogger("toolgate.sessions")
@@ -33,6 +34,8 @@ RATE_WINDOW_S = 60
 RENEW_AT_MOST_S = 60.0
 FIRST_BEAT_S = 0.1
 ID_LIMIT = 128  # characters; ours have 32
+STREAM_LIMIT = 20  # of one session at a time; a client has one, and those that it came back to
+CANCELS = 100  # of a session in a minute that other nodes are told of: any id may be named there
 
 Announces = Callable[[str, str | None], Collection[Kind]]
 """The lists of a tenant, or of one of its toolsets, that clients are told of when they change."""
@@ -68,9 +71,10 @@ class Sessions:
         self._announces = announces
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
         self._open: dict[str, Session] = {}
+        self._cancels = MemoryCounter()  # a limit at each node bounds what all of them say
         self.on_drop: Callable[[str], None] = _unheard  # hears the ids of those that are let go
-        self._later = Tasks()
-        self._telling = Telling(hub, bus, self._later)
+        self.later = Tasks()  # done before the last session is gone
+        self._telling = Telling(hub, bus, self.later)
         hub.on_subscribed = self.changed
         bus.on("ended", self._ended_elsewhere)
         bus.on("changed", self._changed_elsewhere)
@@ -157,19 +161,26 @@ class Sessions:
             await self._bus.say("changed", session=session.id)
 
     async def cancel(self, session: Session, request_id: int | str) -> None:
-        """Stop a request of the session, at whichever node it runs."""
-        if not session.cancel(request_id):
+        """Stop a request of the session, at whichever node it runs. Raises InvalidParams for an id
+        that no request can have."""
+        if isinstance(request_id, str) and len(request_id.encode()) > REQUEST_ID_BYTES:
+            raise InvalidParams(f"requestId must have at most {REQUEST_ID_BYTES} bytes")
+        if session.cancel(request_id) or not self._bus.shared:
+            return
+        if (await self._cancels.hit(session.id, CANCELS, RATE_WINDOW_S)).allowed:
             await self._bus.say("cancel", session=session.id, id=request_id)
 
     def stream(self, session: Session, told: str | None = None) -> AbstractContextManager[Outbox]:
         """Inside, its standalone stream is open here; the one before it, perhaps dead, ends,
-        wherever it is. See `Telling.stream`."""
+        wherever it is. See `Telling.stream`. Raises TooManyRequests, too."""
+        _check_streams(session)
         return self._telling.stream(session, told)
 
     @contextmanager
     def replaying(self, session: Session, outbox: Outbox) -> Iterator[None]:
         """Inside, a stream of its is open that a client came back to. Raises Unavailable at the
-        limit of streams."""
+        limit of streams, and TooManyRequests at that of the session."""
+        _check_streams(session)
         with self._hub.stream(outbox):
             session.streams += 1
             try:
@@ -181,7 +192,7 @@ class Sessions:
     def close(self, session: Session) -> None:
         """End the session, at all nodes; the others hear of it soon."""
         if self._drop(session) and self._store.shared:
-            self._later.do(self._end_everywhere(session))
+            self.later.do(self._end_everywhere(session))
 
     async def delete(self, session: Session) -> None:
         """The same, done when this returns. Raises Unavailable when the store does not answer."""
@@ -200,6 +211,7 @@ class Sessions:
     async def renew(self) -> None:
         """Keep those in use from expiring in the store. Raises Unavailable."""
         if self._store.shared:
+            await self._cancels.purge()
             late = time.monotonic() - self._renew_after_s
             for session in list(self._open.values()):
                 if session.renewed < late and (session.streams or session.running):
@@ -221,7 +233,7 @@ class Sessions:
         """Let go of all sessions: this node stops, and others may go on with them."""
         for session in list(self._open.values()):
             self._drop(session)
-        await self._later.done()
+        await self.later.done()
 
     def _restored(self, record: SessionRecord) -> Session:
         news = self._announces(record.tenant, record.toolset)
@@ -303,6 +315,12 @@ class Sessions:
 
     def _idle_since(self) -> float:
         return time.monotonic() - self._limits.idle_s
+
+
+def _check_streams(session: Session) -> None:
+    if session.streams >= STREAM_LIMIT:
+        text = f"This session has {session.streams} open streams, as many as it can: end one first"
+        raise TooManyRequests(text, 1.0)
 
 
 def _unheard(_session_id: str) -> None: ...

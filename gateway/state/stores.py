@@ -9,6 +9,7 @@ from typing import Any
 
 from config.settings import State
 from gateway.abc import Counter, Log, SessionStore
+from gateway.state import bus
 from gateway.state.memory_stores import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.postgres import Opened, PostgresCounter, PostgresSessions
 from gateway.state.postgres_log import PostgresLog
@@ -18,6 +19,7 @@ from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
 
+APART = {bus.STREAM: bus.KEPT}  # streams that keep another number of events than the others
 PURPOSE = b"toolgate state"  # of the digest: nobody else has the same one of the same text
 
 
@@ -74,8 +76,8 @@ def make_stores(settings: State, keep: Keep, opened: Opened) -> Stores:
         return _in_redis(settings, keep)
     if settings.backend == "postgres":
         return _in_postgres(settings, keep, opened)
-    log, sessions = MemoryLog(keep.events, keep.seconds, settings.memory_bytes), MemorySessions()
-    counter = MemoryCounter()
+    log = MemoryLog(keep.events, keep.seconds, settings.memory_bytes, apart=APART)
+    sessions, counter = MemorySessions(), MemoryCounter()
     purges = (log.purge, sessions.purge, counter.purge)
     return Stores(log, sessions, counter, purges, settings.secret)
 
@@ -92,7 +94,7 @@ async def open_stores(settings: State, keep: Keep, opened: Opened) -> AsyncItera
 
 def _in_redis(settings: State, keep: Keep) -> Stores:
     redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
-    log = RedisLog(redis, keep.events, keep.seconds)
+    log = RedisLog(redis, keep.events, keep.seconds, APART)
     return Stores(
         log,
         RedisSessions(redis),
@@ -105,7 +107,7 @@ def _in_redis(settings: State, keep: Keep) -> Stores:
 
 
 def _in_postgres(settings: State, keep: Keep, opened: Opened) -> Stores:
-    log, sessions = PostgresLog(opened, keep.events, keep.seconds), PostgresSessions(opened)
-    counter = PostgresCounter(opened)
+    log = PostgresLog(opened, keep.events, keep.seconds, APART)
+    sessions, counter = PostgresSessions(opened), PostgresCounter(opened)
     purges = (log.purge, sessions.purge, counter.purge)
     return Stores(log, sessions, counter, purges, settings.secret, log.listen)

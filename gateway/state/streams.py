@@ -19,6 +19,7 @@ from gateway.abc import Counter, Event, Log, SessionStore
 from gateway.context import Session
 from gateway.protocol.positions import STANDALONE, Position
 from gateway.state.bus import Bus
+from gateway.state.tasks import Tasks
 from schemas.errors import InternalError, InvalidParams, InvalidRequest, Unavailable
 from schemas.jsonrpc import RequestId, encode, error_reply
 
@@ -47,24 +48,35 @@ class Said:
 class Recording:
     """The stream of one POST, while it is written."""
 
-    __slots__ = ("_head", "_keep_s", "_kept", "_log", "_name", "_stream")
+    __slots__ = ("_away", "_head", "_keep_s", "_kept", "_later", "_log", "_name", "_stream")
 
-    def __init__(self, kept: Log, session: Session, stream: str, ids: Ids, keep_s: float) -> None:
+    def __init__(
+        self, kept: Log, later: Tasks, session: Session, stream: str, ids: Ids, keep_s: float
+    ) -> None:
         self._log = kept
+        self._later = later
         self._stream = stream
         self._name = name_of(session, stream)
         self._head = encode(ids) + b"\n"
         self._keep_s = keep_s
         self._kept = time.monotonic()
+        self._away = False  # the log was: a call must not wait for it with every message
 
     async def add(self, kind: Literal[b"!", b"+", b"."], message: bytes = b"") -> str:
         """Keep a message: "!" only says that the stream is there, "." ends it. Returns the id of
-        its event; "" when the log is away: then the client cannot come back to it."""
+        its event; "" when the log is away: then the client cannot come back to it. Of what
+        follows only the end is kept, if that is possible later."""
         self._kept = time.monotonic()
+        record = kind + self._head + message
+        if self._away:
+            if kind == b".":
+                self._later.do(self._end(record))
+            return ""
         try:
-            after = await self._log.append(self._name, kind + self._head + message)
+            after = await self._log.append(self._name, record)
         except Unavailable:
             log.warning("stream_not_recorded")
+            self._away = True
             return ""
         return Position(self._stream, after, ended=kind == b".").id
 
@@ -73,12 +85,22 @@ class Recording:
         if time.monotonic() - self._kept > self._keep_s / 2:
             await self.add(b"!")
 
+    async def _end(self, record: bytes) -> None:
+        await self._log.append(self._name, record)
+
 
 class Streams:
     def __init__(
-        self, kept: Log, store: SessionStore, counter: Counter, bus: Bus, replay_s: float
+        self,
+        kept: Log,
+        store: SessionStore,
+        counter: Counter,
+        bus: Bus,
+        replay_s: float,
+        later: Tasks,
     ) -> None:
         self._log = kept
+        self._later = later
         self._store = store
         self._counter = counter
         self._bus = bus
@@ -87,7 +109,7 @@ class Streams:
 
     def record(self, session: Session, ids: Ids) -> Recording:
         stream = f"p{self._bus.node}-{next(self._numbers)}"
-        return Recording(self._log, session, stream, ids, self._replay_s)
+        return Recording(self._log, self._later, session, stream, ids, self._replay_s)
 
     def watch(
         self, session: Session, stream: str, wake: Callable[[], None]

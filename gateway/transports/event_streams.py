@@ -9,7 +9,7 @@ from gateway.context import Outbox, Session, new_request_id
 from gateway.protocol import sse
 from gateway.protocol.positions import STANDALONE, Position
 from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, Said
-from gateway.transports.http import Responder, Watch
+from gateway.transports.http import Responder, Watch, send_all
 from gateway.transports.mcp import McpFront
 from schemas.errors import InvalidRequest, Unavailable
 
@@ -34,24 +34,23 @@ class EventStreams:
         with (
             self._sessions.stream(session, told) as outbox,
             self._streams.watch(session, STANDALONE, outbox.stir),
-            Watch(receive),
+            Watch(receive) as watch,
         ):
+            outbox.on_overflow = watch.give_up
             await responder.stream([(b"mcp-session-id", session.id.encode())])
             await responder.chunk(await self._first(session, outbox))
-            async for chunk in self._standalone_chunks(session, outbox):
-                await responder.chunk(chunk)
-            await responder.chunk(b"", more=False)
+            await send_all(responder, self._standalone_chunks(session, outbox), watch)
 
     async def messages(self, session: Session, outbox: Outbox) -> AsyncIterator[list[bytes]]:
-        """The same for a stream whose events have no ids (2024-11-05); somebody else stirs."""
+        """The same for a stream whose events have no ids (2024-11-05); somebody else stirs. None
+        at all when nothing was said for long."""
         outbox.stir()  # something may have been said before anybody watched
         while True:
-            messages = await outbox.take(None)
+            messages = await outbox.take(self._keep_alive_s)
             if outbox.closed and not messages:
                 return
             messages += [message for _, message in await self._heard(session, outbox)]
-            if messages:
-                yield messages
+            yield messages
 
     async def replay(
         self, session: Session, position: Position, receive: Receive, responder: Responder
@@ -63,11 +62,10 @@ class EventStreams:
             self._streams.watch(session, position.stream, outbox.stir),
         ):
             said = [] if position.ended else await self._missed(session, position)
-            with Watch(receive):
+            with Watch(receive) as watch:
                 await responder.stream([(b"mcp-session-id", session.id.encode())])
-                async for chunk in self._replayed_chunks(session, position, said, outbox):
-                    await responder.chunk(chunk)
-                await responder.chunk(b"", more=False)
+                chunks = self._replayed_chunks(session, position, said, outbox)
+                await send_all(responder, chunks, watch)
 
     async def _missed(self, session: Session, position: Position) -> list[Said]:
         said = await self._streams.replay(session, position)

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs
@@ -279,9 +279,16 @@ class Watch:
             self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
-        if kind is asyncio.CancelledError and self.gone and self._task is not None:
-            return self._task.uncancel() == 0  # ours, and only ours: the request just ends here
+        task, self._task = self._task, None
+        if kind is asyncio.CancelledError and self.gone and task is not None:
+            return task.uncancel() == 0  # ours, and only ours: the request just ends here
         return False
+
+    def give_up(self) -> None:
+        """The client is not worth waiting for: as if it had gone."""
+        if self._task is not None and not self.gone:
+            self.gone = True
+            self._task.cancel("the client went away")
 
     def _begin(self) -> None:
         self._timer = None
@@ -291,9 +298,20 @@ class Watch:
         message: Message = await self._receive()
         while message["type"] != "http.disconnect":
             message = await self._receive()
-        self.gone = True
-        if self._task is not None:
-            self._task.cancel("the client went away")
+        self.give_up()
+
+
+async def send_all(responder: Responder, chunks: AsyncIterator[bytes], watch: Watch) -> None:
+    """The rest of a stream, and its end.
+
+    A client that has gone is looked for, too: under Python 3.11 a client of a database may miss
+    that its task was cancelled (`asyncio.wait_for` drops it when an answer comes at that moment).
+    """
+    async for chunk in chunks:
+        if watch.gone:
+            return
+        await responder.chunk(chunk)
+    await responder.chunk(b"", more=False)
 
 
 def query_value(scope: Scope, name: str) -> str | None:

@@ -8,27 +8,29 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import Context, Outbox, Principal, Session
+from gateway.protocol import sse
+from gateway.protocol.admission import introduced
 from gateway.protocol.dispatcher import usable_id
 from gateway.protocol.positions import STANDALONE
 from gateway.protocol.running import run_cancellable
 from gateway.transports.event_streams import EventStreams
 from gateway.transports.http import (
     Responder,
+    Watch,
     caller,
     letter,
     query_value,
     read_body,
     require_json,
+    send_all,
 )
 from gateway.transports.mcp import Endpoint
 from gateway.transports.peers import StreamPeer
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound, Unavailable
 from schemas.jsonrpc import Invalid, Message, Request, Response, decode, encode
-from schemas.mcp.messages import InitializeParams, read
 from schemas.mcp.revisions import V2024_11_05
 
 log = logging.getLogger("toolgate.mcp")
@@ -65,18 +67,16 @@ class HttpSse:
             with (
                 self._front.sessions.stream(session) as outbox,
                 self._front.streams.watch(session, STANDALONE, outbox.stir),
+                Watch(receive) as watch,
             ):
-                events = EventSourceResponse(
-                    self._events(session, outbox),
-                    ping=int(self._front.keep_alive_s) or 1,
-                    # it sees the server stop by itself: what runs may finish first
-                    shutdown_grace_period=self._front.drain_s,
-                )
-                await events(scope, receive, send)
+                outbox.on_overflow = watch.give_up
+                await responder.stream()
+                await send_all(responder, self._chunks(session, outbox), watch)
         except Fault as fault:
             await responder.fault(fault)
         finally:
             self._front.sessions.close(session)
+            session.outbox.clear()  # calls that still end may hold it
 
     async def _message(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
@@ -88,7 +88,6 @@ class HttpSse:
             body = await read_body(scope, receive, self._front.body_limit_bytes)
             session = await self._session(scope, identity.principal)
             context = Context(identity, session.revision, responder.request_id, session)
-            context.peer = StreamPeer(session, self._front.streams, self._front.asks)
             context.letter, context.toolset = letter(scope), session.toolset
             await self._accept(decode(body, batch_limit=0), context, session)
         except Fault as fault:
@@ -96,16 +95,18 @@ class HttpSse:
             return
         await responder.empty(202)
 
-    async def _events(self, session: Session, outbox: Outbox) -> AsyncIterator[ServerSentEvent]:
+    async def _chunks(self, session: Session, outbox: Outbox) -> AsyncIterator[bytes]:
         path = self._endpoint.message_path(session.toolset)
-        yield _event(f"{path}?session_id={session.id}", "endpoint")
+        yield sse.event(f"{path}?session_id={session.id}".encode(), b"endpoint")
         async for messages in self._event_streams.messages(session, outbox):
             for message in messages:
-                yield _event(message.decode(), "message")
+                yield sse.event(message)
+            if not messages:
+                yield sse.KEEP_ALIVE
         if session.running:  # the gateway stops: what runs may finish, and its answer go out
-            await asyncio.wait(session.running.values())
+            await asyncio.wait(session.running.values(), timeout=self._front.drain_s)
         for message in await outbox.take(0):
-            yield _event(message.decode(), "message")
+            yield sse.event(message)
 
     async def _session(self, scope: Scope, principal: Principal) -> Session:
         session_id = query_value(scope, "session_id")
@@ -131,24 +132,24 @@ class HttpSse:
                 usable_id(message, session.revision)
                 if message.method == "initialize":
                     await self._introduce(session, message)
-                task = asyncio.create_task(self._serve(context, session, message))
+                peer = StreamPeer(session, self._front.streams, self._front.asks)
+                context.peer = peer
+                task = asyncio.create_task(self._serve(context, peer, session, message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     async def _introduce(self, session: Session, request: Request) -> None:
         """The stream was there before its client said who it is."""
-        params = read(request.params, InitializeParams)
+        params = introduced(request)
         session.client, session.capabilities = params.client_info, params.capabilities
         await self._front.sessions.changed(session)
 
-    async def _serve(self, context: Context, session: Session, request: Request) -> None:
+    async def _serve(
+        self, context: Context, peer: StreamPeer, session: Session, request: Request
+    ) -> None:
         reply = await run_cancellable(self._front.dispatcher, context, session, request)
-        if reply is not None and context.peer is not None:
+        if reply is not None:
             try:
-                await context.peer.notify(encode(reply))
+                await peer.answer(encode(reply))
             except Unavailable:  # the client's own deadline has to tell it
                 log.warning("answer_lost", extra={"request_id": context.request_id})
-
-
-def _event(data: str, name: str) -> ServerSentEvent:
-    return ServerSentEvent(data, event=name, sep="\n")

@@ -11,7 +11,7 @@ from gateway.state.streams import Ids, Recording, Streams
 from gateway.transports.http import Responder
 from gateway.transports.mcp import McpFront
 from gateway.transports.pulse import Pulse
-from schemas.errors import AskFailed
+from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import ErrorReply, Reply, encode
 
 
@@ -132,18 +132,30 @@ class SessionPeer(Peer):
 class StreamPeer:
     """The client of a session that hears everything on its one stream (2024-11-05)."""
 
-    __slots__ = ("_asks", "_session", "_streams")
+    __slots__ = ("_asks", "_away", "_session", "_streams")
 
     def __init__(self, session: Session, streams: Streams, asks: Asks) -> None:
         self._session = session
         self._streams = streams
         self._asks = asks
+        self._away = False  # the log was: a call must not wait for it with every message
 
     async def notify(self, message: bytes) -> None:
+        """Raises Unavailable when another node has the stream and cannot be told."""
+        if self._away and not self._session.tells:
+            raise Unavailable("The stream of this session cannot be reached")
+        try:
+            await self.answer(message)
+        except Unavailable:
+            self._away = True
+            raise
+
+    async def answer(self, message: bytes) -> None:
+        """The same, but worth another try."""
         if self._session.tells:
             self._session.outbox.put(message)
         else:
-            await self._streams.say(self._session, message)  # another node has its stream
+            await self._streams.say(self._session, message)
 
     async def ask(self, method: str, params: Any) -> Any:
         return await self._asks.ask(self._session, self.notify, method, params)

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope
 
 from gateway.context import Context, Identity, Letter, Principal, Session
 from gateway.protocol.admission import Admitted, admit
+from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.running import member_server, run_cancellable
 from gateway.transports.http import (
     Responder,
@@ -29,7 +30,6 @@ from gateway.transports.pulse import Pulse
 from schemas.errors import (
     Fault,
     HeaderMismatch,
-    MethodNotFound,
     MissingClientCapability,
     UnsupportedProtocolVersion,
 )
@@ -210,7 +210,7 @@ async def _finish(
 def _status(reply: Reply | ErrorReply, revision: Revision) -> int:
     if isinstance(reply, Reply):
         return 200
-    if reply.error.code == MethodNotFound.code:
+    if isinstance(reply, UnknownMethod):
         return revision.unknown_method_status
     return 400 if revision.routing_headers and reply.error.code in _SAID_BY_STATUS else 200
 

@@ -61,3 +61,4 @@ class Item:
     definition: Raw  # as its server sent it
     source: str
     eras: Eras = "both"
+    since: float = 0.0  # when its server was first seen to list it, in seconds since 1970

@@ -8,6 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from gateway.abc import Event, Log
+from gateway.state.bus import STREAM
 from gateway.state.ids import Place, event_id, place_of
 from gateway.state.stores import Keep
 from schemas.errors import InvalidParams, Unavailable
@@ -95,6 +96,14 @@ async def test_only_so_many_events_are_kept(backend: Backend) -> None:
         # the second is forgotten too, but nothing that followed it is
         assert data(await nodes.b.log.read("s", ids[1])) == [b"3", b"4", b"5"]
         assert await nodes.b.log.last("s") == ids[-1]
+
+
+async def test_what_nodes_tell_each_other_is_not_bounded_by_what_clients_replay(
+    backend: Backend,
+) -> None:
+    async with backend.nodes(Keep(3, 300)) as nodes:
+        ids = await fill(nodes.a.log, STREAM, 20)
+        assert len(await nodes.b.log.read(STREAM, ids[0])) == 19
 
 
 async def test_a_gap_is_not_passed_over_in_silence(backend: Backend) -> None:

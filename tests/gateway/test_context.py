@@ -5,7 +5,7 @@ import anyio
 import pytest
 
 from gateway import context
-from gateway.context import OUTBOX_LIMIT, Outbox, Principal, Session, new_request_id
+from gateway.context import OUTBOX_BYTES, OUTBOX_LIMIT, Outbox, Principal, Session, new_request_id
 from schemas.mcp.revisions import V2025_06_18
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +71,35 @@ async def test_a_client_that_does_not_read_loses_its_stream():
     box.put(b"one too many")
     assert box.closed
     assert len(await box.take(0)) == OUTBOX_LIMIT
+
+
+async def test_a_client_that_leaves_too_many_bytes_loses_its_stream():
+    box, overflowed = Outbox(), []
+    box.on_overflow = lambda: overflowed.append(True)
+    box.put(b"x" * OUTBOX_BYTES)
+    assert not box.closed
+    box.put(b"y")
+    assert box.closed
+    assert overflowed == [True]
+    assert await box.take(0) == [b"x" * OUTBOX_BYTES]
+
+
+async def test_a_message_of_any_length_goes_out_when_it_is_alone():
+    box = Outbox()
+    for _ in range(2):  # taking makes room
+        box.put(b"x" * (OUTBOX_BYTES + 1))
+        assert len(await box.take(0)) == 1
+    assert not box.closed
+
+
+async def test_bytes_that_are_handed_over_count():
+    box = Outbox()
+    box.put(b"x" * OUTBOX_BYTES)
+    successor = box.hand_over()
+    successor.put(b"y")
+    assert successor.closed
+    successor.clear()
+    assert await successor.take(0) == []
 
 
 def test_request_ids_differ_and_are_short():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from mcp.client.streamable_http import streamable_http_client
 from msgspec.structs import replace
 
 from config.settings import Settings, SourceSettings
-from tests.fixtures_gateway import Client, running
+from gateway.state import hub
+from tests.fixtures_gateway import META, MODERN, Client, running
+from tests.gateway.events import listening
 from tests.gateway.guards.signing import FOREVER, NOW, by_jwks, signer
 
 pytestmark = pytest.mark.anyio
@@ -130,6 +133,25 @@ async def test_an_event_stream_is_only_there_for_who_opened_it(client: Client) -
         assert (await client.post(address, INITIALIZE, bearer("eve")))[0] == 404
         assert (await client.post(address, INITIALIZE))[0] == 401
         assert (await client.post(address, INITIALIZE, bearer("ada")))[0] == 202
+
+
+async def test_nobody_listens_on_all_streams(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "SHARE_AT_LEAST", 2)
+    monkeypatch.setattr(client.gateway.shared.hub, "_stream_limit", 10)
+    method = "subscriptions/listen"
+    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    params = {"_meta": META, "notifications": {}}
+    listen = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    async with AsyncExitStack() as streams:
+        for _ in range(2):
+            opened = listening(client, "/mcp", headers | bearer("ada"), listen)
+            await (await streams.enter_async_context(opened)).message()
+        _, answer, _ = await client.post("/mcp", listen, headers | bearer("ada"))
+        assert "2 open streams" in answer["error"]["message"]
+        async with listening(client, "/mcp", headers | bearer("bob"), listen) as events:
+            await events.message()
 
 
 async def test_probes_need_no_token(client: Client) -> None:

@@ -15,6 +15,7 @@ from tests.fixtures_gateway import (
     running,
     with_mcp,
 )
+from tests.gateway.verbs import install
 
 pytestmark = pytest.mark.anyio
 
@@ -118,6 +119,24 @@ async def test_the_stateless_ladder_refuses(
 async def test_what_2026_07_28_does_not_have_is_404(client: Client, method: str) -> None:
     status, answer = await client.modern(method)
     assert (status, answer["error"]["code"], answer["id"]) == (404, -32601, 1)
+
+
+async def test_what_a_server_behind_us_does_not_have_is_an_answer(client: Client) -> None:
+    install(client.gateway)
+    status, answer = await client.modern("test/lack")
+    assert (status, answer["error"]["code"]) == (200, -32601)
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE[1:])
+async def test_a_client_that_says_too_much_of_itself_gets_no_session(
+    client: Client, revision: str
+) -> None:
+    info = {"name": "x" * 20_000, "version": "1"}
+    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": info}
+    status, answer, headers = await client.post("/mcp", request("initialize", hello))
+    assert (status, answer["error"]["code"]) == (400, -32602)
+    assert "at most 16384 are kept" in answer["error"]["message"]
+    assert "mcp-session-id" not in headers
 
 
 async def test_unsupported_versions_are_told_what_is_supported(client: Client) -> None:

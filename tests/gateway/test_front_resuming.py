@@ -1,11 +1,13 @@
 """Streams that break off, and clients that come back to them."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from config.settings import Settings
+from gateway.state.sessions import STREAM_LIMIT
 from schemas.mcp.messages import TOOLS_CHANGED
 from tests.fixtures_gateway import Client, SessionClient, running, with_mcp
 from tests.gateway.events import Events, Sent, listening, refused
@@ -154,6 +156,22 @@ async def test_ending_the_session_ends_the_streams_that_were_come_back_to(
             async with client.http.delete(client.url + "/mcp", headers=session.headers) as gone:
                 assert gone.status == 204
             assert await events.rest() == []
+
+
+async def test_one_session_cannot_have_all_streams(client: Client, verbs: Verbs) -> None:
+    session = await client.session()
+    other = await client.session()
+    seen = await left(client, session, verbs, say("a", hold=True))
+    async with AsyncExitStack() as streams:
+        for _ in range(STREAM_LIMIT):
+            back = listening(client, "/mcp", after(session, seen.id))
+            await streams.enter_async_context(back)
+        status, error = await refused(client, "/mcp", after(session, seen.id))
+        assert (status, error["code"]) == (429, 1429)
+        assert "20 open streams" in error["message"]
+        async with listening(client, "/mcp", other.headers):
+            assert client.gateway.shared.hub.streams == STREAM_LIMIT + 1
+    verbs.release.set()
 
 
 @pytest.mark.parametrize("id_", ["nonsense", "p0-1.1", "g.1.x", "p0-99.-", "42"])

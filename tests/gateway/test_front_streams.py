@@ -1,13 +1,17 @@
 """What the gateway says unasked: tools changed, to clients of every era, over every stream."""
 
 import asyncio
+import gc
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
 from config.settings import Settings
+from gateway.context import Session, new_request_id
 from registry.sources import ImportSpec, Sources
 from registry.store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running, with_mcp
@@ -116,10 +120,85 @@ async def test_a_2024_11_05_stream_is_the_session(
     assert (status, answer["error"]["code"]) == (400, -32600)
 
 
-async def test_silent_streams_are_kept_alive(settings: Settings) -> None:
+@asynccontextmanager
+async def deaf(client: Client) -> AsyncIterator[str]:
+    """Where a 2024-11-05 client POSTs that reads no more than that from its stream."""
+    host = client.url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*host.split(":"), limit=1000)
+    writer.write(f"GET /mcp/sse HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    async with asyncio.timeout(10):
+        told = await reader.readuntil(b"data: ")
+        assert told.startswith(b"HTTP/1.1 200")
+        endpoint = await reader.readline()
+    try:
+        yield endpoint.decode().strip()
+    finally:
+        writer.close()
+
+
+async def call_much(client: Client, endpoint: str) -> int:
+    """The status of a call whose answer is long."""
+    arguments = {"name": "x" * 200_000}
+    params = {"name": "createPet", "arguments": arguments}
+    call = {"jsonrpc": "2.0", "id": new_request_id(), "method": "tools/call", "params": params}
+    status, _, _ = await client.post(endpoint, call)
+    return status
+
+
+def alive(session_id: str) -> bool:
+    found = (one for one in gc.get_objects() if isinstance(one, Session))
+    return any(one.id == session_id for one in found)
+
+
+async def test_answers_that_nobody_read_go_with_their_client(client: Client) -> None:
+    gc.collect()
+    gc.disable()  # nor does a gateway that serves collect what is in cycles for long
+    try:
+        async with deaf(client) as endpoint:
+            for _ in range(40):
+                assert await call_much(client, endpoint) == 202
+            session_id = endpoint.partition("session_id=")[2]
+            assert alive(session_id)
+        async with asyncio.timeout(10):
+            while alive(session_id):
+                await anyio.lowlevel.checkpoint()
+    finally:
+        gc.enable()
+
+
+async def test_a_client_that_does_not_read_loses_its_session_before_it_fills_the_memory(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.context.OUTBOX_BYTES", 1_000_000)
+    async with deaf(client) as endpoint, asyncio.timeout(20):
+        assert client.gateway.shared.hub.streams == 1
+        while (status := await call_much(client, endpoint)) == 202:
+            pass
+        assert status == 404
+    assert client.gateway.shared.hub.streams == 0
+
+
+async def test_a_2024_11_05_client_introduces_itself_briefly(client: Client) -> None:
+    hello = {
+        "protocolVersion": "2024-11-05",
+        "capabilities": {"experimental": {"x": "y" * 20_000}},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    async with listening(client, "/mcp/sse") as events:
+        _, endpoint = await events.next()
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        status, answer, _ = await client.post(endpoint, request)
+        assert (status, answer["error"]["code"]) == (400, -32602)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/sse"])
+async def test_silent_streams_are_kept_alive(settings: Settings, path: str) -> None:
     async with running(with_mcp(settings, keep_alive_s=0.02)) as client:
         session = await client.session()
-        async with listening(client, "/mcp", session.headers) as events, asyncio.timeout(5):
+        headers = session.headers if path == "/mcp" else None
+        async with listening(client, path, headers) as events, asyncio.timeout(5):
+            if path == "/mcp/sse":
+                await events.next()
             for _ in range(3):
                 assert await events.response.content.readline() == b": keep-alive\n"
                 assert await events.response.content.readline() == b"\n"

@@ -141,7 +141,7 @@ async def test_a_resource_that_was_subscribed_to_at_one_node_is_told_of_by_the_o
         await nodes.b.gateway.shared.hub.subscribe(at(nodes.b, there), URI)
         while at(nodes.a, session).watched != {URI}:
             await anyio.lowlevel.checkpoint()
-        nodes.a.gateway.shared.hub.resource_updated(nodes.a.gateway.principal.tenant, URI)
+        nodes.a.gateway.shared.hub.resource_updated(nodes.a.gateway.principal.tenant, None, URI)
         assert (await events.event()).data.encode() == updated(URI)
 
 

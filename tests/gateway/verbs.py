@@ -7,7 +7,7 @@ from typing import Any
 from gateway.app import Gateway
 from gateway.context import Context
 from gateway.protocol.dispatcher import Method
-from schemas.errors import MissingClientCapability
+from schemas.errors import MissingClientCapability, RelayedFault
 from schemas.jsonrpc import Notification, Request, encode
 from schemas.mcp.revisions import Revision
 
@@ -44,10 +44,18 @@ class Verbs:
     async def need(self, _context: Context, _request: Request) -> None:
         raise MissingClientCapability("sampling is missing", {"requiredCapabilities": {}})
 
+    async def lack(self, _context: Context, _request: Request) -> None:
+        raise RelayedFault(-32601, "Method not found")  # says the server behind us
+
 
 def install(gateway: Gateway) -> Verbs:
     verbs = Verbs()
-    methods = {"test/say": verbs.say, "test/ask": verbs.ask, "test/need": verbs.need}
+    methods = {
+        "test/say": verbs.say,
+        "test/ask": verbs.ask,
+        "test/need": verbs.need,
+        "test/lack": verbs.lack,
+    }
     known = gateway.dispatcher._methods
     known.update({name: Method(handler, _always) for name, handler in methods.items()})  # type: ignore[attr-defined]
     return verbs

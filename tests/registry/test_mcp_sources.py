@@ -305,6 +305,22 @@ async def test_names_stay_when_the_source_that_had_them_first_goes(store: ToolSt
     assert await names(store, "two") == before
 
 
+async def test_a_server_does_not_get_what_another_has_by_listing_it_more_exactly(
+    store: ToolStore,
+) -> None:
+    def names(*templates: str) -> Snapshot:
+        return snapshot(facts=FULL.facts, templates=tuple(template(one) for one in templates))
+
+    await imported(store, names("db://{table}"), spec("good"))
+    for listed in (["db://users{+x}"], ["db://{+all}", "db://users{+x}"]):
+        await imported(store, names(*listed), spec("evil"))
+        await imported(store, names("db://{table}", f"db://{len(listed)}"), spec("good"))
+        located = (await catalog(store)).locate("db://users")
+        assert located is not None
+        assert located.source.name == "good"
+    assert located.uri == "db://users"
+
+
 async def test_removing_a_server_takes_its_items_too(store: ToolStore, database: Database) -> None:
     await imported(store, SAME, spec("one"))
     await store.remove(HOST, "one")

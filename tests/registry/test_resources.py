@@ -1,11 +1,13 @@
 """Whose a URI is, and what clients call it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from msgspec import Raw
 
-from registry.resources import Resources
-from registry.uris import MATCHED
+from registry.resources import TRIED, Resources
+from registry.uris import MATCHED, Letters, Template
 from schemas.mcp.snapshot import Item
 from tests.registry.servers import RESOURCES, item, source
 
@@ -53,23 +55,54 @@ def test_the_only_server_with_resources_has_all_uris() -> None:
     assert found(routes(sources=[]), "x:y") is None
 
 
-def test_a_resource_goes_before_templates_and_the_longest_template_before_others() -> None:
-    resources = routes(
-        item("resource", "x:/a/b", "b"),
-        item("template", "x:/{+p}", "a"),
-        item("template", "x:/a/{p}", "b"),
-        item("template", "x:/{p}/b", "a"),
-    )
+def test_a_resource_goes_before_templates() -> None:
+    resources = routes(item("resource", "x:/a/b", "b"), item("template", "x:/{+p}", "a"))
     assert found(resources, "x:/a/b") == ("b", "x:/a/b")
-    assert found(resources, "x:/a/c") == ("b", "x:/a/c")
-    assert found(resources, "x:/c/b") == ("a", "x:/c/b")
-    assert found(resources, "x:/c/d") == ("a", "x:/c/d")
+    assert found(resources, "x:/a/c") == ("a", "x:/a/c")
 
 
-def test_of_equally_long_templates_the_source_that_comes_first_has_the_uri() -> None:
-    one, other = item("template", "x:/{p}", "b"), item("template", "x:{+p}/", "a")
+@pytest.mark.parametrize("later", ["db://users{+x}", "db://{+any}", "db://{table}", "db://users"])
+def test_who_lists_a_template_later_gets_nothing_of_what_another_has(later: str) -> None:
+    good = replace(item("template", "db://{table}", "b"), since=1.0)
+    evil = replace(item("template", later + "{?q}", "a"), since=2.0)
+    for items in ((good, evil), (evil, good)):
+        assert found(routes(*items), "db://users") == ("b", "db://users")
+    assert found(routes(good, replace(evil, since=0.5)), "db://users") == ("a", "db://users")
+
+
+def test_of_servers_that_had_their_templates_at_once_the_first_by_name_has_the_uri() -> None:
+    one, other = item("template", "x:/{p}", "b"), item("template", "x:{+p}", "a")
     assert found(routes(one, other), "x:/") == ("a", "x:/")
     assert found(routes(other, one), "x:/") == ("a", "x:/")
+
+
+def test_within_one_server_the_longest_template_gives_the_uri() -> None:
+    resources = routes(
+        Item("template", "x:/{+p}", "x:/{+p}", Raw(b"{}"), "a", "handshake"),
+        Item("template", "x:/a/{p}", "x:/a/{p}", Raw(b"{}"), "a", "stateless", since=9.0),
+    )
+    for uri, eras in (("x:/a/b", "stateless"), ("x:/a/b/c", "handshake"), ("x:/", "handshake")):
+        located = resources.locate(uri)
+        assert located is not None
+        assert located.eras == eras
+
+
+def test_thousands_of_templates_of_one_server_do_not_hide_those_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = []
+    matches = Template.matches
+
+    def counted(template: Template, letters: Letters) -> bool:  # what takes the time
+        compared.append(template)
+        return matches(template, letters)
+
+    monkeypatch.setattr(Template, "matches", counted)
+    many = [item("template", f"x:{{a}}/{n}/{'{+b}' * 15}z", "a") for n in range(5000)]
+    other = [item("template", f"y{n}:{{a}}", "b") for n in range(5000)]
+    resources = routes(*many, *other, item("template", "x:/{+p}", "b"))
+    assert found(resources, "x:/1") == ("b", "x:/1")
+    assert len(compared) == TRIED + 1
 
 
 def test_a_template_that_is_known_by_a_wrapped_name_takes_no_plain_uris() -> None:

@@ -5,6 +5,7 @@ Only what Python brings, so that one starts in no time.
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -55,6 +56,18 @@ def opened(message: Any, habit: str) -> bool:
 
 def environment(id_: Any, _: Any) -> None:
     reply(id_, environment=dict(os.environ), pid=os.getpid(), group=os.getpgid(0))
+
+
+def files(id_: Any, _: Any) -> None:
+    """Which are open, and how many may be."""
+    there = []
+    for number in range(3, 512):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        there.append(number)
+    reply(id_, open=there, most=resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def end(_id: Any, _params: Any) -> None:
@@ -124,6 +137,7 @@ def echo(id_: Any, params: Any) -> None:
 
 TOOLS = {
     "environment": environment,
+    "files": files,
     "exit": end,
     "answer-and-exit": answer_and_exit,
     "garbage": garbage,

@@ -36,6 +36,7 @@ class EventStream:
         self._data: list[bytes] = []
         self._name = ""
         self._id: str | None = None
+        self._blank = True  # no line since the last event
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """The events that `chunk` completes. Raises TooLarge for one that does not end."""
@@ -44,11 +45,15 @@ class EventStream:
             self._after_cr = False
         self._pending_bytes += len(chunk)
         events = []
-        for line in self._lines(chunk):
+        lines = self._lines(chunk)
+        for line in lines:
             if line:
                 self._field(line)
-            elif (event := self._dispatched()) is not None:
+                self._blank = False
+            elif not self._blank and (event := self._dispatched()) is not None:
                 events.append(event)
+        if lines and self._blank:
+            self._pending_bytes = sum(map(len, self._rest))
         if self._pending_bytes > self._limit_bytes:
             raise TooLarge(self._limit_bytes)
         return events
@@ -101,7 +106,8 @@ class EventStream:
 
     def _reset(self) -> None:
         self._data, self._name, self._id = [], "", None
-        self._pending_bytes = sum(map(len, self._rest))
+        self._blank = True
+        self._pending_bytes = 0
 
 
 class JsonText:
@@ -125,11 +131,10 @@ class JsonText:
         *lines, rest = text.split(b"\n")
         if self._on_lines is None:
             first = next((line for line in lines if line.strip()), None)
-            if first is None:
-                return []
-            self._on_lines = _is_json(first)
-            if not self._on_lines:
-                return []
+            if first is not None:
+                self._on_lines = _is_json(first)
+                if not self._on_lines:
+                    return []
         self._parts = [rest]
         self._pending_bytes = len(rest)
         return [ServerEvent(line) for line in lines if line.strip()]

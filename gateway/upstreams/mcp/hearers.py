@@ -22,6 +22,7 @@ from schemas.mcp.revisions import Revision
 
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
+ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone
 NEWS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
 
 News = Callable[[str, dict[str, Any]], None]
@@ -36,6 +37,7 @@ class ClientHearer:
         self._context = context
         self._news = news
         self._level = wanted_level(context)
+        self._elicits_urls = context.revision.handshake and context.revision.elicits_urls
         self._token = _meta(context).get("progressToken", UNSET)
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
@@ -48,7 +50,7 @@ class ClientHearer:
             # a call that was parked began under the token of an earlier request
             said = {**params, "progressToken": self._token}
             await peer.notify(encode(Notification(method, said)))
-        elif method == MESSAGE and self._wants(params.get("level")):
+        elif self._concerns(method, params):
             await peer.notify(encode(Notification(method, params)))
 
     async def asked(self, method: str, params: dict[str, Any]) -> Any:
@@ -56,6 +58,11 @@ class ClientHearer:
         if context.session is None or context.peer is None:
             raise MethodNotFound(f"This client cannot be asked: {method[:100]}")
         return await context.peer.ask(method, params)
+
+    def _concerns(self, method: str, params: dict[str, Any]) -> bool:
+        if method == MESSAGE:
+            return self._wants(params.get("level"))
+        return method == ELICITED and self._elicits_urls
 
     def _wants(self, level: Any) -> bool:
         if self._level is None:

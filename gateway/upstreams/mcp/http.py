@@ -71,6 +71,10 @@ class HttpLink(Link):
         return link
 
     @property
+    def hears(self) -> bool:
+        return self._listening is not None and not self._listening.done()
+
+    @property
     def alive(self) -> bool:
         return not self._lost and not self._endpoint.pool.retired
 

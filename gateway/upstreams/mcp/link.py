@@ -62,6 +62,11 @@ class Link(Protocol):
         return self.facts.capabilities
 
     @property
+    def hears(self) -> bool:
+        """Whether the server can say anything beside the answers to our requests."""
+        return True
+
+    @property
     def alive(self) -> bool:
         """Whether another request may be made; those that run are not affected."""
 

@@ -1,12 +1,13 @@
 """Reads all lists of another MCP server, in every era that it speaks, into one snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Raw
 
 from config.settings import Upstream as Limits
 from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.mcp import arrays
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN
 from gateway.upstreams.mcp.probe import Spoken
@@ -25,7 +26,40 @@ LISTS: Mapping[str, tuple[str, str, str]] = {
     "resources/templates/list": ("resourceTemplates", "uriTemplate", "resources"),
 }
 
+DEFINITION_BYTES = 2**20  # of one entry
+
 Lists = dict[str, list[tuple[str, Raw]]]  # method -> (name, definition) in the server's order
+
+
+class _Reading:
+    """What one server has listed so far; nothing is kept of its answers but definitions."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self.items_limit = limits.mcp_list_items
+        self._name = name
+        self._left_bytes = self._limit_bytes = limits.mcp_list_bytes
+        self._problems: dict[str, None] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(self._problems)
+
+    def problem(self, text: str) -> None:
+        self._problems[text] = None
+
+    def taken(self, definition: Raw) -> Raw:
+        """A copy of its own: as it came, it is a part of its page. Raises UpstreamFailed."""
+        self.charge(len(definition))
+        return definition.copy()
+
+    def charge(self, size: int) -> None:
+        """Raises UpstreamFailed for what is too much."""
+        self._left_bytes -= size
+        if self._left_bytes < 0:
+            limit_bytes = self._limit_bytes
+            raise UpstreamFailed(
+                f"{self._name} lists more than {limit_bytes} bytes (upstream.mcp_list_bytes)"
+            )
 
 
 class Lister:
@@ -42,29 +76,30 @@ class Lister:
             raise ImportRejected(f"The MCP server cannot be read: {error}") from error
 
     async def snapshot(self, server: Server) -> Snapshot:
-        """Raises UpstreamFailed, and RelayedFault when a list is refused."""
+        """Raises UpstreamFailed, also when there is too much, and RelayedFault when a list is
+        refused."""
         spoken = await server.spoken()
-        problems: list[str] = []
+        reading = _Reading(server.source.name, self._limits)
         stateless: Lists = {}
         handshake: Lists = {}
         if spoken.eras["stateless"]:
-            stateless = await self._lists(await server.stateless(), server, problems)
+            stateless = await self._lists(await server.stateless(), server, reading)
         if spoken.eras["handshake"]:
             async with server.pool.lease(PLAIN, None) as link:
-                handshake = await self._lists(link, server, problems)
+                handshake = await self._lists(link, server, reading)
         tools, prompts, resources, templates = (
             _merged(method, stateless, handshake) for method in LISTS
         )
-        noted = tuple(dict.fromkeys(problems))
-        return Snapshot(_facts(spoken), tools, prompts, resources, templates, noted)
+        facts = _facts(spoken)
+        return Snapshot(facts, tools, prompts, resources, templates, reading.problems)
 
-    async def _lists(self, link: Link, server: Server, problems: list[str]) -> Lists:
+    async def _lists(self, link: Link, server: Server, reading: _Reading) -> Lists:
         lists: Lists = {}
         for method, (_, _, capability) in LISTS.items():
             if capability not in link.capabilities:
                 continue
             try:
-                lists[method] = await self._list(link, server, method, problems)
+                lists[method] = await self._list(link, server, method, reading)
             except RelayedFault as fault:
                 # a server may have resources and no templates; what else fails must not pass for
                 # a list that is empty now
@@ -73,27 +108,31 @@ class Lister:
         return lists
 
     async def _list(
-        self, link: Link, server: Server, method: str, problems: list[str]
+        self, link: Link, server: Server, method: str, reading: _Reading
     ) -> list[tuple[str, Raw]]:
-        member, naming, _ = LISTS[method]
+        member = LISTS[method][0]
+        left = reading.items_limit
         found: list[tuple[str, Raw]] = []
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(self._limits.mcp_list_pages):
             params = {} if cursor is None else {"cursor": cursor}
             members = await link.request(method, params, None, server.timeout)
-            found += _entries(members.get(member), method, naming, problems)
+            listed = _listed(members.get(member), method, reading)
+            found += _entries(listed[:left], method, reading)
             cursor = _cursor(members)
-            if len(found) > self._limits.mcp_list_items:
-                problems.append(f"{method} has over {self._limits.mcp_list_items} entries: cut off")
-                return found[: self._limits.mcp_list_items]
+            reading.charge(len(cursor or ""))
+            left -= len(listed)
+            if left < 0:
+                reading.problem(f"{method} has over {reading.items_limit} entries: cut off")
+                return found
             if cursor is None:
                 return found
             if cursor in seen:
-                problems.append(f"{method} gave a cursor twice: its pages go in a circle")
+                reading.problem(f"{method} gave a cursor twice: its pages go in a circle")
                 return found
             seen.add(cursor)
-        problems.append(f"{method} has over {self._limits.mcp_list_pages} pages: cut off")
+        reading.problem(f"{method} has over {self._limits.mcp_list_pages} pages: cut off")
         return found
 
 
@@ -106,7 +145,7 @@ def source_of(spec: ImportSpec) -> Source:
         kind="mcp",
         location=spec.location,
         base_url=url,
-        base_url_trusted=True,
+        base_url_trusted=url is not None,
         options=spec.options,
     )
 
@@ -124,21 +163,26 @@ def _facts(spoken: Spoken) -> ServerFacts:
     )
 
 
-def _entries(
-    raw: Raw | None, method: str, naming: str, problems: list[str]
-) -> list[tuple[str, Raw]]:
+def _listed(raw: Raw | None, method: str, reading: _Reading) -> list[Raw]:
     try:
-        listed = msgspec.json.decode(raw or b"null", type=list[Raw])
+        return arrays.first(raw or b"null", reading.items_limit)
     except msgspec.DecodeError:
-        problems.append(f"{method} answered no array")
+        reading.problem(f"{method} answered no array")
         return []
+
+
+def _entries(listed: Sequence[Raw], method: str, reading: _Reading) -> list[tuple[str, Raw]]:
+    naming = LISTS[method][1]
     entries = []
     for definition in listed:
+        if len(definition) > DEFINITION_BYTES:
+            reading.problem(f"{method}: an entry of over {DEFINITION_BYTES} bytes was left out")
+            continue
         try:
             name = msgspec.json.decode(definition, type=dict[str, Raw]).get(naming, b"")
-            entries.append((msgspec.json.decode(name, type=str), definition))
+            entries.append((msgspec.json.decode(name, type=str), reading.taken(definition)))
         except msgspec.DecodeError:
-            problems.append(f"{method}: an entry has no {naming}")
+            reading.problem(f"{method}: an entry has no {naming}")
     return entries
 
 

@@ -1,7 +1,8 @@
 """A child process that speaks in lines: started without a shell, limited, never left behind.
 
 It leads a process group of its own, and all of the group ends with it. It ends when the gateway
-does, even by SIGKILL (on Linux). What it starts in groups of their own is its own affair.
+does; if that is killed by SIGKILL, it alone does (on Linux), and what it started has to notice that
+its input and output have ended. What it starts in groups of their own is its own affair.
 """
 
 import asyncio

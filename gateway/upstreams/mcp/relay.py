@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.abc import Asked
 from gateway.context import Context
@@ -69,6 +69,7 @@ class McpRelay:
                 return await self._handshake(server, asked, context)
         except UpstreamFailed as error:
             server.failures += 1
+            server.watcher.doubt()
             raise Unreachable(str(error)) from error
         finally:
             server.calls -= 1
@@ -90,7 +91,10 @@ class McpRelay:
         hearer = Translated(inner, revision, capabilities, self._asker(server), V2026_07_28)
         link = await server.stateless()
         if not context.revision.handshake and context.revision.mcp:
-            return await link.request(asked.method, params, hearer, server.timeout, asked.headers)
+            members = await link.request(
+                asked.method, params, hearer, server.timeout, asked.headers
+            )
+            return _signed(members, self._asker(server))
         left = self._asks_limit
         while True:
             members = await link.request(
@@ -194,6 +198,18 @@ class McpRelay:
 
 
 _decode_input = msgspec.json.Decoder(_InputRequired).decode
+
+
+def _signed(members: Members, asker: str) -> Members:
+    """With the name of who asks in what people are asked, if they have to know it."""
+    if not asker or members.get("resultType") != INPUT_REQUIRED or "inputRequests" not in members:
+        return members
+    asked = msgspec.json.decode(members["inputRequests"])
+    for question in asked.values() if isinstance(asked, dict) else ():
+        params = question.get("params") if isinstance(question, dict) else None
+        if isinstance(params, dict) and isinstance(params.get("message"), str):
+            params["message"] = f"{asker}: {params['message']}"
+    return {**members, "inputRequests": Raw(msgspec.json.encode(asked))}
 
 
 def _wanted(members: Members, name: str) -> _InputRequired:

@@ -6,7 +6,9 @@ comes of it from a stream of the log that it named.
 
 import asyncio
 import secrets
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -21,11 +23,13 @@ from schemas.errors import Fault, InternalError, RelayedFault, Unreachable
 from schemas.jsonrpc import encode
 
 TAKE_UP, ABANDON = "take up call", "abandon call"
+GONE = "The gateway that ran this call has ended; its outcome is not known"
+TAKEN_UP_S = 10.0  # so long a node may take to say that it goes on
 LOOK_EVERY_S = 2.0  # whether the other node is still there
 
 
 class _Said(Struct, omit_defaults=True):
-    """One event of the stream: a notification on the way, or how it ended."""
+    """One event of the stream: that it goes on, a notification on the way, or how it ended."""
 
     method: str = ""
     params: dict[str, Any] = {}
@@ -59,10 +63,10 @@ class RemoteParking:
         stream = f"r/{secrets.token_urlsafe(12)}"
         ended = False
         try:
-            await self._bus.say(
-                TAKE_UP, to=node, call=call, owner=context.principal.key, answers=answers,
-                stream=stream,
-            )  # fmt: skip
+            # not over the bus, whose messages every node has to carry
+            await self._log.append(_answers(stream), encode(answers))
+            owner = context.principal.key
+            await self._bus.say(TAKE_UP, to=node, call=call, owner=owner, stream=stream)
             members = await self._outcome(node, stream, hearer)
             ended = True
             return members
@@ -75,6 +79,7 @@ class RemoteParking:
 
     async def _outcome(self, node: str, stream: str, hearer: Hearer) -> Members:
         wake, after = asyncio.Event(), ""
+        taken_up_by = time.monotonic() + TAKEN_UP_S
         with self._log.watch(stream, wake.set):
             while True:
                 wake.clear()
@@ -86,15 +91,15 @@ class RemoteParking:
                         return said.members
                     if said.error is not None:
                         raise RelayedFault(said.error.code, said.error.message, said.error.data)
-                    await hearer.notified(said.method, said.params)
-                try:
+                    if said.method:
+                        await hearer.notified(said.method, said.params)
+                with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY_S):
                         await wake.wait()
-                except TimeoutError:
-                    if not await self._nodes.beats(node):
-                        raise Unreachable(
-                            "The gateway that ran this call has ended; its outcome is not known"
-                        ) from None
+                        continue
+                late = not after and time.monotonic() > taken_up_by
+                if late or not await self._nodes.beats(node):
+                    raise Unreachable(GONE)
 
     async def _take_up(self, message: dict[str, Any]) -> None:
         if message["to"] != self._bus.node:
@@ -104,9 +109,10 @@ class RemoteParking:
             call = self._parking.take_up(
                 message["call"],
                 tuple(message["owner"]),
-                message["answers"],
+                await self._answers(stream),
                 _Far(self._log, stream),
             )
+            await self._log.append(stream, encode(_Said()))
             members = await self._parking.run(call, lambda _call: "")
             said = _Said(members=members)
         except Fault as fault:
@@ -116,6 +122,13 @@ class RemoteParking:
             await self._log.append(stream, encode(_Said(error=unexpected)))
             raise
         await self._log.append(stream, encode(said))
+
+    async def _answers(self, stream: str) -> dict[str, Any]:
+        """What the client answered, as the other node wrote it down."""
+        [written] = await self._log.read(_answers(stream), "", 1)
+        await self._log.drop(_answers(stream))
+        answers: dict[str, Any] = msgspec.json.decode(written.data)
+        return answers
 
     async def _abandon(self, message: dict[str, Any]) -> None:
         if message["to"] == self._bus.node:
@@ -136,4 +149,5 @@ class _Far:
         raise NotImplementedError  # what a parked call asks, it asks by an answer
 
 
-__all__ = ["RemoteParking"]
+def _answers(stream: str) -> str:
+    return f"{stream}/answers"

@@ -91,7 +91,8 @@ class Server:
         facts = self._spoken and (self._spoken.stateless or self._spoken.handshake)
         lists = [facts.capabilities.get(name) for name in LISTS] if facts else []
         there = [said for said in lists if isinstance(said, dict)]
-        return bool(there) and all(said.get("listChanged") for said in there)
+        told = bool(there) and all(said.get("listChanged") for said in there)
+        return told and self.watcher.hears
 
     async def spoken(self) -> Spoken:
         """What it speaks; asked now and then. Raises UpstreamFailed when it does not say."""

@@ -63,7 +63,7 @@ class Exchange:
 def _with_token(params: Mapping[str, Any], token: int) -> tuple[Any, Mapping[str, Any]]:
     """The progress token in `params`, and `params` with `token` in its place."""
     meta = params.get("_meta")
-    if not isinstance(meta, Mapping) or "progressToken" not in meta:
+    if not isinstance(meta, Mapping) or meta.get("progressToken") is None:
         return UNSET, params
     return meta["progressToken"], {**params, "_meta": {**meta, "progressToken": token}}
 
@@ -80,12 +80,15 @@ class Talk:
         self._asks_limit = asks_limit
         self._ids = itertools.count(1)
         self._asks: dict[RequestId, asyncio.Task[None]] = {}
+        self._idle_asked = 0  # since the last call began, while none ran
 
     def begin(
         self, method: str, params: Mapping[str, Any], hearer: Hearer | None, timeout: Timeout
     ) -> Exchange:
         exchange = Exchange(next(self._ids), method, params, hearer, timeout)
         self.running[exchange.id] = exchange
+        if hearer is not None:
+            self._idle_asked = 0
         return exchange
 
     def end(self, exchange: Exchange) -> None:
@@ -146,21 +149,19 @@ class Talk:
     def _ask(
         self, id_: RequestId, method: str, params: dict[str, Any], exchange: Exchange | None
     ) -> None:
-        limit = self._asks_limit
-        if self._send is None or id_ in self._asks or len(self._asks) > FLOOD * limit:
+        if self._send is None or id_ in self._asks or len(self._asks) > FLOOD * self._asks_limit:
             log.info("mcp_request_ignored", extra={"source": self._name, "method": method[:100]})
             return
         # a request that comes beside all of ours may be what any of them waits for
         waiting = list(self.running.values()) if exchange is None else [exchange]
         hearer = self._background if exchange is None else exchange.hearer
-        asked = len(self._asks) if exchange is None else exchange.asked
-        hearer = hearer if asked < limit else None
+        if method != "ping" and not self._charged(exchange):
+            hearer = None
         self._asks[id_] = task = asyncio.create_task(self._answer(id_, method, params, hearer))
         for one in waiting:
             one.patience.stop()
         if exchange is not None:
             exchange.asks.add(task)
-            exchange.asked += 1
 
         def ended(task: asyncio.Task[None]) -> None:
             del self._asks[id_]
@@ -169,6 +170,19 @@ class Talk:
                 one.asks.discard(task)
 
         task.add_done_callback(ended)
+
+    def _charged(self, exchange: Exchange | None) -> bool:
+        """Whether one more question may be asked in the call that it is counted for.
+
+        Beside all calls nobody knows which it is for: it counts for the one with the fewest, so
+        that all together have no more than each for itself."""
+        calls = [one for one in self.running.values() if one.hearer is not None]
+        payer = exchange or min(calls, key=lambda one: one.asked, default=None)
+        if payer is None:
+            self._idle_asked += 1
+            return self._idle_asked <= self._asks_limit
+        payer.asked += 1
+        return payer.asked <= self._asks_limit
 
     async def _answer(
         self, id_: RequestId, method: str, params: dict[str, Any], hearer: Hearer | None

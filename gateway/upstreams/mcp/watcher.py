@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.mcp.calm import Calm
+from gateway.upstreams.mcp.envelope import DISCOVER
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN
-from schemas.errors import Fault
+from schemas.errors import Fault, RelayedFault
 from schemas.mcp.messages import (
     PROMPTS_CHANGED,
     RESOURCE_UPDATED,
@@ -25,6 +28,7 @@ log = logging.getLogger("toolgate.upstream")
 
 LISTS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED})
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.5, 30.0
+CHECK_EVERY_S = 15.0  # how soon it is noticed that a server is gone that nobody calls
 LOOK_EVERY_S = 1.0  # how soon a session is missed that ended without a word
 GATHER_S = 0.02  # a server that adds ten tools says so ten times
 
@@ -48,7 +52,9 @@ class Watcher:
         self._refresh_s = refresh_s
         self._uris: Counter[str] = Counter()
         self._link: Link | None = None  # of a handshake revision, while it is there
+        self._calm = Calm()
         self._dirty = asyncio.Event()  # lists may have changed
+        self._doubted = asyncio.Event()
         self._regroup = asyncio.Event()  # other resources are to be watched
         self.failure: str | None = (
             "not reached yet"  # why the server does not answer; None: it does
@@ -58,8 +64,19 @@ class Watcher:
         """The server said that something changed."""
         if method in LISTS:
             self._dirty.set()
-        elif method == RESOURCE_UPDATED and isinstance(uri := params.get("uri"), str):
-            self._audience.resource_changed(self._server.source.name, uri)
+        elif method == RESOURCE_UPDATED:
+            uri = params.get("uri")
+            if isinstance(uri, str) and uri in self._uris:
+                self._audience.resource_changed(self._server.source.name, uri)
+
+    def doubt(self) -> None:
+        """A call got no answer: look soon whether the server is there."""
+        self._doubted.set()
+
+    @property
+    def hears(self) -> bool:
+        """Whether the server could say that something changed."""
+        return self._link is None or self._link.hears
 
     def go_on_for(self, before: "Watcher") -> None:
         """Watch what `before` did: the same server is reached in another way now."""
@@ -121,19 +138,43 @@ class Watcher:
 
     async def _stay(self, link: Link) -> None:
         self._link = link
-        for uri in self._uris:
+        for uri in list(self._uris):
             await link.request("resources/subscribe", {"uri": uri}, None, self._server.timeout)
         self._here()
-        while link.alive:  # noqa: ASYNC110 - links have no event for it, and nobody waits for this
-            await asyncio.sleep(LOOK_EVERY_S)
+        checked = time.monotonic()
+        while link.alive:
+            doubted = await self._doubt_within(LOOK_EVERY_S)
+            if doubted or time.monotonic() - checked > CHECK_EVERY_S:
+                await self._check(link, "ping")
+                checked = time.monotonic()
+
+    async def _check(self, link: Link, method: str) -> None:
+        """Raises UpstreamFailed when the server does not answer; what it answers is its own."""
+        with suppress(RelayedFault):
+            await link.request(method, {}, None, self._server.timeout)
+
+    async def _doubt_within(self, seconds: float) -> bool:
+        """Whether a call got no answer meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._doubted.wait()
+        doubted = self._doubted.is_set()
+        self._doubted.clear()
+        return doubted
+
+    async def _stand_by(self) -> None:
+        """A server that tells nothing: until some resource is to be watched."""
+        self._here()
+        while not self._uris:
+            await self._doubt_within(CHECK_EVERY_S)
+            await self._check(await self._server.stateless(), DISCOVER)
 
     async def _listen(self, capabilities: Mapping[str, Any]) -> None:
         """In 2026-07-28 what to hear is said at the beginning: for other resources listen anew,
         and stop listening as before only then."""
         wanted = _listenable(capabilities)
         if not wanted and not self._uris:
-            self._here()
-            await self._regroup.wait()
+            await self._stand_by()
         current = AsyncExitStack()
         try:
             while True:
@@ -190,9 +231,14 @@ class Watcher:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if self._server.tells else self._refresh_s):
                     await self._dirty.wait()
-            await asyncio.sleep(GATHER_S)
+            wait_s = self._calm.wait_s(time.monotonic()) if self._dirty.is_set() else 0.0
+            await asyncio.sleep(max(GATHER_S, wait_s))
             self._dirty.clear()
-            await self._audience.lists_changed(self._server.source.name)
+            try:
+                await self._audience.lists_changed(self._server.source.name)
+            except Exception:  # whatever it lists: of later changes we must hear
+                log.exception("mcp_refresh_failed", extra={"source": self._server.source.name})
+            self._calm.read(time.monotonic())
 
 
 def _listenable(capabilities: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from gateway.upstreams.mcp import arrays
 from schemas.errors import Fault, RelayedFault
 from schemas.jsonrpc import ErrorObject, ErrorReply, RequestId, encode
 
 PROGRESS = "notifications/progress"
 CANCELLED = "notifications/cancelled"
 
+BATCH = 1000  # messages in one array
 UNREADABLE = "sent an answer that is no JSON-RPC message"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -85,7 +87,6 @@ class _Answer(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
 
 _one = msgspec.json.Decoder(Message)
 _loose = msgspec.json.Decoder(_Loose | list[Any])
-_many = msgspec.json.Decoder(list[Raw])
 _anything = msgspec.json.Decoder()
 
 
@@ -111,7 +112,10 @@ def decode(text: bytes) -> list[Message]:
     try:
         _check_strings(text)
         if text.lstrip()[:1] == b"[":
-            return [_message(bytes(member)) for member in _many.decode(text)]
+            members = arrays.first(text, BATCH)
+            if len(members) > BATCH:
+                raise Garbage(f"sent more than {BATCH} messages at once")
+            return [_message(bytes(member)) for member in members]
         return [_message(text)]
     except RecursionError as error:
         raise Garbage("sent an answer that is nested too deeply") from error

@@ -289,6 +289,14 @@ def test_a_program_that_is_no_server_is_told_with_what_to_do(toolgate: Toolgate)
     assert "a command that speaks MCP over its standard input and output?" in ran.err
 
 
+def test_what_a_program_says_before_it_fails_is_shown(toolgate: Toolgate) -> None:
+    failing = "import sys; print('no API key', file=sys.stderr); sys.exit(3)"
+    ran = toolgate("import", "mcp", "--name", "fs", "--", sys.executable, "-c", failing)
+    assert ran.code == 1
+    assert "fs: no API key" in ran.err
+    assert "fs ended with code 3" in ran.err
+
+
 def test_the_doctor_asks_the_server(toolgate: Toolgate, lists: Lists, folder: Path) -> None:
     toolgate(*IMPORT)
 
@@ -305,3 +313,15 @@ def test_the_doctor_asks_the_server(toolgate: Toolgate, lists: Lists, folder: Pa
     assert status == "warning"
     assert detail.startswith("fs: 2 tools; The MCP server cannot be read: ")
     assert str(folder) not in detail
+
+
+def test_the_doctor_looks_into_toolsets(toolgate: Toolgate, lists: Lists) -> None:
+    toolgate(*IMPORT)
+    wanted = {"good": {"sources": ["fs"]}, "typo": {"sources": ["sf"]}, "none": {"include": ["x"]}}
+    checks = toolgate("doctor", "--json", TOOLGATE_TOOLSETS=json.dumps(wanted)).json
+    assert [(one["status"], one["detail"]) for one in checks if one["name"] == "toolset"] == [
+        ("ok", "good: 2 tools of 1 sources"),
+        ("warning", "typo: no source sf"),
+        ("warning", "typo: 0 tools of 0 sources"),
+        ("warning", "none: 0 tools of 0 sources"),
+    ]

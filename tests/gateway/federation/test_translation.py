@@ -199,6 +199,19 @@ async def test_a_server_that_asks_without_end_is_given_up(bare: Settings) -> Non
         assert "more than 2 answers" in refused["error"]["message"]
 
 
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_with_several_servers_people_are_told_which_one_asks(
+    bare: Settings, server: Era, revision: str
+) -> None:
+    async with gateway_to(bare, every=server, other="both") as client:
+        who = await caller(client, revision)
+        async with who.sent("tools/call", ASKING) as stream:
+            said = await stream.next()
+        asked = said if "method" in said else next(iter(said["result"]["inputRequests"].values()))
+        assert asked["params"]["message"] == "every: Who are you?"
+
+
 async def input_required(who: Caller, params: Any) -> Any:
     result = (await who.result("tools/call", params))["result"]
     assert result["resultType"] == "input_required", result

@@ -4,7 +4,7 @@ import pytest
 from msgspec import UNSET
 
 from gateway.context import Principal, Session
-from gateway.protocol.admission import Headers, admit
+from gateway.protocol.admission import BATCH_IDS_BYTES, INTRODUCTION_BYTES, Headers, admit
 from schemas.errors import Fault, InvalidRequest, ParseError
 from schemas.jsonrpc import Invalid, Request, Response
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION
@@ -260,3 +260,38 @@ def test_what_is_refused_even_where_sessions_may_be_left_out(headers, message, c
     with pytest.raises(Fault) as caught:
         admit(headers, message, SESSIONS.get, sessionless=True)
     assert (caught.value.code, caught.value.status) == (code, status)
+
+
+@pytest.mark.parametrize("member", ["clientInfo", "capabilities"])
+def test_a_client_that_says_too_much_of_itself_is_refused(member):
+    large = {"x": "y" * INTRODUCTION_BYTES}
+    hello = call("initialize", {**HELLO, member: {**HELLO[member], **large}})
+    with pytest.raises(Fault, match=f"at most {INTRODUCTION_BYTES} are kept") as caught:
+        admit(Headers(), hello, SESSIONS.get)
+    assert caught.value.code == -32602
+    fits = {"x": "y" * (INTRODUCTION_BYTES - 100)}
+    hello = call("initialize", {**HELLO, member: {**HELLO[member], **fits}})
+    assert admit(Headers(), hello, SESSIONS.get).opens is not None
+
+
+def test_the_ids_of_a_batch_are_short_in_all():
+    headers = Headers(session="2025-03-26")
+    batch = [call("ping", id_=f"{number:0>1000}") for number in range(BATCH_IDS_BYTES // 1000)]
+    with pytest.raises(InvalidRequest, match="ids of a batch must have at most 65536 bytes"):
+        admit(headers, [*batch, *batch], SESSIONS.get)
+    assert admit(headers, batch[:-5], SESSIONS.get).revision is V2025_03_26
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.parametrize("id_", ["x" * 1025, "\u00e9" * 513, 10**1024])
+def test_an_id_is_short(revision, id_):
+    if revision == NEW:
+        headers, message = modern_headers(), modern(id_=id_)
+    else:
+        headers, message = Headers(session=OLD), call(id_=id_)
+    assert refused(headers, message) == (-32600, 400)
+
+
+@pytest.mark.parametrize("id_", ["x" * 1024, "\u00e9" * 512, 10**1023])
+def test_an_id_may_be_longer_than_any_that_a_client_needs(id_):
+    assert admit(modern_headers(), modern(id_=id_), SESSIONS.get).revision is V2026_07_28

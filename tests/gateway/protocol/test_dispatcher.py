@@ -1,11 +1,12 @@
+import json
 import logging
 
 import pytest
 from msgspec import Raw
 
-from gateway.protocol.dispatcher import usable_id
+from gateway.protocol.dispatcher import UnknownMethod, usable_id
 from schemas.errors import InvalidRequest
-from schemas.jsonrpc import ErrorObject, ErrorReply, Reply
+from schemas.jsonrpc import ErrorObject, ErrorReply, Reply, encode
 from schemas.mcp.revisions import HANDSHAKE, JSON_RPC, V2025_06_18, V2026_07_28
 from tests.gateway.protocol.conftest import context, notification, request
 
@@ -54,6 +55,21 @@ async def test_a_request_of_mcp_without_id_does_nothing(verbs, revision):
 async def test_any_method_of_json_rpc_may_be_notified(verbs):
     await verbs.dispatcher().dispatch(context(JSON_RPC), notification("update"))
     assert [call.method for call in verbs.calls] == ["update"]
+
+
+@pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda r: r.name)
+@pytest.mark.parametrize("token", ["x" * 1025, 10**1024])
+async def test_a_progress_token_is_short(verbs, revision, token):
+    asked = request("update", {"_meta": {"progressToken": token}})
+    reply = await verbs.dispatcher().dispatch(context(revision), asked)
+    assert (reply.error.code, verbs.calls) == (-32602, [])
+    assert "progressToken must have at most 1024 bytes" in reply.error.message
+
+
+async def test_a_method_that_we_lack_is_told_from_one_that_another_server_lacks(verbs):
+    reply = await verbs.dispatcher().dispatch(context(V2026_07_28), request("foobar"))
+    assert isinstance(reply, UnknownMethod)
+    assert json.loads(encode(reply))["error"]["code"] == -32601
 
 
 @pytest.mark.parametrize("method", ["foobar", "__class__", "x" * 1000, ""])

@@ -10,6 +10,7 @@ import pytest
 from gateway import context
 from gateway.context import Principal, Session
 from gateway.state import sessions as sessions_module
+from gateway.state.answers import Answers
 from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
@@ -61,7 +62,7 @@ def stores_of(sessions=None, keep_events=1000):
 class Node:
     """One gateway's part."""
 
-    def __init__(self, stores, name="a", asks=20, timeout_s=TIMEOUT_S, **limits):
+    def __init__(self, stores, name="a", asks=20, timeout_s=TIMEOUT_S, keep_s=300, **limits):
         shared = stores.sessions.shared
         self.stores = stores
         self.bus = Bus(stores.log, shared, name)
@@ -71,8 +72,10 @@ class Node:
         self.sessions = Sessions(
             self.hub, self.bus, stores.sessions, stores.counter, SessionLimits(**chosen)
         )
-        self.streams = Streams(stores.log, stores.sessions, stores.counter, self.bus, 300)
-        self.asks = Asks(self.bus, timeout_s, asks)
+        later = self.sessions.later
+        self.streams = Streams(stores.log, stores.sessions, stores.counter, self.bus, 300, later)
+        answers = Answers(stores.log, shared, later, keep_s)
+        self.asks = Asks(self.bus.node, answers, timeout_s, asks)
 
     def version_of(self, _tenant, _toolset):
         return self.version

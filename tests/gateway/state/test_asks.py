@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
 
 import anyio
 import pytest
 
-from schemas.errors import AskFailed
+from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import Response
 from tests.gateway.state.conftest import Node, stores_of, until
 
@@ -92,6 +93,89 @@ async def test_the_answer_of_another_session_is_none(nodes, client):
     await b.asks.answer(await b.load(other), Response(asked["id"], "forged"))
     await a.asks.answer(session, Response(asked["id"], "real"))
     assert await ask == "real"
+
+
+async def test_an_answer_is_not_lost_between_what_nodes_tell_each_other(client):
+    stores = stores_of(keep_events=3)
+    a, b = Node(stores, "aa"), Node(stores, "bb")  # neither hears the other
+    session = await a.open()
+    ask = asking(a, session, client)
+    asked = await client.asked()
+    for _ in range(10):
+        await b.bus.say("noise")
+    with anyio.fail_after(5):
+        await b.asks.answer(await b.load(session), Response(asked["id"], "heard"))
+        assert await ask == "heard"
+
+
+async def test_nothing_is_kept_of_an_answer_when_it_was_heard(nodes, client):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    ask = asking(a, session, client)
+    asked = await client.asked()
+    stream = f"a/{asked['id']}"
+    await b.asks.answer(there, Response(asked["id"], 1))
+    await b.asks.answer(there, Response(asked["id"], "and again"))
+    assert len(await a.stores.log.read(stream, "")) == 2
+    with anyio.fail_after(5):
+        assert await ask == 1
+    await a.sessions.later.done()
+    await b.asks.answer(there, Response(asked["id"], "too late"))
+    assert await a.stores.log.read(stream, "") == []
+
+
+async def test_what_nobody_asked_is_not_kept_for_the_nodes_that_live(nodes):
+    a, b = nodes
+    for node in nodes:
+        await node.stores.sessions.beat(node.bus.node, 60)
+    session = await a.open()
+    there = await b.load(session)
+    before = len(a.stores.log)
+    for number in range(10):
+        await b.asks.answer(there, Response(f"aa:{number}", "x" * 1000))
+    assert len(a.stores.log) == before
+
+
+async def test_a_node_looks_for_an_answer_that_it_was_not_woken_for(nodes, client, monkeypatch):
+    monkeypatch.setattr("gateway.state.answers.LOOK_EVERY_S", 0.01)
+    a, b = nodes
+    monkeypatch.setattr(a.stores.log, "watch", lambda _stream, _wake: nullcontext())
+    session = await a.open()
+    ask = asking(a, session, client)
+    asked = await client.asked()
+    with anyio.fail_after(5):
+        await b.asks.answer(await b.load(session), Response(asked["id"], "found"))
+        assert await ask == "found"
+
+
+async def test_a_question_is_not_forgotten_while_it_waits(client):
+    stores = stores_of()
+    a, b = Node(stores, "aa", keep_s=0.01), Node(stores, "bb")
+    session = await a.open()
+    ask = asking(a, session, client)
+    asked = await client.asked()
+    stream = f"a/{asked['id']}"
+    with anyio.fail_after(5):
+        while len(await stores.log.read(stream, "")) < 3:  # said again and again
+            await anyio.lowlevel.checkpoint()
+        await b.asks.answer(await b.load(session), Response(asked["id"], "late"))
+        assert await ask == "late"
+
+
+async def test_a_client_is_asked_and_answers_here_while_the_log_is_away(nodes, client, caplog):
+    a, _ = nodes
+    session = await a.open()
+
+    async def away(*_):
+        raise Unavailable("away")
+
+    for name in ("append", "read", "drop"):
+        setattr(a.stores.log, name, away)
+    ask = asking(a, session, client)
+    asked = await client.asked()
+    await a.asks.answer(session, Response(asked["id"], "here"))
+    assert await ask == "here"
 
 
 @pytest.mark.parametrize("id_", [1, None, "", "aa", "aa:", "aa:1:2", "bb:7", "cc:1", "x" * 1000])

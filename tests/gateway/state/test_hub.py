@@ -7,7 +7,7 @@ from gateway.context import Outbox
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
 from gateway.state.memory_stores import MemorySessions
 from gateway.state.news import MESSAGES, changed, updated
-from schemas.errors import InvalidParams, Unavailable
+from schemas.errors import InvalidParams, TooManyRequests, Unavailable
 from tests.gateway.state.conftest import Node, stores_of
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +100,31 @@ async def test_streams_are_counted_and_limited():
     assert hub.streams == 0
     with hub.stream(Outbox()):
         assert hub.streams == 1
+
+
+async def test_one_client_cannot_have_all_streams():
+    hub, ann, bob = Hub(stream_limit=1000), ("t", "ann"), ("t", "bob")
+    with ExitStack() as streams:
+        for _ in range(100):
+            streams.enter_context(hub.stream(Outbox(), owner=ann))
+        with (
+            pytest.raises(TooManyRequests, match="100 open streams"),
+            hub.stream(Outbox(), owner=ann),
+        ):
+            pass
+        with hub.stream(Outbox(), owner=bob), hub.stream(Outbox()):
+            assert hub.streams == 102
+    with hub.stream(Outbox(), owner=ann):
+        assert hub.streams == 1
+
+
+async def test_where_there_are_few_streams_one_client_may_have_more_of_them():
+    hub = Hub(stream_limit=60)
+    with ExitStack() as streams:
+        for _ in range(50):
+            streams.enter_context(hub.stream(Outbox(), owner=("t", "ann")))
+        with pytest.raises(TooManyRequests), hub.stream(Outbox(), owner=("t", "ann")):
+            pass
 
 
 async def test_closing_ends_streams_after_what_they_still_hold_and_refuses_more():

@@ -88,12 +88,65 @@ async def test_an_event_keeps_its_stream(clock: Clock) -> None:
     assert [event.data for event in await kept.read("s", "")] == [b"1", b"2"]
 
 
+async def lengths(kept: MemoryLog, *streams: str) -> list[int]:
+    return [len(await kept.read(stream, "")) for stream in streams]
+
+
 async def test_the_longest_silent_streams_go_first_when_memory_is_full(clock: Clock) -> None:
-    kept = log(clock, limit_bytes=3 * (1000 + EVENT_BYTES))
-    for stream in ("a", "b", "c", "a", "d"):
+    kept = log(clock, limit_bytes=4 * (1000 + EVENT_BYTES))
+    for stream in ("a", "b", "c", "b", "d"):
         await kept.append(stream, b"x" * 1000)
-    lengths = {stream: len(await kept.read(stream, "")) for stream in "abcd"}
-    assert lengths == {"a": 2, "b": 0, "c": 0, "d": 1}
+        if stream == "c":
+            await kept.drop("b")
+    assert await lengths(kept, *"abcd") == [1, 1, 1, 1]
+    await kept.append("e", b"x" * 1000)
+    assert await lengths(kept, *"abcde") == [0, 1, 0, 1, 1]
+
+
+async def test_a_session_that_fills_the_memory_loses_its_own_streams_and_no_others(
+    clock: Clock,
+) -> None:
+    kept = log(clock, limit_bytes=50 * (1000 + EVENT_BYTES))
+    await kept.append("s/quiet/g", b"x" * 1000)
+    for number in range(200):
+        await kept.append(f"s/greedy/p{number}", b"x" * 1000)
+    assert await lengths(kept, "s/quiet/g", "s/greedy/p0", "s/greedy/p199") == [1, 0, 1]
+
+
+async def test_a_stream_that_fills_the_memory_loses_its_oldest_events(clock: Clock) -> None:
+    kept = log(clock, limit_bytes=8 * (1000 + EVENT_BYTES))
+    await kept.append("s/quiet/g", b"x" * 1000)
+    for number in range(10):
+        await kept.append("s/greedy/g", b"%d" % number * 1000)
+    assert await lengths(kept, "s/quiet/g") == [1]
+    greedy = await kept.read("s/greedy/g", "")
+    assert 0 < len(greedy) <= 7
+    assert greedy[-1].data == b"9" * 1000
+
+
+async def test_a_full_memory_is_not_searched_with_every_event(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = log(clock, limit_bytes=1000 * EVENT_BYTES)
+    searched = []
+    make_room = kept._make_room
+
+    def count(newest: str) -> None:
+        searched.append(newest)
+        make_room(newest)
+
+    monkeypatch.setattr(kept, "_make_room", count)
+    for number in range(2000):
+        await kept.append(f"s/{number}/g", b"")
+    assert 0 < len(searched) < 20
+
+
+async def test_a_stream_may_have_a_number_of_events_of_its_own(clock: Clock) -> None:
+    kept = MemoryLog(2, 60, MEGABYTE, clock, apart={"bus": 5})
+    for _ in range(6):
+        await kept.append("bus", b"")
+        await kept.append("s", b"")
+    assert await lengths(kept, "bus", "s") == [5, 2]
 
 
 async def test_an_event_of_any_length_is_kept_while_it_is_the_newest(clock: Clock) -> None:

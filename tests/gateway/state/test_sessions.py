@@ -1,15 +1,18 @@
 import asyncio
 import gc
 import tracemalloc
+from contextlib import ExitStack
 
 import anyio
 import pytest
 
 from gateway.abc import SessionRecord
-from gateway.context import Principal
+from gateway.context import Outbox, Principal
+from gateway.state.bus import STREAM
 from gateway.state.memory_stores import MemorySessions
 from gateway.state.news import MESSAGES
-from schemas.errors import TooManyRequests, Unavailable
+from gateway.state.sessions import CANCELS, STREAM_LIMIT
+from schemas.errors import InvalidParams, TooManyRequests, Unavailable
 from tests.gateway.state.conftest import ANN, IDLE_S, Node, stores_of, until
 
 pytestmark = pytest.mark.anyio
@@ -327,6 +330,56 @@ async def test_a_request_is_cancelled_at_the_node_that_runs_it(nodes):
         await running
     assert not session.running["1"].done()
     session.running["1"].cancel()
+
+
+async def test_one_client_cannot_fill_the_ears_of_the_other_nodes(nodes):
+    a, b = nodes
+    heard = []
+
+    async def hear(said):
+        heard.append(said)
+
+    b.bus.on("cancel", hear)
+    noisy, quiet = await a.open(), await a.open()
+    for number in range(5 * CANCELS):
+        await a.sessions.cancel(noisy, number)
+    await a.sessions.cancel(quiet, "mine")
+    await until(lambda: heard and heard[-1]["id"] == "mine")
+    assert len(heard) == CANCELS + 1
+
+
+async def test_a_request_that_is_cancelled_here_is_not_told_of(nodes):
+    a, _ = nodes
+    session = await a.open()
+    for number in range(5 * CANCELS):
+        session.running[number] = asyncio.create_task(asyncio.Event().wait())
+        await a.sessions.cancel(session, number)
+    assert await a.stores.log.last(STREAM) == ""
+
+
+@pytest.mark.parametrize("id_", ["x" * 1025, "\u00e9" * 513])
+async def test_no_request_has_an_id_as_long_as_that(node, id_):
+    with pytest.raises(InvalidParams, match="requestId must have at most 1024 bytes"):
+        await node.sessions.cancel(await node.open(), id_)
+
+
+async def test_a_session_has_a_limited_number_of_streams(node):
+    session, other = await node.open(), await node.open()
+    with ExitStack() as streams:
+        streams.enter_context(node.sessions.stream(session))
+        for _ in range(STREAM_LIMIT - 1):
+            streams.enter_context(node.sessions.replaying(session, Outbox()))
+        with (
+            pytest.raises(TooManyRequests, match="20 open streams"),
+            node.sessions.replaying(session, Outbox()),
+        ):
+            pass
+        with pytest.raises(TooManyRequests), node.sessions.stream(session):
+            pass
+        with node.sessions.stream(other):
+            assert node.hub.streams == STREAM_LIMIT + 1
+    with node.sessions.stream(session):
+        assert session.streams == 1
 
 
 async def test_a_stream_at_another_node_ends_the_one_here(nodes):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.protocol.positions import read_position
+from gateway.protocol.positions import Position, read_position
 from gateway.state.memory_stores import MemoryLog
 from gateway.state.streams import READ_AT_ONCE, name_of
 from schemas.errors import InvalidRequest, Unavailable
@@ -114,16 +114,43 @@ async def test_a_silent_call_is_not_forgotten(nodes, monkeypatch):
     assert len(await a.stores.log.read(stream, "")) == 2
 
 
-async def test_a_log_that_is_away_does_not_stop_a_call(nodes):
-    class Away(MemoryLog):
-        async def append(self, stream, data):
-            raise Unavailable("away")
+class Away(MemoryLog):
+    """A log that is away for the first event, and may come back."""
 
+    away = True
+    asked = 0
+
+    async def append(self, stream, data):
+        self.asked += 1
+        if self.away:
+            raise Unavailable("away")
+        return await super().append(stream, data)
+
+
+async def test_a_log_that_is_away_is_asked_once_by_a_call():
     stores = stores_of()
-    stores.log = Away(10, 10, 1000)
+    log = stores.log = Away(10, 60, 1000)
     node = Node(stores)
     recording = node.streams.record(await node.open(), 1)
-    assert await recording.add(b"+", b"1") == ""  # an event that cannot be come back to
+    for _ in range(10):
+        assert await recording.add(b"+", b"1") == ""  # an event that cannot be come back to
+    assert log.asked == 1
+
+
+async def test_an_answer_is_kept_when_the_log_is_back_and_nobody_waits_for_that():
+    stores = stores_of()
+    log = stores.log = Away(10, 60, 1000)
+    node = Node(stores)
+    session = await node.open()
+    recording = node.streams.record(session, 1)
+    assert await recording.add(b"!") == ""
+    log.away = False
+    assert await recording.add(b"+", b"1") == ""
+    assert await recording.add(b".", b"answer") == ""
+    await node.sessions.later.done()
+    begun = Position(f"p{node.bus.node}-1", "")
+    said = await node.streams.replay(session, begun)
+    assert [(one.message, one.position.ended) for one in said] == [(b"answer", True)]
 
 
 async def test_streams_of_posts_have_names_of_their_own(nodes):

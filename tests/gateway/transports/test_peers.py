@@ -5,11 +5,13 @@ import asyncio
 import anyio
 import pytest
 
+from gateway.context import Principal, Session
 from gateway.transports.http import Responder
-from gateway.transports.peers import Peer
+from gateway.transports.peers import Peer, StreamPeer
 from gateway.transports.pulse import Pulse
-from schemas.errors import AskFailed
+from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import Notification, encode
+from schemas.mcp.revisions import V2024_11_05
 from tests.gateway.asgi import Wire
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +97,34 @@ async def test_what_is_said_side_by_side_comes_out_whole_and_in_order(anyio_back
         "http.response.body",
     ]
     assert wire.body == EVENT + b": keep-alive\n\nevent: message\ndata: {}\n\n"
+
+
+class Far:
+    """The streams of sessions, while the log is away."""
+
+    def __init__(self):
+        self.said = []
+        self.away = True
+
+    async def say(self, _session, message):
+        self.said.append(message)
+        if self.away:
+            raise Unavailable("away")
+
+
+async def test_a_call_waits_once_for_a_log_that_is_away_and_its_answer_is_tried_again():
+    far, session = Far(), Session("s", V2024_11_05, Principal("p", "t"), {}, {})
+    peer = StreamPeer(session, far, asks=None)
+    for _ in range(10):
+        with pytest.raises(Unavailable):
+            await peer.notify(NOTE)
+    assert far.said == [NOTE]
+    far.away = False
+    await peer.answer(b"{}")
+    assert far.said == [NOTE, b"{}"]
+    session.tells = True  # the client has opened its stream here
+    await peer.notify(NOTE)
+    assert await session.outbox.take(0) == [NOTE]
 
 
 async def test_a_client_without_a_session_cannot_be_asked(wire):

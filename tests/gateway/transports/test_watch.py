@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from gateway.transports import http
-from gateway.transports.http import Watch
+from gateway.transports.http import Responder, Watch, send_all
 from tests.gateway.asgi import DISCONNECT, Wire, part
 
 pytestmark = pytest.mark.anyio
@@ -141,6 +141,44 @@ async def test_a_client_that_leaves_just_as_its_answer_is_there(left_first):
     await anyio.wait_all_tasks_blocked()
     assert running.cancelling() == 0
     assert wire.reading == 0
+
+
+async def test_a_client_that_is_not_worth_waiting_for_is_as_good_as_gone():
+    wire = Wire()
+    with anyio.fail_after(5), Watch(wire.receive) as watch:
+        asyncio.get_running_loop().call_soon(watch.give_up)
+        asyncio.get_running_loop().call_soon(watch.give_up)  # twice does no more
+        await asyncio.Event().wait()
+    assert watch.gone
+    assert asyncio.current_task().cancelling() == 0
+    watch.give_up()  # what is over is left alone
+    await anyio.lowlevel.checkpoint()
+
+
+async def test_a_stream_ends_though_its_task_missed_that_the_client_left():
+    wire, waiting = Wire(), asyncio.Event()
+
+    async def chunks():
+        yield b"1"
+        try:
+            waiting.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:  # as asyncio.wait_for may do in Python 3.11
+            yield b"2"
+        raise AssertionError
+
+    async def stream():
+        responder = Responder(wire.send)
+        await responder.stream()
+        with Watch(wire.receive) as watch:
+            await send_all(responder, chunks(), watch)
+
+    running = asyncio.create_task(stream())
+    with anyio.fail_after(5):
+        await waiting.wait()
+        wire.arrive(DISCONNECT)
+        await running
+    assert wire.body == b"1"
 
 
 async def test_many_requests_leave_nothing_behind():

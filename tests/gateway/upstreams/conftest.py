@@ -32,6 +32,7 @@ def limits(**changes: Any) -> Limits:
         "mcp_refresh_s": 60,
         "mcp_list_pages": 10,
         "mcp_list_items": 100,
+        "mcp_list_bytes": 2**22,
         "mcp_asks": 3,
         "stdio": True,
         "stdio_processes": 4,

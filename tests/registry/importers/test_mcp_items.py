@@ -48,7 +48,7 @@ def test_items_are_carried_whole() -> None:
         ({"resources": ({"uri": "x:y"},)}, "has no name"),
         ({"resources": (resource("x:" + "y" * 2048),)}, "more than 2048 bytes"),
         ({"templates": (template("x:{"),)}, "its uriTemplate is no URI template"),
-        ({"templates": (template("x:" + "{a}" * 99),)}, "its uriTemplate has more than 32"),
+        ({"templates": (template("x:" + "{a}" * 99),)}, "its uriTemplate has more than 16"),
         ({"templates": ({"uriTemplate": "x:{y}"},)}, "has no name"),
     ],
 )

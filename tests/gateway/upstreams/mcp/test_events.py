@@ -143,3 +143,13 @@ def test_lines_are_cut_or_refused_where_they_are_too_long():
     assert strict.feed(b"abcd\n") == [b"abcd"]
     with pytest.raises(TooLarge):
         strict.feed(b"abcde")
+
+
+def test_blank_lines_do_not_count_however_many_come():
+    stream, text = EventStream(LIMIT), JsonText(LIMIT)
+    for body in (stream, text):
+        for _ in range(3):
+            assert body.feed(b"\r\n" * (LIMIT // 4)) == []
+        feed_on(body, b"\n\n")
+    assert stream.feed(b"data: 1\n\n") == [ServerEvent(b"1")]
+    assert text.feed(b'{"a":1}\n') == [ServerEvent(b'{"a":1}')]

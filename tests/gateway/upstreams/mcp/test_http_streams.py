@@ -195,6 +195,65 @@ async def test_progress_finds_its_call_on_whatever_stream_it_comes(serve, sessio
     assert ears.heard == [("notifications/progress", {"progressToken": "t", "progress": 1})]
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+async def test_what_is_asked_beside_the_calls_counts_for_them(serve, session, calls):
+    """One question after the other, each when the one before has been answered."""
+    asking = asyncio.Event()
+
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        await asking.wait()
+        for number in range(10):
+            await turn.event(question(f"p{number}", "ping"))
+            await turn.event(question(number, "sampling/createMessage"))
+            await server.heard("answer", 2 * number + 2)
+        over.set()
+        await turn.left()
+
+    async def play(turn: Turn) -> None:
+        if len(server.all("tools/call")) == calls:
+            asking.set()
+        await over.wait()
+        await turn.result()
+
+    async def answer(method: str, params: Any) -> Any:
+        return {}
+
+    over = asyncio.Event()
+    server = Scripted({"GET": listened, "tools/call": play})
+    background = Ears(answer=answer)
+    link = await session(await serve(server), background, listen=True)
+    with anyio.fail_after(5):
+        for _ in range(2):
+            await asyncio.gather(
+                *(link.request("tools/call", CALL, Ears(), PATIENT) for _ in range(calls))
+            )
+    assert len(background.asked_for) == 3 * calls  # upstream.mcp_asks
+    refused = [turn for turn in server.all("answer") if "error" in turn.message]
+    assert len(refused) == 10 - 3 * calls
+
+
+async def test_beside_no_call_only_so_much_is_asked(serve, session):
+    async def listened(turn: Turn) -> None:
+        await turn.begin()
+        for number in range(10):
+            await turn.event(question(number, "roots/list"))
+            await server.heard("answer", number + 1)
+        over.set()
+        await turn.left()
+
+    async def answer(method: str, params: Any) -> Any:
+        return {}
+
+    over = asyncio.Event()
+    server = Scripted({"GET": listened})
+    background = Ears(answer=answer)
+    await session(await serve(server), background, listen=True)
+    with anyio.fail_after(5):
+        await over.wait()
+    assert len(background.asked_for) == 3
+
+
 async def test_while_we_are_asked_in_the_background_no_call_is_given_up(serve, session):
     async def listened(turn: Turn) -> None:
         await turn.begin()

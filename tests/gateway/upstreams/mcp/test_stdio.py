@@ -114,6 +114,16 @@ async def test_a_process_knows_no_more_than_it_must(opened, monkeypatch):
     assert told["group"] == told["pid"]  # one of its own
 
 
+async def test_a_process_gets_no_files_of_ours_and_not_too_many_of_its_own(opened):
+    ours = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(ours, True)
+    try:
+        told = await call(await opened(), "files")
+    finally:
+        os.close(ours)
+    assert told == {"open": [], "most": [1024, 1024]}
+
+
 async def test_lines_that_are_no_answers_are_passed_over(opened):
     assert await call(await opened(), "garbage") == {}
 

@@ -82,3 +82,15 @@ def test_a_refusal_says_what_the_fault_says():
     assert body == (
         b'{"jsonrpc":"2.0","id":"a","error":{"code":-32602,"message":"wrong","data":{"x":1}}}'
     )
+
+
+def test_an_array_has_so_many_messages_and_no_more():
+    assert len(wire.decode(b"[" + b"{}," * (wire.BATCH - 1) + b"{}]")) == wire.BATCH
+    with pytest.raises(Garbage, match=f"sent more than {wire.BATCH} messages at once"):
+        wire.decode(b"[" + b"{}," * wire.BATCH + b"{}]")
+
+
+@pytest.mark.parametrize("text", [b"[{},", b"[{}]x", b"[" + b"{}," * wire.BATCH, b"[,]"])
+def test_an_array_that_is_none_is_refused(text):
+    with pytest.raises(Garbage):
+        wire.decode(text)

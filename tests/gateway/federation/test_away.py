@@ -1,0 +1,44 @@
+"""Servers that go away, and tell nobody."""
+
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings, SourceSettings
+from tests.fixtures_gateway import MODERN, running
+from tests.fixtures_servers import serving
+from tests.gateway.federation.conftest import caller
+from tests.servers.everything import everything
+from tests.servers.everything_wire import Era
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("server", ["handshake", "stateless", "both"])
+async def test_a_server_that_went_away_is_known_to_be_after_the_first_call(
+    bare: Settings, server: Era
+) -> None:
+    app, lifespan = everything(server)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(lifespan)
+        behind = AsyncExitStack()
+        url = await behind.enter_async_context(serving(app))
+        sources = {"every": SourceSettings(mcp=f"{url}/mcp")}
+        client = await stack.enter_async_context(running(replace(bare, sources=sources)))
+        servers = client.gateway.federation.servers
+        with anyio.fail_after(20):
+            while servers.failures():  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.01)
+        await behind.aclose()
+        who = await caller(client, MODERN, {})
+        failed = await who.result("tools/call", {"name": "test_simple_text"})
+        assert failed["error"]["code"] == 1502
+        assert url not in str(failed)
+        with anyio.fail_after(20):
+            while not servers.failures():  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.01)
+        listed = (await who.result("tools/list", {}))["result"]
+        assert len(listed["tools"]) > 20
+        assert listed["ttlMs"] == 0

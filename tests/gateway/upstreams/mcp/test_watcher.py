@@ -1,0 +1,168 @@
+"""What is followed of a server: its lists and the resources that somebody watches."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from gateway.upstreams.connections import Connections
+from gateway.upstreams.mcp import calm, watcher
+from gateway.upstreams.mcp.calm import Calm
+from gateway.upstreams.mcp.server import Server
+from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.ways import Ways
+from tests.gateway.upstreams.conftest import limits
+from tests.gateway.upstreams.mcp.audience import Audience
+from tests.gateway.upstreams.mcp.conftest import mcp_source
+from tests.servers.mcp_wire import Scripted, Turn, note
+
+pytestmark = pytest.mark.anyio
+
+CHANGED = note("notifications/tools/list_changed")
+
+
+class Telling:
+    """A server that says what a test wants, on the stream of its session."""
+
+    def __init__(self) -> None:
+        self.server = Scripted(
+            {"GET": self._stream, "resources/subscribe": lambda turn: turn.result()},
+            capabilities={"tools": {"listChanged": True}, "resources": {"subscribe": True}},
+        )
+        self._streams: list[Turn] = []
+        self._there = asyncio.Event()
+
+    async def tell(self, *messages: Any) -> None:
+        await self._there.wait()
+        for message in messages:
+            await self._streams[-1].event(message)
+
+    async def _stream(self, turn: Turn) -> None:
+        await turn.begin()
+        self._streams.append(turn)
+        self._there.set()
+        await turn.left()
+
+
+@asynccontextmanager
+async def followed(url: str, audience: Audience) -> AsyncIterator[Server]:
+    connections = Connections(limits(), {})
+    ways = Ways(connections, limits(), {}, {"name": "t"})
+    servers = Servers(ways, audience, limits())
+    source = mcp_source(f"{url}/mcp", era="handshake")
+    servers.follow([source])
+    try:
+        with anyio.fail_after(10):
+            yield servers.of(source)
+    finally:
+        await servers.close()
+        await connections.close()
+
+
+async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(serve, monkeypatch):
+    telling, audience = Telling(), Audience()
+    pauses: list[float] = []
+
+    class Noted(Calm):
+        """Its clock stands still, and nobody waits."""
+
+        def wait_s(self, now: float) -> float:
+            pauses.append(super().wait_s(0.0))
+            return 0.0
+
+        def read(self, now: float) -> None:
+            super().read(0.0)
+
+    monkeypatch.setattr(watcher, "Calm", Noted)
+    async with followed(await serve(telling.server), audience):
+        for count in range(1, 9):
+            await audience.until(lambda count=count: len(audience.read) >= count)
+            await telling.tell(CHANGED, CHANGED)
+    assert pauses[:8] == [0, 1, 2, 4, 8, 16, 32, 60]
+
+
+async def test_while_a_change_waits_nothing_is_read(serve, monkeypatch):
+    monkeypatch.setattr(calm, "FIRST_S", 3600.0)
+    telling, audience = Telling(), Audience()
+    async with followed(await serve(telling.server), audience) as server:
+        await server.watcher.watch("x:1")
+        await audience.until(lambda: bool(audience.read))
+        audience.changed.clear()
+        await telling.tell(*[CHANGED] * 50, note("notifications/resources/updated", uri="x:1"))
+        await audience.until(lambda: bool(audience.changed))
+        with anyio.move_on_after(5 * watcher.GATHER_S):  # what must not happen gives no sign
+            await audience.until(lambda: len(audience.read) > 1)
+    assert len(audience.read) == 1
+
+
+def test_a_change_after_a_minute_of_quiet_is_the_first_again():
+    calm = Calm()
+    now, waits = 0.0, []
+    for _ in range(4):  # a change comes with each reading
+        waits.append(calm.wait_s(now))
+        now += waits[-1]
+        calm.read(now)
+    assert waits == [0, 1, 2, 4]
+    assert calm.wait_s(now + 8) == 0  # as long as it would have had to wait
+    calm.read(now + 8)
+    assert calm.wait_s(now + 8) == 8
+    calm.read(now + 16)
+    assert calm.wait_s(now + 76) == 0
+    calm.read(now + 76)
+    assert calm.wait_s(now + 76.25) == 0.75
+
+
+async def test_only_of_resources_that_somebody_watches_is_heard(serve):
+    telling, audience = Telling(), Audience()
+    async with followed(await serve(telling.server), audience) as server:
+        await server.watcher.watch("x:1")
+        await audience.until(lambda: bool(audience.read))
+        audience.changed.clear()
+        uris = ["x:2", "x:1", "", None, ["x:1"], "x:1"]
+        await telling.tell(*(note("notifications/resources/updated", uri=uri) for uri in uris))
+        await audience.until(lambda: len(audience.changed) >= 2)
+        assert audience.changed == ["x:1", "x:1"]
+        await server.watcher.unwatch("x:1")
+        await telling.tell(note("notifications/resources/updated", uri="x:1"), CHANGED)
+        await audience.until(lambda: len(audience.read) >= 2)
+        assert audience.changed == ["x:1", "x:1"]
+
+
+async def test_lists_that_cannot_be_taken_are_read_again_when_they_change(
+    serve, caplog, monkeypatch
+):
+    monkeypatch.setattr(calm, "FIRST_S", 0.0)
+    telling, audience = Telling(), Audience()
+
+    def crash() -> None:
+        if len(audience.read) == 1:
+            raise ValueError("secret")
+
+    audience.fails = crash
+    async with followed(await serve(telling.server), audience) as server:
+        await audience.until(lambda: bool(audience.read))
+        audience.fails = lambda: None
+        await telling.tell(CHANGED)
+        await audience.until(lambda: len(audience.read) >= 2)
+        assert server.watcher.failure is None
+    assert "mcp_refresh_failed" in [record.message for record in caplog.records]
+
+
+async def test_a_server_whose_news_cannot_be_taken_is_followed_again(serve, caplog, monkeypatch):
+    monkeypatch.setattr(watcher, "RETRY_FIRST_S", 0.01)
+    telling, audience = Telling(), Audience()
+
+    def crash() -> None:
+        if audience.turns == 1:
+            audience.fails = lambda: None
+            raise ValueError("secret")
+
+    audience.fails = crash
+    async with followed(await serve(telling.server), audience) as server:
+        await audience.until(lambda: audience.turns >= 3)  # came, could not be taken, came
+        assert server.watcher.failure is None
+        await audience.until(lambda: bool(audience.read))
+    assert "mcp_watch_failed" in [record.message for record in caplog.records]
