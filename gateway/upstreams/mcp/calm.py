@@ -2,15 +2,17 @@
 
 import math
 
+AT_ONCE = 5  # tools, prompts and resources may change one after the other
 FIRST_S, LONGEST_S = 1.0, 60.0
 QUIET_S = 60.0  # without a change: the next is the first again
 
 
 class Calm:
-    """A change is read at once; those that follow it closely wait, longer and longer."""
+    """A few changes are read at once; those that follow closely wait, longer and longer."""
 
     def __init__(self) -> None:
         self._pause_s = 0.0
+        self._at_once = AT_ONCE
         self._read = -math.inf
 
     def wait_s(self, now: float) -> float:
@@ -18,6 +20,7 @@ class Calm:
         since_s = now - self._read
         if since_s >= QUIET_S:
             self._pause_s = 0.0
+            self._at_once = AT_ONCE
         pause_s = self._pause_s
         if since_s >= pause_s:
             return 0.0
@@ -27,4 +30,7 @@ class Calm:
     def read(self, now: float) -> None:
         """The lists have been read."""
         self._read = now
-        self._pause_s = max(self._pause_s, FIRST_S)
+        if self._at_once:
+            self._at_once -= 1
+        else:
+            self._pause_s = max(self._pause_s, FIRST_S)

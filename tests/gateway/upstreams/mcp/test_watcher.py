@@ -77,6 +77,7 @@ async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(se
             super().read(0.0)
 
     monkeypatch.setattr(watcher, "Calm", Noted)
+    monkeypatch.setattr(calm, "AT_ONCE", 0)
     async with followed(await serve(telling.server), audience):
         for count in range(1, 9):
             await audience.until(lambda count=count: len(audience.read) >= count)
@@ -86,6 +87,7 @@ async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(se
 
 async def test_while_a_change_waits_nothing_is_read(serve, monkeypatch):
     monkeypatch.setattr(calm, "FIRST_S", 3600.0)
+    monkeypatch.setattr(calm, "AT_ONCE", 0)
     telling, audience = Telling(), Audience()
     async with followed(await serve(telling.server), audience) as server:
         await server.watcher.watch("x:1")
@@ -98,7 +100,16 @@ async def test_while_a_change_waits_nothing_is_read(serve, monkeypatch):
     assert len(audience.read) == 1
 
 
-def test_a_change_after_a_minute_of_quiet_is_the_first_again():
+def test_a_few_changes_are_read_at_once():
+    paced, waits = Calm(), []
+    for _ in range(calm.AT_ONCE + 3):
+        waits.append(paced.wait_s(0.0))
+        paced.read(0.0)
+    assert waits == [*[0.0] * (calm.AT_ONCE + 1), 1.0, 2.0]
+
+
+def test_a_change_after_a_minute_of_quiet_is_the_first_again(monkeypatch):
+    monkeypatch.setattr("gateway.upstreams.mcp.calm.AT_ONCE", 0)
     calm = Calm()
     now, waits = 0.0, []
     for _ in range(4):  # a change comes with each reading
