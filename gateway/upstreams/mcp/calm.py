@@ -2,7 +2,7 @@
 
 import math
 
-AT_ONCE = 5  # tools, prompts and resources may change one after the other
+AT_ONCE = 12  # a server that is being changed by hand is followed without delay
 FIRST_S, LONGEST_S = 1.0, 60.0
 QUIET_S = 60.0  # without a change: the next is the first again
 
