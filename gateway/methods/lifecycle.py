@@ -43,9 +43,6 @@ class Lifecycle:
     async def ping(self, _context: Context, _request: Request) -> dict[str, Any]:
         return {}
 
-    async def initialized(self, _context: Context, _request: Request) -> None:
-        return None
-
     def _told(self, context: Context, catalog: Catalog) -> str:
         """Our instructions, and then those of the servers, each under its name."""
         own = self._of_toolsets.get(context.toolset or "") or self._instructions

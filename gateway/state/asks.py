@@ -13,8 +13,8 @@ from gateway.context import Session
 from gateway.state.answers import Answers, Said
 from schemas.errors import AskFailed
 from schemas.jsonrpc import Notification, Response, encode
+from schemas.mcp.messages import CANCELLED
 
-CANCELLED = "notifications/cancelled"
 ID_LIMIT = 64  # characters; ours have fewer
 
 Tell = Callable[[bytes], Awaitable[None]]

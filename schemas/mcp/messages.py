@@ -17,6 +17,8 @@ META_RELATED_TASK = "io.modelcontextprotocol/related-task"
 META_SERVER = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
+PROGRESS = "notifications/progress"
+CANCELLED = "notifications/cancelled"
 TOOLS_CHANGED = "notifications/tools/list_changed"
 PROMPTS_CHANGED = "notifications/prompts/list_changed"
 RESOURCES_CHANGED = "notifications/resources/list_changed"

@@ -28,8 +28,8 @@ from gateway.upstreams.mcp.link import (
 from gateway.upstreams.mcp.listening import LISTEN, Acknowledged, listening
 from gateway.upstreams.mcp.mailbox import Mailbox
 from gateway.upstreams.mcp.talk import Exchange, Talk
-from gateway.upstreams.mcp.wire import CANCELLED, PROGRESS, Garbage, Message
-from schemas.mcp.messages import META_SUBSCRIPTION
+from gateway.upstreams.mcp.wire import Garbage, Message
+from schemas.mcp.messages import CANCELLED, META_SUBSCRIPTION, PROGRESS
 from schemas.mcp.revisions import Revision
 
 log = logging.getLogger("toolgate.upstream")

@@ -13,6 +13,7 @@ from schemas.jsonrpc import Notification, encode
 from schemas.mcp.messages import (
     LOG_LEVELS,
     META_LOG_LEVEL,
+    PROGRESS,
     PROMPTS_CHANGED,
     RESOURCE_UPDATED,
     RESOURCES_CHANGED,
@@ -20,7 +21,6 @@ from schemas.mcp.messages import (
 )
 from schemas.mcp.revisions import Revision
 
-PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
 ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone
 NEWS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})

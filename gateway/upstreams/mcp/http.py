@@ -22,8 +22,9 @@ from gateway.upstreams.mcp.events import EventStream
 from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, missed, read_facts
 from gateway.upstreams.mcp.link import Hearer, Hello, Link, SessionLost, Timeout
 from gateway.upstreams.mcp.talk import Exchange, Talk
-from gateway.upstreams.mcp.wire import CANCELLED, Garbage
+from gateway.upstreams.mcp.wire import Garbage
 from schemas.errors import RelayedFault
+from schemas.mcp.messages import CANCELLED
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")

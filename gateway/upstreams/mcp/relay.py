@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.abc import Asked
 from gateway.context import Context
+from gateway.protocol.shapes import is_failure
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.mcp.deferred import Deferred
 from gateway.upstreams.mcp.eras import (
@@ -143,7 +144,7 @@ class McpRelay:
             if hearer.missing and context.revision.result_type:
                 raise _incapable(hearer) from fault
             raise
-        if hearer.missing and context.revision.result_type and _failed(members):
+        if hearer.missing and context.revision.result_type and is_failure(members):
             raise _incapable(hearer)
         return members
 
@@ -244,10 +245,6 @@ def _incapable(hearer: Translated) -> MissingClientCapability:
     named = ", ".join(sorted(hearer.missing))
     data = {"requiredCapabilities": hearer.missing}
     return MissingClientCapability(f"This needs a client that can do {named}", data)
-
-
-def _failed(members: Members) -> bool:
-    return bytes(members.get("isError", b"")) == b"true"
 
 
 def _is_task(asked: Asked) -> bool:

@@ -15,9 +15,10 @@ from msgspec import UNSET
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.link import Hearer, Timeout
 from gateway.upstreams.mcp.patience import Patience
-from gateway.upstreams.mcp.wire import CANCELLED, PROGRESS, Message
+from gateway.upstreams.mcp.wire import Message
 from schemas.errors import Fault, InternalError, ToolgateError, Unavailable
 from schemas.jsonrpc import RequestId
+from schemas.mcp.messages import CANCELLED, PROGRESS
 
 log = logging.getLogger("toolgate.upstream")
 

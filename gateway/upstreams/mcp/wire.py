@@ -14,9 +14,6 @@ from gateway.upstreams.mcp import arrays
 from schemas.errors import Fault, RelayedFault
 from schemas.jsonrpc import ErrorObject, ErrorReply, RequestId, encode
 
-PROGRESS = "notifications/progress"
-CANCELLED = "notifications/cancelled"
-
 BATCH = 1000  # messages in one array
 UNREADABLE = "sent an answer that is no JSON-RPC message"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
