@@ -30,7 +30,7 @@ run: $(STAMP)-run ## the gateway with its example services, in the foreground
 	@$(BIN)/python examples/run.py
 
 test: $(STAMP)-test ## the whole suite
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 fuzz: $(STAMP)-test ## 50,000 random requests to every front
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -143,7 +143,7 @@ def test_a_user_can_start_the_killed_server_again(settings: Settings) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="told apart by /proc")
-@pytest.mark.parametrize("content", [f"{os.getpid()}\n", ""])
+@pytest.mark.parametrize("content", [f"{os.getpid()}\n", ""], ids=["ours", "empty"])
 def test_a_process_id_that_somebody_else_has_now_is_no_obstacle(
     settings: Settings, content: str
 ) -> None:

@@ -106,7 +106,7 @@ async def test_a_key_belongs_to_one_request(once: Idempotency, work: Work) -> No
     "other",
     [
         {"principal": Principal("grace", HOST)},
-        {"principal": Principal("ada", str(uuid.uuid4()))},
+        {"principal": Principal("ada", "8f9be57b-6a43-4c0d-9f3a-6a7c52d3c0aa")},
         {"service": "a/b/d/1"},
         {"key": "K"},
     ],
