@@ -1,7 +1,6 @@
 """Commands that are done once, against a real PostgreSQL."""
 
 import asyncio
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
