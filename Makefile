@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: help run test fuzz conformance check format schemas bench clean
+.PHONY: help run test fuzz mutants conformance check format schemas bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -32,8 +32,12 @@ run: $(STAMP)-run ## the gateway with its example services, in the foreground
 test: $(STAMP)-test ## the whole suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
-fuzz: $(STAMP)-test ## 50,000 random requests to every front
+fuzz: $(STAMP)-test ## 50,000 random requests to every front, 10,000 damaged descriptions
 	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tests.fuzz.documents)
+
+mutants: $(STAMP)-test ## the damaged descriptions alone
+	$(BIN)/python -m tests.fuzz.documents $(ARGS)
 
 conformance: $(STAMP)-test ## the official MCP suite, through the gateway and against its client
 	$(BIN)/python -m tests.conformance $(ARGS)

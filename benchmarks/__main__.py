@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 
 from benchmarks import machine, peer, wrk
+from benchmarks.descriptions import measure_descriptions
 from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.load import CONNECTIONS, Load
@@ -27,7 +28,9 @@ from benchmarks.rig import Rig, running, start_upstream
 from benchmarks.streams import measure_streams
 from benchmarks.table import Row, broken, missed, render
 
-NAMES = ("calls", "lists", "portal", "mcp", "latency", "import", "memory", "streams")
+NAMES = (
+    "calls", "lists", "portal", "mcp", "latency", "import", "memory", "streams", "descriptions",
+)  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
 
@@ -45,6 +48,12 @@ Say = Callable[[str], None]
     envvar="TOOLGATE_BENCH_OPENAPI",
     help="Large description to import, such as GitHub's; a generated one when absent.",
 )
+@click.option(
+    "--descriptions",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="TOOLGATE_BENCH_DESCRIPTIONS",
+    help="Directory of OpenAPI descriptions to measure; generated ones when absent.",
+)
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--strict", is_flag=True, help="Exit 1 when a target is missed.")
 def main(
@@ -52,6 +61,7 @@ def main(
     only: tuple[str, ...],
     seconds: float,
     openapi: Path | None,
+    descriptions: Path | None,
     output: Path | None,
     strict: bool,
 ) -> None:
@@ -65,6 +75,7 @@ def main(
         "import": partial(measure_import, description=openapi),
         "memory": measure_memory,
         "streams": measure_streams,
+        "descriptions": partial(measure_descriptions, directory=descriptions, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
     result = run(chosen, QUICK_S if quick else seconds)

@@ -4,23 +4,47 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from urllib.parse import urlsplit
 
+from jsonschema_rs import Draft202012Validator, ValidationError
+
 from config.problem import KeyPath, Problem, dotted
-from config.settings import Settings, SourceSettings
+from config.settings import SchemeSettings, Settings, SourceSettings
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
-SOURCE_KINDS = ("openapi", "hybrid", "python", "mcp", "command")
+SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
 OF_MCP = ("era", "prefix", "own_sessions", "pin")
+OF_OPENAPI = (
+    *("entry", "overlay", "only_marked", "media_types"),
+    *("credentials", "require_credentials"),
+)
+OF_GRAPHQL = ("depth", "cost")
 OF_HYBRID = ("side", "dialect", "batch", "forward_token")
 # What means nothing beside a kind. An entry without one adjusts a source that is of any kind.
 IDLE = {
-    "openapi": (*OF_HYBRID, *OF_MCP, "env"),
-    "hybrid": (*OF_MCP, "env"),
-    "python": ("base_url", "headers", "dialect", "batch", "forward_token", *OF_MCP, "env"),
-    "mcp": ("base_url", "retries", *OF_HYBRID, "env"),
-    "command": ("base_url", "headers", "retries", *OF_HYBRID, "era"),
+    "openapi": (*OF_GRAPHQL, *OF_HYBRID, *OF_MCP, "env"),
+    "graphql": (
+        *("entry", "media_types", "credentials", "require_credentials"),
+        *(*OF_HYBRID, *OF_MCP, "env"),
+    ),
+    "hybrid": (*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
+    "python": (
+        *("base_url", "headers", "dialect", "batch", "forward_token"),
+        *(*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
+    ),
+    "mcp": ("base_url", "retries", *OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "env"),
+    "command": ("base_url", "headers", "retries", *OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "era"),
 }
 
+# Those that are built in (registry/profiles.py).
+PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
 UNSAID = SourceSettings()  # all its defaults
+UNGIVEN = SchemeSettings()
+# The ways to satisfy a security scheme, and what belongs to each.
+CREDENTIALS = {
+    "value": (),
+    "token": (),
+    "username": ("password",),
+    "client_id": ("client_secret", "token_url", "scopes", "client_auth"),
+}
 
 Where = Callable[..., str]  # where the first of these key paths stands that is no default
 
@@ -32,6 +56,9 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_pool_excess(settings, where),
         *_unclear_sources(settings, where),
         *_impossible_sources(settings, where),
+        *_unclear_credentials(settings, where),
+        *_unknown_profile(settings, where),
+        *_illegible_arguments(settings, where),
         *_missing_key(settings, where),
         *_forbidden_commands(settings, where),
         *_unclear_redis(settings, where),
@@ -99,7 +126,8 @@ def _impossible(source: SourceSettings, kind: str | None) -> Iterator[tuple[str,
     """Keys of an entry that cannot work, and why."""
     if kind == "hybrid" and source.base_url is None:
         yield "hybrid", "expected base_url beside it: a description does not say where calls go"
-    if source.dialect == "legacy" and source.batch > 1 and kind not in ("openapi", "python"):
+    speaks = kind not in ("openapi", "graphql", "python")
+    if source.dialect == "legacy" and source.batch > 1 and speaks:
         yield (
             "batch",
             f"expected 1 with dialect: legacy, which has no batches, found {source.batch}",
@@ -107,6 +135,46 @@ def _impossible(source: SourceSettings, kind: str | None) -> Iterator[tuple[str,
     for key in IDLE.get(kind or "", ()):
         if getattr(source, key) != getattr(UNSAID, key):
             yield key, f"expected no such key beside {kind}, where it means nothing"
+
+
+def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
+    for name, source in settings.sources.items():
+        for scheme, given in source.credentials.items():
+            if text := _unclear(given):
+                path = ("sources", name, "credentials", scheme)
+                yield Problem(where(path), dotted(path), text)
+
+
+def _unclear(given: SchemeSettings) -> str | None:
+    """What is expected instead, without a word of what is there."""
+    ways = [way for way in CREDENTIALS if getattr(given, way) is not None]
+    if len(ways) > 1:
+        return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(ways)}"
+    for way, companions in CREDENTIALS.items():
+        others = [key for key in companions if getattr(given, key) != getattr(UNGIVEN, key)]
+        if way not in ways and others:
+            return f"expected {way} beside {others[0]}"
+    if given.client_id is not None and not (given.client_secret is not None and given.token_url):
+        return "expected client_secret and token_url beside client_id"
+    return None
+
+
+def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:
+    for name, profile in settings.profiles.own.items():
+        try:
+            Draft202012Validator({"pattern": profile.arguments})
+        except ValidationError:
+            path = ("profiles", "own", name, "arguments")
+            yield Problem(where(path), dotted(path), "expected a regular expression")
+
+
+def _unknown_profile(settings: Settings, where: Where) -> list[Problem]:
+    profiles = settings.profiles
+    known = ("auto", *PROFILES, *(name for name in profiles.own if name not in PROFILES))
+    if profiles.default in known:
+        return []
+    path = ("profiles", "default")
+    return [Problem(where(path), dotted(path), f"expected one of {', '.join(known)}")]
 
 
 def _missing_key(settings: Settings, where: Where) -> list[Problem]:

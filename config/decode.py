@@ -53,8 +53,10 @@ def _section(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -
     for key in (key for key in data if key not in known):
         near = get_close_matches(key.lower().replace("-", "_"), known, n=1)
         meant = dotted((*path, *near)) if near else None
+        # `{value:hunter2}`, a space forgotten, is all one name.
+        unknown = path if secret(path) else (*path, key)
         problems.append(
-            Problem(data[key].where, dotted((*path, key)), "there is no such setting", meant)
+            Problem(data[key].where, dotted(unknown), "there is no such setting", meant)
         )
     return {
         name: decode(data[name], kind, (*path, name), problems)
@@ -138,7 +140,7 @@ def _mismatch(value: Value, data: Any, kind: Kind, path: KeyPath) -> Problem:
 
 def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, a space forgotten, is all one name.
-    return path in SECRET or path[2:3] in (("headers",), ("env",))
+    return path in SECRET or path[2:3] in (("headers",), ("env",), ("credentials",))
 
 
 def _excerpt(data: Any, kind: Kind) -> str:

@@ -18,6 +18,8 @@ from config.settings import Settings
 DEFAULTS = Path(__file__).with_name("defaults.yaml")
 USUAL_NAME = "toolgate.yaml"
 MASK = "***"
+# A user's name too: some services take an API key for one.
+CONFIDENTIAL = ("value", "username", "password", "token", "client_secret")
 # Up to the last "@": one that stands unescaped in a password must not end the mask.
 URL_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")
 URL_PASSWORD_PARAMETER = re.compile(r"((?:^|[?&])(?:ssl)?password=)[^&]*", re.IGNORECASE)
@@ -64,6 +66,8 @@ def masked(settings: Settings) -> dict[str, Any]:
         # Any of them: which header carries a key is the service's choice.
         source["headers"] = dict.fromkeys(source["headers"], MASK)
         source["env"] = dict.fromkeys(source["env"], MASK)
+        for credential in source["credentials"].values():
+            credential.update({key: MASK for key in CONFIDENTIAL if credential[key]})
         for kind in ("openapi", "hybrid"):
             source[kind] = source[kind] and without_credentials(source[kind])
     return plain

@@ -15,7 +15,7 @@ import yaml
 from config.document import INSIDE
 from config.load import DEFAULTS
 from config.problem import KeyPath
-from config.settings import Settings, SourceSettings, Toolset
+from config.settings import Profile, SchemeSettings, Settings, SourceSettings, Toolset
 
 PUBLISHED = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"
 KEY_LINE = re.compile(r"( *)([a-z_]+):")
@@ -37,6 +37,9 @@ def json_schema() -> dict[str, Any]:
         section["description"] = described[name,]
     for name, entry in (("sources", SourceSettings), ("toolsets", Toolset)):
         _complete(definitions[entry.__name__], (name,), described, {})
+    _complete(definitions[Profile.__name__], ("profiles", "own"), described, {})
+    scheme = definitions[SchemeSettings.__name__]
+    scheme["properties"] = {k: _or_interpolated(v) for k, v in scheme["properties"].items()}
     del root["required"]  # every key is optional
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -71,23 +74,27 @@ def _complete(
 
 def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
     """`schema`, or `${NAME}` wherever the text of a reference would not be valid."""
-    # Descriptions of types complete error messages; those of keys stand in defaults.yaml.
-    schema = {key: value for key, value in schema.items() if key != "description"}
-    if schema.pop("verbatim", False):
-        schema["type"] = ["string", "number", "boolean"]
+    schema = _plain(schema)
+    if "$ref" in schema:
+        return schema  # a mapping; what is in it may be interpolated
     for inner in ("items", "additionalProperties"):
         if inner in schema:
             return schema | {inner: _or_interpolated(schema[inner])}
     default = {"default": schema.pop("default")} if "default" in schema else {}
-    alternatives: list[dict[str, Any]] = [
-        {key: value for key, value in one.items() if key != "description"}
-        for one in schema.get("anyOf", [schema])
-    ]
+    alternatives: list[dict[str, Any]] = [_plain(one) for one in schema.get("anyOf", [schema])]
     if not any("string" in one.get("type", ()) and "pattern" not in one for one in alternatives):
         alternatives.append({"$ref": "#/$defs/Interpolated"})
     if len(alternatives) > 1:
         return {"anyOf": alternatives} | default
     return alternatives[0] | default
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    # Descriptions of types complete error messages; those of keys stand in defaults.yaml.
+    schema = {key: value for key, value in schema.items() if key != "description"}
+    if schema.pop("verbatim", False):
+        schema["type"] = ["string", "number", "boolean"]
+    return schema
 
 
 def _interpolated() -> dict[str, str]:

@@ -16,6 +16,8 @@ END = r"$(?!\n)"
 
 Port = Annotated[int, Meta(ge=0, le=65535, description="a TCP port from 0 to 65535")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
+Amount = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
+Levels = Annotated[int, Meta(ge=1, le=10, description="a whole number from 1 to 10")]
 Connections = Annotated[int, Meta(ge=5, le=1000, description="a whole number from 5 to 1000")]
 Retries = Annotated[int, Meta(ge=0, le=10, description="a whole number from 0 to 10")]
 Bytes = Annotated[int, Meta(ge=1, description="a whole number of bytes, at least 1")]
@@ -128,6 +130,25 @@ ToolsetName = Annotated[
         'or "message"',
     ),
 ]
+ProfileName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}" + END,
+        description='a name of at most 63 characters out of a-z, 0-9, "_" and "-"',
+    ),
+]
+# It stands inside the names of functions.
+ServerName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_-]{1,32}" + END,
+        description='a name of at most 32 characters out of A-Z, a-z, 0-9, "_" and "-"',
+    ),
+]
+# Less leaves no room for a name beside a hash, or for a summary.
+NameLimit = Annotated[int, Meta(ge=48, le=128, description="a whole number from 48 to 128")]
+ToolTokens = Annotated[int, Meta(ge=250, description="a whole number of at least 250")]
+TextLength = Annotated[int, Meta(ge=80, description="a whole number of at least 80")]
 # RFC 9110, 5.1 and 5.5: a token; visible characters, spaces and tabs.
 HeaderName = Annotated[
     str,
@@ -144,6 +165,14 @@ HeaderValue = Annotated[
         description="the value of an HTTP header, on one line",
         extra=VERBATIM,
         extra_json_schema=VERBATIM,
+    ),
+]
+# As a description names them: mostly identifiers; a ":" is a value that lost its space.
+SchemeName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\s:{}]([^\n\r:{}]{0,98}[^\s:{}])?" + END,
+        description='the name of a security scheme, without ":"',
     ),
 ]
 # `jit: off` is what people write, and what PostgreSQL wants to read.
@@ -170,6 +199,13 @@ PythonModule = Annotated[
     ),
 ]
 Directory = Annotated[str, Meta(description="a directory", extra={"file": True})]
+EntryName = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!/|\.\.(/|$))[^\0]+" + END,
+        description="the path of a file inside the directory or the archive",
+    ),
+]
 Location = Annotated[str, Meta(pattern=r"\S", description="a path or a URL", extra={"file": True})]
 
 
@@ -277,6 +313,8 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     response_limit_bytes: Bytes
     retries: Retries
     retry_backoff_s: Seconds
+    upload_limit_bytes: Bytes
+    upload_private_networks: bool
     python_threads: Count
     python_calls: Count
     mcp_sessions: Count
@@ -294,10 +332,58 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     stdio_restart_max_s: Seconds
 
 
+class Answers(Struct, frozen=True, forbid_unknown_fields=True):
+    inline_bytes: Bytes
+    download_bytes: Bytes
+    tokens: Amount
+    fields: Literal["hidden", "shown"]
+    keep_s: Seconds
+    caller_bytes: Bytes
+    kept_bytes: Bytes
+
+
+class Budgets(Struct, frozen=True, forbid_unknown_fields=True):
+    tool_tokens: ToolTokens
+    catalog_tokens: Amount
+    description_characters: TextLength
+    argument_characters: TextLength
+    output_schemas: bool
+    describe: Literal["auto", "always", "never"]
+
+
+class Profile(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client, or the provider of its model, accepts of a tool; everything, unless it says
+    otherwise."""
+
+    clients: tuple[str, ...] = ()
+    name_limit: NameLimit = 64
+    name_prefix: str = ""
+    name_letter: bool = False
+    arguments: str = ""
+    root_unions: bool = True
+    unions: tuple[Literal["anyOf", "oneOf", "allOf"], ...] = ("anyOf", "oneOf", "allOf")
+    references: bool = True
+    nullable: bool = False
+    text_enums: bool = False
+    items: bool = False
+    describes: bool = False
+    formats: tuple[str, ...] | None = None
+    keywords: tuple[str, ...] | None = None
+    depth: Count | None = None
+
+
+class Profiles(Struct, frozen=True, forbid_unknown_fields=True):
+    default: ProfileName
+    server_name: ServerName
+    own: Mapping[ProfileName, Profile]
+
+
 class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     document_limit_bytes: Bytes
+    files_limit: Count
     fetch_timeout_s: Seconds
     private_networks: bool
+    versions_kept: Count
 
 
 class Logging(Struct, frozen=True, forbid_unknown_fields=True):
@@ -306,11 +392,28 @@ class Logging(Struct, frozen=True, forbid_unknown_fields=True):
     access: bool
 
 
+class SchemeSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of a source's `credentials`: what satisfies one security scheme. It holds one of
+    `value`, `token`, `username` and `client_id`; nothing, or an empty text, is as good as no entry.
+    """
+
+    value: HeaderValue | None = None
+    username: Text | None = None
+    password: Text | None = None
+    token: HeaderValue | None = None
+    client_id: Text | None = None
+    client_secret: Text | None = None
+    token_url: HttpUrl | None = None
+    scopes: tuple[Text, ...] = ()
+    client_auth: Literal["header", "body"] = "header"
+
+
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `sources`, with at most one of `openapi`, `hybrid`, `python`, `mcp` and
-    `command`. Without any it only adjusts a source imported by command."""
+    """One entry of `sources`, with at most one of `openapi`, `graphql`, `hybrid`, `python`,
+    `mcp` and `command`. Without any it only adjusts a source imported by command."""
 
     openapi: Location | None = None  # an absolute path once loaded, or a URL
+    graphql: Location | None = None
     hybrid: Location | None = None
     python: PythonModule | None = None  # an absolute path once loaded, or a module
     mcp: HttpUrl | None = None
@@ -318,7 +421,16 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     base_url: HttpUrl | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    entry: EntryName | None = None
+    overlay: Location | None = None  # an absolute path once loaded, or a URL
+    only_marked: bool = False
+    depth: Levels = 3
+    cost: Count = 60
+    media_types: tuple[str, ...] = ()
     headers: Mapping[HeaderName, HeaderValue] = field(default_factory=dict)
+    credentials: Mapping[SchemeName, SchemeSettings] = field(default_factory=dict)
+    require_credentials: bool = True
+    validate_answers: Literal["off", "report"] = "off"
     timeout_s: Seconds | None = None
     retries: Retries | None = None
     side: Literal["query", "command"] | None = None
@@ -350,6 +462,9 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     portal: Portal
     auth: Auth
     upstream: Upstream
+    answers: Answers
+    budgets: Budgets
+    profiles: Profiles
     imports: Imports
     logging: Logging
     state: State

@@ -215,6 +215,7 @@ class Context:
     peer: Peer | None = None  # None where the front has no way to say anything but the answer
     letter: Letter = NO_LETTER
     toolset: str | None = None  # whose tools alone are here; None: all
+    profile: str | None = None  # that lists are written for; None: that of the client's name
     params: Mapping[str, Any] = field(default_factory=dict)  # of a call that is handed on
 
     @property

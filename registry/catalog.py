@@ -1,23 +1,23 @@
 """The catalog: what tools, prompts and resources a tenant has, ready to be listed and called
 without the database.
 
-A `Catalog` is a snapshot that never changes; `Catalogs` holds the current one of each tenant and
-replaces it whole when the registry says that something changed. A request keeps the snapshot that
-it began with.
+A snapshot that never changes: a request keeps the one that it began with. `registry.catalogs` holds
+the current one of each tenant.
 """
 
-import asyncio
 import hashlib
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
 from config.settings import Toolset
-from registry.listing import Listing, Page, encode_item, encode_tool, relays_tasks
+from registry.describing import describer
+from registry.listing import Listing, Page, encode_item, relays_tasks
+from registry.profiles import Chosen
 from registry.resources import Located, Resources
 from registry.services import by_service
-from registry.store import ToolStore
+from registry.shaping import Shaping, shown_names
+from registry.tool_list import ToolList
 from registry.toolsets import narrowed
 from schemas.binding import ServiceBinding
 from schemas.jsonschema import Checker
@@ -26,14 +26,12 @@ from schemas.mcp.snapshot import Item, ItemKind, ServerFacts
 from schemas.source import Source
 from schemas.tool import Tool
 
-__all__ = ["Catalog", "Catalogs", "Kind", "Located", "Page"]
-
-log = logging.getLogger("toolgate.catalog")
+__all__ = ["Catalog", "Kind", "Located", "Page"]
 
 Kind = Literal["tools", "prompts", "resources"]  # what clients are told apart that it changed
 
 VIEWS_LIMIT = 64  # of one catalog, by what callers may do
-NO_TOOLSETS: Mapping[str, Toolset] = {}
+LISTS_LIMIT = 8  # of one catalog, by profile; shaping a tool again costs nothing
 
 
 class Catalog:
@@ -46,8 +44,11 @@ class Catalog:
         sources: Iterable[Source] = (),
         before: "Catalog | None" = None,
         items: Iterable[Item] = (),
+        shaping: Shaping | None = None,
     ) -> None:
-        """`before` is the snapshot that this one replaces: unchanged tools keep their checkers."""
+        """`before` is the snapshot that this one replaces: unchanged tools keep their checkers.
+        `shaping` is what becomes of tools in lists; without it they are shown as they are."""
+        self._shaping = shaping or Shaping()
         self.tools: tuple[Tool, ...] = tuple(sorted(tools, key=lambda tool: tool.name))
         self.sources: Mapping[str, Source] = {source.name: source for source in sources}
         self.servers: Mapping[str, ServerFacts] = {
@@ -58,13 +59,16 @@ class Catalog:
         self.resources: tuple[Item, ...] = self._of_kind("resource")
         self.templates: tuple[Item, ...] = self._of_kind("template")
         self._by_name = {tool.name: tool for tool in self.tools}
+        self._by_alias = {alias: tool for tool in self.tools for alias in tool.aliases}
         self._prompts = {prompt.name: prompt for prompt in self.prompts}
         self._by_service = by_service(self.tools)
         self.services: tuple[Tool, ...] = tuple(
             self._by_service[id_] for id_ in sorted(self._by_service)
         )
         self._checkers = before.surviving_checkers(self._by_name) if before else {}
-        self._tool_list = Listing(list(self._by_name), self._encode_tools)
+        self.describer = describer(self._by_name.keys() | self._by_alias.keys())
+        self._tool_lists: dict[str, ToolList] = {}
+        self._shown_names: dict[str, Mapping[str, str]] = {}
         self._item_lists = {
             "prompt": _listing(self.prompts),
             "resource": _listing(self.resources),
@@ -74,7 +78,21 @@ class Catalog:
         self._visible: dict[frozenset[str], Catalog] = {}
 
     def get(self, name: str) -> Tool | None:
-        return self._by_name.get(name)
+        """The tool of this name; else the one that had it before, or the gateway's own."""
+        found = self._by_name.get(name) or self._by_alias.get(name)
+        if found is None and self.describer is not None and self.describer.name == name:
+            return self.describer
+        return found
+
+    def find(self, name: str, chosen: Chosen | None = None) -> Tool | None:
+        """The tool of this name; else the one to which a profile gives it, best the one that is
+        chosen; else the one that had it before."""
+        if name in self._by_name:
+            return self._by_name[name]
+        for one in (chosen or self._shaping.profiles.default, *self._shaping.profiles):
+            if name in (names := self._originals(one)):
+                return self._by_name[names[name]]
+        return self.get(name)
 
     def service(self, id_: str) -> Tool | None:
         """The tool that calls the hybrid action `id_`; of several, one inside the gateway."""
@@ -93,14 +111,43 @@ class Catalog:
 
     def checker(self, tool: Tool) -> Checker:
         """The compiled input schema of `tool`, compiled when first asked for."""
-        checker = self._checkers.get(tool.name)
+        # ours may have the name of a tool that is in another toolset
+        key = tool.name if tool is not self.describer else tool.digest
+        checker = self._checkers.get(key)
         if checker is None:
-            checker = self._checkers[tool.name] = Checker(bytes(tool.input_schema))
+            checker = self._checkers[key] = Checker(bytes(tool.input_schema))
         return checker
 
-    def page(self, revision: Revision, after: str | None, limit: int) -> Page:
+    def page(
+        self, revision: Revision, after: str | None, limit: int, chosen: Chosen | None = None
+    ) -> Page:
         """At most `limit` tools whose names follow `after`, encoded as `revision` shows them."""
-        return self._tool_list.page(revision, after, limit)
+        return self.tool_list(chosen).page(revision, after, limit)
+
+    def tool_list(self, chosen: Chosen | None = None) -> ToolList:
+        """The tools as a profile has them; by default as that of the settings has."""
+        chosen = chosen or self._shaping.profiles.default
+        made = self._tool_lists.get(chosen.name)
+        if made is None:
+            while len(self._tool_lists) >= LISTS_LIMIT:
+                self._tool_lists.pop(next(iter(self._tool_lists)), None)
+            made = ToolList(self.tools, self._shaping, chosen, self.describer, self._relays_tasks)
+            self._tool_lists[chosen.name] = made
+        return made
+
+    @property
+    def tool_lists(self) -> list[ToolList]:
+        """Those that somebody asked for."""
+        return list(self._tool_lists.values())
+
+    def is_made(self, chosen: Chosen) -> bool:
+        """Whether `tool_list` takes no time."""
+        return chosen.name in self._tool_lists or not self.tools
+
+    def prepare(self, profiles: Iterable[Chosen]) -> None:
+        """Make lists ahead; in a thread, because that takes as long as the tools are many."""
+        for chosen in profiles:
+            self.tool_list(chosen)
 
     def item_page(self, kind: ItemKind, revision: Revision, after: str | None, limit: int) -> Page:
         """The same of prompts, resources or templates."""
@@ -109,8 +156,8 @@ class Catalog:
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":
         """The part of this catalog that is the toolset of this name, made when first asked for."""
         if name not in self._toolsets:
-            tools, sources, items = narrowed(toolset, self.tools, self.sources, self._items)
-            part = Catalog(tools, sources, items=items)
+            tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self._items)
+            part = Catalog(tools, sources, items=items, shaping=self._shaping)
             part._checkers = self._checkers
             self._toolsets[name] = part
         return self._toolsets[name]
@@ -123,7 +170,10 @@ class Catalog:
         part = self._visible.get(telling)
         if part is None:
             tools = [tool for tool in self.tools if _is_open_to(tool, telling)]
-            part = Catalog(tools, tuple(self.sources.values()), items=self._items)
+            part = Catalog(
+                tools, tuple(self.sources.values()), items=self._items, shaping=self._shaping
+            )
+            part.describer = self.describer  # who calls it asks the whole catalog
             if len(self._visible) >= VIEWS_LIMIT:
                 self._visible.clear()
             self._visible[telling] = part
@@ -166,8 +216,12 @@ class Catalog:
     def _of_kind(self, kind: ItemKind) -> tuple[Item, ...]:
         return tuple(item for item in self._items if item.kind == kind)
 
-    def _encode_tools(self, revision: Revision) -> list[bytes]:
-        return [encode_tool(tool, revision, self._relays_tasks(tool)) for tool in self.tools]
+    def _originals(self, chosen: Chosen) -> Mapping[str, str]:
+        """Names in the catalog, by those that a profile has instead."""
+        if chosen.name not in self._shown_names:
+            names = shown_names(list(self._by_name), chosen)
+            self._shown_names[chosen.name] = {shown: name for name, shown in names.items()}
+        return self._shown_names[chosen.name]
 
     def _relays_tasks(self, tool: Tool) -> bool:
         return tool.definition is not None and relays_tasks(self.servers.get(tool.source))
@@ -203,59 +257,3 @@ def _item_shown(item: Item) -> bytes:
 
 def _digest(parts: Iterable[bytes]) -> bytes:
     return hashlib.sha256(b"\n".join(parts)).digest()
-
-
-Watcher = Callable[[str, frozenset[Kind]], None]
-
-
-class Catalogs:
-    """The current catalog of every tenant."""
-
-    def __init__(self, toolsets: Mapping[str, Toolset] = NO_TOOLSETS) -> None:
-        self._toolsets = toolsets
-        self._current: dict[str, Catalog] = {}
-        self._loading = asyncio.Lock()  # a slow load must not replace what a later one found
-        self._watchers: list[Watcher] = []
-        self._loaders: list[Callable[[str], None]] = []
-
-    def of(self, tenant: str, toolset: str | None = None) -> Catalog:
-        """The snapshot to serve a request of `tenant` from; empty when it has no tools, or when
-        there is no such toolset."""
-        catalog = self._current.get(tenant) or _EMPTY
-        if toolset is None:
-            return catalog
-        wanted = self._toolsets.get(toolset)
-        return catalog.toolset(toolset, wanted) if wanted else _EMPTY
-
-    def on_load(self, watcher: Callable[[str], None]) -> None:
-        """Call `watcher(tenant)` after each load: sources may have come or gone, too."""
-        self._loaders.append(watcher)
-
-    def on_change(self, watcher: Watcher) -> None:
-        """Call `watcher(tenant, lists)` after lists of a tenant have changed."""
-        self._watchers.append(watcher)
-
-    async def reload(self, store: ToolStore, tenant: str) -> None:
-        """Replace the snapshot of `tenant`; readers see the old one until the new one is whole."""
-        async with self._loading:
-            tools = await store.tools(tenant)
-            items = await store.items(tenant)
-            sources = await store.sources(tenant)
-            before = self._current.get(tenant)
-            after = Catalog(tools, sources, before, items)
-            self._current[tenant] = after
-        for loader in self._loaders:
-            loader(tenant)
-        log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
-        kinds = after.changed(before) if before is not None else frozenset()
-        if kinds:
-            for watcher in self._watchers:
-                watcher(tenant, kinds)
-
-    async def reload_all(self, store: ToolStore, tenant: str) -> None:
-        """Reload `tenant` and every other that is held: what the feed missed is unknown."""
-        for held in {tenant, *self._current}:
-            await self.reload(store, held)
-
-
-_EMPTY = Catalog()

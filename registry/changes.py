@@ -1,25 +1,29 @@
 """What an import changes: proposed tools against those that exist. Pure.
 
-An operation is the same one if its source and its key are. It keeps its tool, and the tool its
-name where it can (see `registry.naming`).
+An operation that was there before (see `registry.matching`) keeps its tool, and the tool its name
+where it can (see `registry.naming`).
 """
 
+import dataclasses
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from registry.items import ItemDraft, ItemsSaved
+from registry.matching import Known, matched, moves
 from registry.naming import Naming
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import HybridOptions, Options
 from schemas.tool import Annotations, ToolDraft
+
+__all__ = ["Changes", "Known", "Row", "Saved", "SourceDraft", "assign", "changes", "storable"]
 
 T = TypeVar("T")
 
@@ -44,6 +48,7 @@ class SourceDraft:
     options: Options = field(default_factory=HybridOptions)
     server: ServerFacts | None = None
     items: tuple[ItemDraft, ...] = ()  # what it has besides tools
+    outcomes: Mapping[str, int] = field(default_factory=dict)  # as in `schemas.source.Version`
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +65,6 @@ class Saved:
     items: ItemsSaved = field(default_factory=ItemsSaved)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """An operation that was imported before, and its tool."""
-
-    endpoint_id: str
-    tool_id: str
-    name: str
-    digest: str  # of what was imported
-    present: bool  # in the document, when it was last imported
-    active: bool  # False while present: taken out of service by hand
-
-
 class Row(Struct, frozen=True):
     """An operation and its tool as they are to be written."""
 
@@ -79,6 +72,7 @@ class Row(Struct, frozen=True):
     tool_id: str
     endpoint: str
     endpoint_name: str
+    operation: str | None
     digest: str
     active: bool
     name: str
@@ -88,6 +82,7 @@ class Row(Struct, frozen=True):
     output_schema: dict[str, Any] | None
     annotations: Annotations
     tags: tuple[str, ...]
+    toolsets: tuple[str, ...]
     binding: Binding
     definition: dict[str, Any] | None
 
@@ -97,6 +92,8 @@ class Changes:
     rows: Sequence[Row]
     renamed: Sequence[str]  # tool ids whose old names others may take
     gone: Sequence[str]  # endpoint ids that the document has no longer
+    moved: Mapping[str, str]  # keys by endpoint id, of those that get another
+    aliases: Mapping[str, str]  # tool ids by names that still call them
     saved: Saved
 
 
@@ -111,23 +108,27 @@ def changes(
     `taken` holds the case-folded names of the active tools of other sources.
     """
     stored = {draft.key: storable(draft) for draft in drafts}
-    names = assign(naming, [draft for draft, _ in stored.values()], known, taken)
-    rows, renamed = [], []
+    matches = matched(drafts, known)
+    was = {key: known[old] for key, old in matches.items()}
+    names = assign(naming, [draft for draft, _ in stored.values()], was, taken)
+    rows = []
     by_fate: dict[str, list[str]] = {"added": [], "updated": [], "unchanged": []}
     for key, (draft, digest) in stored.items():
         if key not in names:
             continue
-        before = known.get(key)
-        by_fate[_fate(before, names[key], digest)].append(names[key])
-        if _fate(before, names[key], digest) != "unchanged":
+        before = was.get(key)
+        fate = _fate(before, names[key], digest)
+        by_fate[fate].append(names[key])
+        if fate != "unchanged":
             rows.append(_row(draft, digest, names[key], before))
-            if before and before.name != names[key]:
-                renamed.append(before.tool_id)
-    gone = [one for key, one in known.items() if one.present and key not in names]
+    kept = {matches[key] for key in names if key in matches}
+    gone = [one for key, one in known.items() if one.present and key not in kept]
     return Changes(
         rows,
-        renamed,
+        [was[key].tool_id for key in names if key in was and was[key].name != names[key]],
         [one.endpoint_id for one in gone],
+        moves({key: old for key, old in matches.items() if key in names}, known),
+        {} if naming.fresh else dict(_aliases(names, was, taken)),
         Saved(
             tuple(by_fate["added"]),
             tuple(by_fate["updated"]),
@@ -137,6 +138,18 @@ def changes(
             refused={key: draft.name for key, (draft, _) in stored.items() if key not in names},
         ),
     )
+
+
+def _aliases(
+    names: Mapping[str, str], was: Mapping[str, Known], taken: set[str]
+) -> Iterator[tuple[str, str]]:
+    """What renamed tools were called until now, as far as no other has that name."""
+    keys = {name.casefold(): key for key, name in names.items()}
+    for key, before in was.items():
+        old = before.name.casefold()
+        is_free = old not in taken and keys.get(old, key) == key
+        if is_free and key in names and before.present and before.name != names[key]:
+            yield before.name, before.tool_id
 
 
 def assign(
@@ -151,17 +164,20 @@ def assign(
 
 
 def storable(draft: T) -> tuple[T, str]:
-    """`draft` as PostgreSQL can hold it, and the SHA-256 of all of it.
+    """`draft` as PostgreSQL can hold it, and the SHA-256 of all that it says.
 
-    NUL characters and lone surrogates, which JSON can express and PostgreSQL cannot, are replaced.
+    What has its default is left out of that: a field that a release adds changes no digest. NUL
+    characters and lone surrogates, which JSON can express and PostgreSQL cannot, are replaced.
     """
     try:
-        encoded = msgspec.json.encode(draft)
+        encoded = msgspec.json.encode(_said(draft))
     except UnicodeEncodeError:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
-        draft = msgspec.convert(_scrubbed(msgspec.to_builtins(draft)), type(draft))
-        encoded = msgspec.json.encode(draft)
+        # by way of JSON: values that bindings carry verbatim are made of nothing else
+        plain = _scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded))
+        draft = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
+        encoded = msgspec.json.encode(_said(draft))
     return draft, hashlib.sha256(encoded).hexdigest()
 
 
@@ -177,6 +193,7 @@ def _row(draft: ToolDraft, digest: str, name: str, before: Known | None) -> Row:
         tool_id=before.tool_id if before else str(uuid.uuid4()),
         endpoint=draft.key,
         endpoint_name=draft.name,
+        operation=draft.operation,
         digest=digest,
         active=before.active if before and before.present else True,
         name=name,
@@ -186,9 +203,22 @@ def _row(draft: ToolDraft, digest: str, name: str, before: Known | None) -> Row:
         output_schema=draft.output_schema,
         annotations=draft.annotations,
         tags=draft.tags,
+        toolsets=draft.toolsets,
         binding=draft.binding,
         definition=draft.definition,
     )
+
+
+def _said(draft: Any) -> Any:
+    """The fields of a dataclass that have not their defaults."""
+    if not dataclasses.is_dataclass(draft):
+        return draft
+    values = ((one, getattr(draft, one.name)) for one in dataclasses.fields(draft))
+    return {one.name: value for one, value in values if value not in (one.default, ())}
+
+
+def _decoded(carried: Raw) -> Any:
+    return msgspec.json.decode(carried)
 
 
 def _scrubbed(value: Any) -> Any:

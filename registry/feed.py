@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import anyio
 import psycopg
 
+from config.masks import without_queries
 from config.settings import Database as DatabaseSettings
 from config.settings import Imports, SourceSettings
-from registry.catalog import Catalogs
+from registry.catalogs import Catalogs
 from registry.found import asked_ahead
 from registry.installation import DatabaseError
 from registry.postgres import RESYNC, Database, Notice, Pool
@@ -205,7 +206,8 @@ class Feed:
         try:
             report = await sources.import_changed(spec)
         except (ToolgateError, psycopg.OperationalError) as error:
-            log.error("source_failed", extra={"source": spec.name, "reason": str(error)})
+            reason = without_queries(str(error))
+            log.error("source_failed", extra={"source": spec.name, "reason": reason})
         except Exception:  # one description that we cannot digest must not stop the others
             log.exception("source_crashed", extra={"source": spec.name})
         else:

@@ -1,14 +1,15 @@
 """Bytes of a description from a path, a file URL or an http(s) URL.
 
-The operator chose the location, so it may be private. Nobody chose what it redirects to: from a
-public host a redirect leads to public addresses only, unless settings allow more.
+The operator chose the location, so it may be private. Nobody chose what it redirects to, nor what a
+description refers to elsewhere: from a public host a redirect leads to public addresses only, and
+a reference always, unless settings allow more.
 """
 
 import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from socket import AF_UNSPEC, AddressFamily
 from urllib.parse import urlsplit
@@ -39,23 +40,45 @@ class Fetched:
 
     data: bytes
     location: str  # absolute path, or the URL after redirects, without credentials
+    private: bool = field(default=False, compare=False)  # it may lead on into private networks
 
 
 async def fetch(
-    location: str, *, limit_bytes: int, timeout_s: float, private_networks: bool
+    location: str,
+    *,
+    limit_bytes: int,
+    timeout_s: float,
+    private_networks: bool,
+    named: bool = True,
 ) -> Fetched:
     """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
+    `named` says that an operator chose it; else it has to be public.
 
     Raises `ImportRejected`, which says what to do.
     """
+    path = local_path(location)
+    if path is None:
+        return await _fetch_url(location, limit_bytes, timeout_s, private_networks, named)
+    return await to_thread.run_sync(_read_file, path, limit_bytes)
+
+
+def local_path(location: str) -> Path | None:
+    """None for an http(s) URL. Raises `ImportRejected` for what is neither."""
     scheme = location.partition("://")[0].lower() if "://" in location else None
     if scheme in ("http", "https"):
-        return await _fetch_url(location, limit_bytes, timeout_s, private_networks)
-    if scheme == "file":
-        return await to_thread.run_sync(_read_file, _path_of(location), limit_bytes)
-    if scheme is not None:
+        return None
+    if scheme not in (None, "file"):
         raise ImportRejected(f"Cannot read {location}: expected a path or an http(s) URL.")
-    return await to_thread.run_sync(_read_file, Path(location), limit_bytes)
+    path = Path(location) if scheme is None else _path_of(location)
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise ImportRejected(f"Cannot read {path}: {error}.") from error
+
+
+def has_credentials(location: str) -> bool:
+    """Whether it is a URL with a user or a password in it."""
+    return "://" in location and "@" in location.split("/")[2]
 
 
 def _path_of(url: str) -> Path:
@@ -65,11 +88,7 @@ def _path_of(url: str) -> Path:
     return Path(url2pathname(parts.path))
 
 
-def _read_file(path: Path, limit_bytes: int) -> Fetched:
-    try:
-        absolute = path.expanduser().absolute()
-    except RuntimeError as error:
-        raise ImportRejected(f"Cannot read {path}: {error}.") from error
+def _read_file(absolute: Path, limit_bytes: int) -> Fetched:
     try:
         mode = absolute.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -89,7 +108,7 @@ def _read_file(path: Path, limit_bytes: int) -> Fetched:
 
 
 async def _fetch_url(
-    location: str, limit_bytes: int, timeout_s: float, private_networks: bool
+    location: str, limit_bytes: int, timeout_s: float, private_networks: bool, named: bool
 ) -> Fetched:
     try:
         url = URL(location)
@@ -97,7 +116,7 @@ async def _fetch_url(
         raise ImportRejected(f"Cannot fetch {location}: {error}.") from error
     try:
         with anyio.fail_after(timeout_s):
-            return await _follow(url, limit_bytes, private_networks)
+            return await _follow(url, limit_bytes, private_networks, named)
     except TimeoutError as error:
         raise ImportRejected(
             f"Cannot fetch {_shown(url)}: no answer within {timeout_s:g} s"
@@ -105,19 +124,23 @@ async def _fetch_url(
         ) from error
 
 
-async def _follow(url: URL, limit_bytes: int, private_networks: bool) -> Fetched:
+async def _follow(url: URL, limit_bytes: int, private_networks: bool, named: bool) -> Fetched:
     """Redirects by hand: each address must be judged before it is connected to."""
-    resolver: AbstractResolver = _Recorder()
     trusted = private_networks
+    resolver: AbstractResolver = _Recorder()
+    if not named and not trusted:
+        resolver = addresses.PublicResolver()
+        _check_literal(url, f"Cannot fetch {_shown(url)}")
     for hop in range(REDIRECT_LIMIT + 1):
         async with _get(url, resolver) as response:
-            if response.status not in _REDIRECTS or "Location" not in response.headers:
-                return await _read_response(response, url, limit_bytes)
             if hop == 0 and isinstance(resolver, _Recorder):
                 trusted = trusted or resolver.private(url)
+            if response.status not in _REDIRECTS or "Location" not in response.headers:
+                data = await _read_response(response, url, limit_bytes)
+                return Fetched(data, _shown(url), trusted)
             target = _redirected(url, response.headers["Location"])
         if not trusted:
-            _check_literal(url, target)
+            _check_literal(target, f"{_shown(url)} redirects to {_shown(target)}")
         url = target
         resolver = ThreadedResolver() if trusted else addresses.PublicResolver()
     raise ImportRejected(f"Cannot fetch {_shown(url)}: more than {REDIRECT_LIMIT} redirects.")
@@ -159,7 +182,7 @@ async def _get(url: URL, resolver: AbstractResolver) -> AsyncIterator[aiohttp.Cl
         raise ImportRejected(f"Cannot fetch {_shown(url)}: {_reason(error)}.") from error
 
 
-async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes: int) -> Fetched:
+async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes: int) -> bytes:
     if response.status != 200:
         hint = " (it needs credentials)" if response.status in (401, 403) else ""
         raise ImportRejected(f"{_shown(url)} answered {response.status} {response.reason}{hint}.")
@@ -169,7 +192,7 @@ async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes
         data += chunk
         if len(data) > limit_bytes:
             raise _too_large(_shown(url), limit_bytes)
-    return Fetched(bytes(data), _shown(url))
+    return bytes(data)
 
 
 def _redirected(url: URL, header: str) -> URL:
@@ -186,13 +209,12 @@ def _redirected(url: URL, header: str) -> URL:
     return target
 
 
-def _check_literal(url: URL, target: URL) -> None:
+def _check_literal(url: URL, what: str) -> None:
     try:
-        addresses.check_url_host(str(target))
+        addresses.check_url_host(str(url))
     except addresses.PrivateAddress as error:
         raise ImportRejected(
-            f"{_shown(url)} redirects to {_shown(target)}: {error}; refused unless"
-            " imports.private_networks is true."
+            f"{what}: {error}; refused unless imports.private_networks is true."
         ) from error
 
 

@@ -6,26 +6,29 @@ Knows no database.
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from config.settings import Imports
 from registry.changes import storable
+from registry.descriptions import describe, read_described
 from registry.fetch import fetch
+from registry.graphql_descriptions import describe_graphql, read_graphql
 from registry.importers.hybrid import described, read_file, select
 from registry.importers.imported import Imported
 from registry.importers.mcp import read_snapshot
-from registry.importers.openapi import Options, parse, read
+from registry.introspection import is_endpoint
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
-from schemas.source import HybridOptions
+from schemas.source import GraphQLOptions, HybridOptions, OpenAPIOptions
 from schemas.source import Options as SourceOptions
 
-IMPORTER = 1  # raise it when the same document would give other tools than before
+IMPORTER = 2  # raise it when the same document would give other tools than before
 
-Kind = Literal["openapi", "hybrid", "python", "mcp"]
+Kind = Literal["openapi", "graphql", "hybrid", "python", "mcp"]
 Services = Mapping[str, Sequence[Action]]  # of each source that is written in Python
 
 NO_SERVICES: Services = {}
@@ -41,11 +44,12 @@ class ImportSpec:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     kind: Kind = "openapi"
-    options: SourceOptions = field(default_factory=HybridOptions)
+    options: SourceOptions = field(default_factory=OpenAPIOptions)
 
 
 Lister = Callable[[ImportSpec], Awaitable[bytes]]
-"""Asks an MCP server for all its lists: an encoded Snapshot. Raises ImportRejected."""
+"""Asks an MCP server for all its lists: an encoded Snapshot; or a GraphQL endpoint for its schema:
+the answer of an introspection. Raises ImportRejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Origins:
     """Whom to ask besides the network and the file system."""
 
     services: Services = field(default_factory=dict)  # those that this process serves
-    lister: Lister | None = None  # None: this process asks no MCP servers
+    lister: Lister | None = None  # None: this process asks no servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +81,38 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
             f"The source {spec.name} has no base_url; a hybrid service's description does not say "
             "where the service is."
         )
+    if spec.kind == "openapi":
+        described = await describe(spec.location, _openapi(spec), limits)
+        return reread(replace(spec, location=described.location), described.document)
+    if spec.kind == "graphql":
+        asked = _asking(spec, origins.lister)
+        schema = await describe_graphql(spec.location, _graphql(spec), limits, asked)
+        return reread(replace(spec, location=schema.location), schema.document)
     fetched = await fetch(
         spec.location,
         limit_bytes=limits.document_limit_bytes,
         timeout_s=limits.fetch_timeout_s,
         private_networks=limits.private_networks,
     )
-    reader = _read_hybrid if spec.kind == "hybrid" else _read_openapi
+    return reread(replace(spec, location=fetched.location), fetched.data)
 
-    def read_all() -> Imported:
-        return _some(reader(fetched.data, fetched.location, spec))
 
-    return Found(fetched.location, fetched.data, _digest(fetched.data), read_all)
+def reread(spec: ImportSpec, document: bytes) -> Found:
+    """What `find` gave when it found `document` at `spec.location`; asks neither the network nor
+    the file system."""
+    reader = _READERS[spec.kind]
+    return Found(
+        spec.location,
+        document,
+        _digest(document),
+        lambda: reader(document, spec.location, spec),
+    )
 
 
 def _read_openapi(data: bytes, location: str, spec: ImportSpec) -> Imported:
-    document = parse(data, location)
+    imported = read_described(data, location, _openapi(spec), spec.include, spec.exclude)
     with _located(location):
-        return read(document, Options(spec.include, spec.exclude))
+        return _some(imported)
 
 
 @asynccontextmanager
@@ -106,7 +124,7 @@ async def asked_ahead(
     if lister is None:
         yield None
         return
-    servers = (spec for spec in specs if spec.kind == "mcp")
+    servers = (spec for spec in specs if _is_asked(spec))
     answers = {spec.name: asyncio.ensure_future(lister(spec)) for spec in servers}
     try:
         yield lambda spec: answers[spec.name]
@@ -116,24 +134,61 @@ async def asked_ahead(
         await asyncio.gather(*answers.values(), return_exceptions=True)
 
 
+def _is_asked(spec: ImportSpec) -> bool:
+    return spec.kind == "mcp" or (spec.kind == "graphql" and is_endpoint(spec.location))
+
+
+def _asking(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[bytes]]:
+    async def ask() -> bytes:
+        if lister is None:
+            raise ImportRejected(
+                f"The source {spec.name} is a GraphQL endpoint; nobody here asks it."
+            )
+        return await lister(spec)
+
+    return ask
+
+
 async def _listed(spec: ImportSpec, lister: Lister | None) -> Found:
     if lister is None:
         raise ImportRejected(f"The source {spec.name} is an MCP server, and nobody here asks one.")
-    snapshot = await lister(spec)
+    return reread(spec, await lister(spec))
 
-    def read_all() -> Imported:
-        with _located(spec.location):
-            # Lists that are empty are what the server says, not a mistake in a description.
-            imported = read_snapshot(snapshot, spec.include, spec.exclude)
-            return _some(imported) if imported.outcomes else imported
 
-    return Found(spec.location, snapshot, _digest(snapshot), read_all)
+def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec) -> Imported:
+    with _located(location):
+        # Lists that are empty are what the server says, not a mistake in a description.
+        imported = read_snapshot(snapshot, spec.include, spec.exclude)
+        return _some(imported) if imported.outcomes else imported
 
 
 def _read_hybrid(data: bytes, location: str, spec: ImportSpec) -> Imported:
     actions = read_file(data, location)
     with _located(location):
-        return select(actions, "hybrid", _side(spec), spec.include, spec.exclude)
+        imported = select(actions, "hybrid", _side(spec), spec.include, spec.exclude)
+    return _some(imported)
+
+
+def _read_graphql(document: bytes, location: str, spec: ImportSpec) -> Imported:
+    imported = read_graphql(document, location, _graphql(spec), spec.include, spec.exclude)
+    with _located(location):
+        return _some(imported)
+
+
+_READERS: Mapping[Kind, Callable[[bytes, str, ImportSpec], Imported]] = {
+    "openapi": _read_openapi,
+    "graphql": _read_graphql,
+    "hybrid": _read_hybrid,
+    "mcp": _read_mcp,
+}
+
+
+def _openapi(spec: ImportSpec) -> OpenAPIOptions:
+    return spec.options if isinstance(spec.options, OpenAPIOptions) else OpenAPIOptions()
+
+
+def _graphql(spec: ImportSpec) -> GraphQLOptions:
+    return spec.options if isinstance(spec.options, GraphQLOptions) else GraphQLOptions()
 
 
 def _side(spec: ImportSpec) -> Side | None:
@@ -180,7 +235,8 @@ def _nothing(imported: Imported) -> str:
     if not imported.outcomes:
         return "Nothing to import: the description has no operations (`paths` is empty)"
     if excluded == len(imported.outcomes):
-        return f"Nothing to import: the patterns exclude all {excluded} operations"
+        reason = Counter(outcome.reason for outcome in imported.outcomes).most_common(1)[0][0]
+        return f"Nothing to import: all {excluded} operations are left out ({reason})"
     skipped = next(o for o in imported.outcomes if o.status == "skipped")
     return (
         f"Nothing to import: every operation was skipped, as {skipped.operation}: {skipped.reason}"

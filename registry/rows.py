@@ -5,7 +5,7 @@ option, and nothing else.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from psycopg.adapt import Loader
 
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import HybridOptions, McpOptions, Options, Source
+from schemas.source import OPTIONS, HybridOptions, Options, RolledBack, Source
 from schemas.tool import Annotations, Tool
 
 log = logging.getLogger("toolgate.database")
@@ -53,6 +53,8 @@ def _tool(
     source: str,
     digest: str,
     definition: Raw | None,
+    toolsets: list[str],
+    aliases: list[str],
 ) -> Tool:
     return Tool(
         id=tool_id,
@@ -66,6 +68,8 @@ def _tool(
         source=source,
         digest=digest,
         definition=definition,
+        toolsets=tuple(toolsets),
+        aliases=tuple(aliases),
     )
 
 
@@ -85,6 +89,8 @@ def source_of(
     server: dict[str, Any] | None,
     updated: datetime,
     tool_count: int,
+    number: int | None,
+    rolled_back: dict[str, Any] | None,
 ) -> Source:
     return Source(
         id=source_id,
@@ -100,19 +106,29 @@ def source_of(
         tool_count=tool_count,
         updated=updated.isoformat(),
         digest=digest,
-        options=_options(name, kind, options),
+        options=options_of(name, kind, options),
         server=_facts(name, server),
+        number=number,
+        rolled_back=_rolled_back(name, rolled_back),
     )
 
 
-def _options(source: str, kind: str, stored: dict[str, Any]) -> Options:
+def options_of(source: str, kind: str, stored: Mapping[str, Any]) -> Options:
     """A newer release may have stored some that this one does not know: as in `readable`."""
-    wanted: type[Options] = McpOptions if kind == "mcp" else HybridOptions
+    wanted = OPTIONS.get(kind, HybridOptions)
     try:
         return msgspec.convert(stored, wanted)
     except msgspec.ValidationError as error:
         log.warning("options_not_readable", extra={"source": source, "reason": str(error)})
         return wanted()
+
+
+def _rolled_back(source: str, stored: dict[str, Any] | None) -> RolledBack | None:
+    try:
+        return None if stored is None else msgspec.convert(stored, RolledBack)
+    except msgspec.ValidationError as error:
+        log.warning("rollback_not_readable", extra={"source": source, "reason": str(error)})
+        return None
 
 
 def _facts(source: str, stored: dict[str, Any] | None) -> ServerFacts | None:

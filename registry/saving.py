@@ -8,11 +8,13 @@ from anyio import to_thread
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
+from registry.aliases import AliasSaving
 from registry.changes import Changes, Known, Row, Saved, SourceDraft, changes, storable
 from registry.items import ItemSaving, ItemsSaved
 from registry.naming import Naming
 from registry.pins import Pinning, document
 from registry.source_saving import Before, Document, SourceSaving
+from registry.version_saving import Rollback, VersionSaving
 from schemas.binding import McpBinding
 from schemas.source import McpOptions
 from schemas.tool import ToolDraft
@@ -20,15 +22,28 @@ from schemas.tool import ToolDraft
 ROWS_PER_STATEMENT = 250  # the caller hears of progress after each
 
 Progress = Callable[[int, int], None]
+Check = Callable[[Before | None], None]
+"""Raises when a source is no longer what it was when somebody decided to write it."""
 
 
 class Saving:
     """One import of one source."""
 
-    def __init__(self, connection: AsyncConnection, host_id: str, source: SourceDraft) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        host_id: str,
+        source: SourceDraft,
+        versions_kept: int,
+        rollback: Rollback | None = None,
+        check: Check | None = None,
+    ) -> None:
         self._connection = connection
         self._host_id = host_id
         self._source = source
+        self._versions_kept = versions_kept
+        self._rollback = rollback
+        self._check = check
 
     async def run(
         self, drafts: Sequence[ToolDraft], document: Document | None, progress: Progress | None
@@ -37,8 +52,10 @@ class Saving:
         await self._lock_host()
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()
-        api_id = await source.save()
-        version_id = await source.save_version(api_id, document)
+        if self._check:
+            self._check(before)
+        api_id = await source.save(self._rollback.held if self._rollback else None)
+        version_id = await self._save_version(api_id, document)
         naming = self._naming(before)
         known, taken = await self._known(api_id), await self._taken(api_id)
         # In a thread: comparing 10,000 tools would hold up the requests of other callers.
@@ -50,11 +67,27 @@ class Saving:
             done += len(batch)
             if progress:
                 progress(done, len(drafts))
+        if todo.rows:
+            await AliasSaving(self._connection, self._host_id).run(todo.aliases)
         if not any(kind == "mcp" for kind in (self._source.kind, before and before.kind)):
             return todo.saved
         items = await self._save_items(api_id, naming)
         held = await self._pin(api_id, drafts, todo.saved, before)
         return replace(todo.saved, items=items, held=held)
+
+    async def compare(self, drafts: Sequence[ToolDraft]) -> Changes:
+        """What `run` would change; of a source that nobody has imported yet, all."""
+        source = SourceSaving(self._connection, self._host_id, self._source)
+        before = await source.before()
+        known = await self._known(before.id) if before else {}
+        taken = await self._taken(before.id if before else None)
+        return await to_thread.run_sync(changes, self._naming(before), drafts, known, taken)
+
+    async def _save_version(self, api_id: str, document: Document | None) -> str:
+        saving = VersionSaving(self._connection, self._host_id, api_id, self._source)
+        if self._rollback:
+            return await saving.restore(self._rollback.version)
+        return await saving.run(document, self._versions_kept)
 
     def _naming(self, before: Before | None) -> Naming:
         options = self._source.options
@@ -97,11 +130,12 @@ class Saving:
         )
 
     async def _known(self, api_id: str) -> dict[str, Known]:
+        """What was imported before, by key."""
         rows = await self._connection.execute(
             """
             SELECT endpoint.endpoint, endpoint.endpoint_id::text,
                 coalesce(tool.tool_id, gen_random_uuid())::text, coalesce(tool.name, ''),
-                endpoint.digest, endpoint.active, coalesce(tool.active, true)
+                endpoint.digest, endpoint.active, coalesce(tool.active, true), endpoint.operation
             FROM api_endpoint_t AS endpoint
             LEFT JOIN tool_t AS tool USING (host_id, endpoint_id)
             WHERE host_id = %s AND endpoint.api_id = %s
@@ -110,7 +144,7 @@ class Saving:
         )
         return {key: Known(*rest) async for key, *rest in rows}
 
-    async def _taken(self, api_id: str) -> set[str]:
+    async def _taken(self, api_id: str | None) -> set[str]:
         """Case-folded names of the active tools that are not of this source."""
         rows = await self._connection.execute(
             """
@@ -123,7 +157,7 @@ class Saving:
         return {name async for (name,) in rows}
 
     async def _retire(self, todo: Changes) -> None:
-        """Take what is gone out of service, and free the names that are to change hands."""
+        """Take what is gone out of service, and free names and keys that are to change hands."""
         if todo.renamed:
             await self._connection.execute(
                 "UPDATE tool_t SET active = false WHERE host_id = %s AND tool_id = ANY(%s::uuid[])",
@@ -138,6 +172,13 @@ class Saving:
                     " WHERE host_id = %s AND endpoint_id = ANY(%s::uuid[])",
                     [self._host_id, list(todo.gone)],
                 )
+        if todo.moved:
+            await self._connection.execute(
+                "UPDATE api_endpoint_t AS endpoint SET endpoint = moved.key"
+                " FROM unnest(%s::uuid[], %s::text[]) AS moved (endpoint_id, key)"
+                " WHERE host_id = %s AND endpoint.endpoint_id = moved.endpoint_id",
+                [list(todo.moved), list(todo.moved.values()), self._host_id],
+            )
 
     async def _write(self, api_id: str, version_id: str, rows: Sequence[Row]) -> None:
         await self._connection.execute(
@@ -164,32 +205,36 @@ def _documents(drafts: Sequence[ToolDraft]) -> dict[str, bytes]:
 _WRITE = """
 WITH draft AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(rows)s) AS draft (
-        endpoint_id uuid, tool_id uuid, endpoint text, endpoint_name text, digest text,
-        active boolean, name text, title text, description text, input_schema json,
-        output_schema json, annotations jsonb, tags text[], binding jsonb, definition json)
+        endpoint_id uuid, tool_id uuid, endpoint text, endpoint_name text, operation text,
+        digest text, active boolean, name text, title text, description text, input_schema json,
+        output_schema json, annotations jsonb, tags text[], toolsets text[], binding jsonb,
+        definition json)
 ), endpoint AS (
     INSERT INTO api_endpoint_t AS old (host_id, api_id, api_version_id, endpoint_id, endpoint,
-        endpoint_name, endpoint_desc, digest)
-    SELECT %(host)s, %(api)s, %(version)s, endpoint_id, endpoint, endpoint_name, description, digest
+        endpoint_name, endpoint_desc, operation, digest)
+    SELECT %(host)s, %(api)s, %(version)s, endpoint_id, endpoint, endpoint_name, description,
+        operation, digest
     FROM draft
     ON CONFLICT (host_id, endpoint_id) DO UPDATE SET
         api_version_id = excluded.api_version_id, endpoint_name = excluded.endpoint_name,
-        endpoint_desc = excluded.endpoint_desc, digest = excluded.digest, active = true,
+        endpoint_desc = excluded.endpoint_desc, operation = excluded.operation,
+        digest = excluded.digest, active = true,
         aggregate_version = old.aggregate_version + 1, update_ts = current_timestamp,
         update_user = session_user
 )
 INSERT INTO tool_t AS old (host_id, tool_id, endpoint_id, name, title, description,
-    description_source, input_schema, output_schema, annotations, tags, binding, definition, active)
+    description_source, input_schema, output_schema, annotations, tags, toolsets, binding,
+    definition, active)
 SELECT %(host)s, tool_id, endpoint_id, name, title, description, 'endpoint_sync', input_schema,
-    output_schema, annotations, tags, binding, definition, active
+    output_schema, annotations, tags, toolsets, binding, definition, active
 FROM draft
 ON CONFLICT (host_id, tool_id) DO UPDATE SET
     name = excluded.name, title = excluded.title,
     description = CASE WHEN old.description_manual_override THEN old.description
         ELSE excluded.description END,
     input_schema = excluded.input_schema, output_schema = excluded.output_schema,
-    annotations = excluded.annotations, tags = excluded.tags, binding = excluded.binding,
-    definition = excluded.definition,
+    annotations = excluded.annotations, tags = excluded.tags, toolsets = excluded.toolsets,
+    binding = excluded.binding, definition = excluded.definition,
     active = excluded.active, aggregate_version = old.aggregate_version + 1,
     update_ts = current_timestamp, update_user = session_user
 """

@@ -1,4 +1,4 @@
-"""Writing the row of a source and its version, in the caller's transaction."""
+"""Writing the row of a source, in the caller's transaction."""
 
 import hashlib
 import zlib
@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from registry.changes import SourceDraft, storable
+from schemas.source import RolledBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,11 @@ class Document:
 class Before:
     """What a source was when it was last imported."""
 
+    id: str
     kind: str
     options: dict[str, Any]  # as they are stored
+    version: int | None  # the number of the one that is served
+    rolled_back: int | None  # the number of the one that it takes the place of
 
 
 class SourceSaving:
@@ -45,29 +49,34 @@ class SourceSaving:
 
     async def before(self) -> Before | None:
         row = await self._one(
-            "SELECT kind, options FROM api_t WHERE host_id = %s AND name = %s",
+            "SELECT api_id::text, kind, options,"
+            " (SELECT number FROM api_version_t AS version WHERE version.current"
+            " AND (version.host_id, version.api_id) = (api.host_id, api.api_id)),"
+            " (rolled_back ->> 'version')::int FROM api_t AS api WHERE host_id = %s AND name = %s",
             [self._host_id, self._source.name],
         )
         return Before(*row) if row else None
 
-    async def save(self) -> str:
+    async def save(self, rolled_back: RolledBack | None = None) -> str:
+        """Its id. `rolled_back`: what an older version takes the place of; None ends that."""
         await self._connection.execute(
             """
             INSERT INTO api_t AS old (host_id, name, kind, location, base_url, base_url_trusted,
-                include, exclude, options, server)
+                include, exclude, options, server, rolled_back)
             VALUES (%(host)s, %(name)s, %(kind)s, %(location)s, %(base_url)s, %(trusted)s,
-                %(include)s, %(exclude)s, %(options)s, %(server)s)
+                %(include)s, %(exclude)s, %(options)s, %(server)s, %(rolled_back)s)
             ON CONFLICT (host_id, name) DO UPDATE SET
                 kind = excluded.kind, location = excluded.location, base_url = excluded.base_url,
                 base_url_trusted = excluded.base_url_trusted, include = excluded.include,
                 exclude = excluded.exclude, options = excluded.options, server = excluded.server,
+                rolled_back = excluded.rolled_back,
                 aggregate_version = old.aggregate_version + 1,
                 update_ts = current_timestamp, update_user = session_user
             WHERE (old.kind, old.location, old.base_url, old.base_url_trusted,
-                   old.include, old.exclude, old.options, old.server)
+                   old.include, old.exclude, old.options, old.server, old.rolled_back)
                 IS DISTINCT FROM (excluded.kind, excluded.location, excluded.base_url,
                    excluded.base_url_trusted, excluded.include, excluded.exclude,
-                   excluded.options, excluded.server)
+                   excluded.options, excluded.server, excluded.rolled_back)
             """,
             {
                 "host": self._host_id,
@@ -80,6 +89,7 @@ class SourceSaving:
                 "exclude": list(self._source.exclude),
                 "options": Jsonb(self._source.options, dumps=msgspec.json.encode),
                 "server": self._server(),
+                "rolled_back": rolled_back and Jsonb(rolled_back, dumps=msgspec.json.encode),
             },
         )
         row = await self._one(
@@ -87,43 +97,6 @@ class SourceSaving:
             [self._host_id, self._source.name],
         )
         return str(row[0])
-
-    async def save_version(self, api_id: str, document: Document | None) -> str:
-        digest = self._source.digest or (document.digest if document else None)
-        current = await self._one(
-            "SELECT api_version_id::text, title, api_version, digest FROM api_version_t"
-            " WHERE host_id = %s AND api_id = %s AND current",
-            [self._host_id, api_id],
-        )
-        if current[1:] == (self._source.title, self._source.version, digest):
-            return str(current[0])
-        if current:
-            await self._supersede(api_id)
-        row = await self._one(
-            "INSERT INTO api_version_t (host_id, api_id, title, api_version, digest, document)"
-            " VALUES (%s, %s, %s, %s, %s, %b) RETURNING api_version_id::text",
-            [
-                self._host_id,
-                api_id,
-                self._source.title,
-                self._source.version,
-                digest,
-                document.packed if document else None,
-            ],
-        )
-        return str(row[0])
-
-    async def _supersede(self, api_id: str) -> None:
-        await self._connection.execute(
-            "UPDATE api_version_t SET current = false, document = NULL,"
-            " update_ts = current_timestamp WHERE host_id = %s AND api_id = %s AND current",
-            [self._host_id, api_id],
-        )
-        await self._connection.execute(
-            "UPDATE api_t SET aggregate_version = aggregate_version + 1,"
-            " update_ts = current_timestamp WHERE host_id = %s AND api_id = %s",
-            [self._host_id, api_id],
-        )
 
     def _server(self) -> Jsonb | None:
         if self._source.server is None:

@@ -1,9 +1,11 @@
 """Sources: read a description, turn it into tools, write them. All of it or nothing."""
 
 import asyncio
+import hashlib
 import shlex
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import cast, get_args
+from typing import Any, cast, get_args
 from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports, SourceSettings
@@ -18,10 +20,21 @@ from registry.found import (
     find,
 )
 from registry.importers.imported import Imported
-from registry.saving import Progress
+from registry.saving import Check, Progress
+from registry.source_saving import Before
 from registry.store import Saved, SourceDraft, ToolStore
+from registry.version_saving import asked_of, same_asked
 from schemas.errors import ImportRejected
-from schemas.source import HybridOptions, McpOptions, Options, Outcome, Source
+from schemas.source import (
+    GraphQLOptions,
+    HybridOptions,
+    McpOptions,
+    OpenAPIOptions,
+    Options,
+    Outcome,
+    Source,
+)
+from schemas.tool import ToolDraft
 
 __all__ = [
     "NO_SERVICES",
@@ -43,6 +56,7 @@ def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
     """What the settings want imported as `name`; None when they only adjust how it is called."""
     locations: dict[Kind, str | None] = {
         "openapi": wanted.openapi,
+        "graphql": wanted.graphql,
         "hybrid": wanted.hybrid,
         "python": wanted.python,
         "mcp": wanted.mcp or (stdio(wanted.command) if wanted.command else None),
@@ -62,23 +76,28 @@ def stdio(command: tuple[str, ...]) -> str:
 
 def _asked(kind: Kind, wanted: SourceSettings) -> Options:
     """The options of a source of this kind that the settings ask for."""
+    if kind == "graphql":
+        return GraphQLOptions(wanted.overlay, wanted.only_marked, wanted.depth, wanted.cost)
     if kind == "mcp":
         return McpOptions(
             wanted.command, wanted.era, wanted.prefix, wanted.own_sessions, wanted.pin
         )
     if kind == "openapi":
-        return HybridOptions()
+        return OpenAPIOptions(wanted.entry, wanted.overlay, wanted.only_marked, wanted.media_types)
     return HybridOptions(wanted.side, wanted.dialect, wanted.batch)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an import did; with `saved` None it was a dry run."""
+    """What an import did; with `saved` None nothing: it was a dry run, or `rolled_back`."""
 
     source: SourceDraft
     outcomes: tuple[Outcome, ...]
     saved: Saved | None
     notes: tuple[str, ...] = ()  # about the document as a whole, or the patterns
+    drafts: tuple[ToolDraft, ...] = ()
+    rolled_back: int | None = None  # the version that is served instead of this one
+    held: int | None = None  # which version this one is, then
 
 
 class Sources:
@@ -99,38 +118,60 @@ class Sources:
         self._limits = limits
         self._origins = Origins(services, lister)
 
-    async def import_(self, spec: ImportSpec, progress: Progress | None = None) -> Report:
-        """Import or re-import a source. Raises ImportRejected; then nothing was written."""
-        return await self._save(spec, await self._find(spec), progress)
+    async def import_(
+        self, spec: ImportSpec, progress: Progress | None = None, *, anew: bool = False
+    ) -> Report:
+        """Import or re-import a source. Raises ImportRejected; then nothing was written.
+
+        A description that was rolled back is not imported again, unless `anew`.
+        """
+        found = await self._find(spec)
+        known = await self._store.source(self._host_id, spec.name)
+        if known is not None and not anew and _is_rolled_back(known, spec, found):
+            held = known.rolled_back.version if known.rolled_back else None
+            return replace(await _dry(spec, found), rolled_back=known.number, held=held)
+        return await self._save(spec, found, progress, None if anew else _still(spec.name, known))
 
     async def import_changed(self, spec: ImportSpec) -> Report | None:
         """Like `import_`, but None when everything is as it was at the last import."""
         found = await self._find(spec)
         known = await self._store.source(self._host_id, spec.name)
-        if known is not None and _is_current(known, spec, found):
+        if known is not None and (
+            _is_rolled_back(known, spec, found) or _is_current(known, spec, found)
+        ):
             return None
-        return await self._save(spec, found)
+        return await self._save(spec, found, check=_still(spec.name, known))
 
     async def refresh(self, name: str, progress: Progress | None = None) -> Report:
         """Import a known source again, from where and as it was imported. Raises LookupError."""
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
-        return await self.import_(spec_of(source), progress)
+        return await self.import_(spec_of(source), progress, anew=True)
 
     async def _find(self, spec: ImportSpec) -> Found:
         return await find(spec, self._limits, self._origins)
 
     async def _save(
-        self, spec: ImportSpec, found: Found, progress: Progress | None = None
+        self,
+        spec: ImportSpec,
+        found: Found,
+        progress: Progress | None = None,
+        check: Check | None = None,
     ) -> Report:
         imported = await asyncio.to_thread(found.read)
-        draft = _source(spec, found, imported)
+        draft = drafted(spec, found, imported)
         saved = await self._store.save(
-            self._host_id, draft, imported.drafts, found.document, progress
+            self._host_id,
+            draft,
+            imported.drafts,
+            found.document,
+            progress,
+            versions_kept=self._limits.versions_kept,
+            check=check,
         )
         outcomes = (_named(outcome, saved) for outcome in imported.outcomes)
-        return Report(draft, tuple(outcomes), saved, imported.notes)
+        return Report(draft, tuple(outcomes), saved, imported.notes, imported.drafts)
 
 
 async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = None) -> Report:
@@ -138,9 +179,13 @@ async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = Non
 
     The names are those that the tools get unless other sources have taken them.
     """
-    found = await find(spec, limits, Origins(lister=lister))
+    return await _dry(spec, await find(spec, limits, Origins(lister=lister)))
+
+
+async def _dry(spec: ImportSpec, found: Found) -> Report:
     imported = await asyncio.to_thread(found.read)
-    return Report(_source(spec, found, imported), imported.outcomes, None, imported.notes)
+    draft = drafted(spec, found, imported)
+    return Report(draft, imported.outcomes, None, imported.notes, imported.drafts)
 
 
 def _named(outcome: Outcome, saved: Saved) -> Outcome:
@@ -158,11 +203,58 @@ def _named(outcome: Outcome, saved: Saved) -> Outcome:
     return replace(outcome, name=name)
 
 
+def _still(name: str, known: Source | None) -> Check:
+    """No rollback that came while the description was read is undone by it."""
+    held = known.rolled_back if known else None
+
+    def check(before: Before | None) -> None:
+        if before and before.rolled_back not in (None, held and held.version):
+            raise ImportRejected(
+                f"{name} was rolled back while it was imported; nothing was written. "
+                f"To take it after all: toolgate sources refresh {name}"
+            )
+
+    return check
+
+
+def _is_rolled_back(known: Source, spec: ImportSpec, found: Found) -> bool:
+    """Whether this is what the source was rolled back from."""
+    held = known.rolled_back
+    if held is None or found.document is None:
+        return False
+    return same_asked(held.asked, _asked_for(spec, found)) and held.document == (
+        hashlib.sha256(found.document).hexdigest()
+    )
+
+
 def _is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
-    asked = (spec.kind, found.location, spec.include, spec.exclude, spec.options, found.digest)
-    return _same_target(known, spec) and asked == (
-        known.kind, known.location, known.include, known.exclude, known.options, known.digest
-    )  # fmt: skip
+    """Nor is anything else waiting for it, as the end of a rollback."""
+    if known.rolled_back is not None or known.location != found.location:
+        return False
+    if not _same_target(known, spec):
+        return False
+    before = SourceDraft(
+        known.name,
+        known.kind,
+        known.location,
+        include=known.include,
+        exclude=known.exclude,
+        options=known.options,
+    )
+    return known.digest == found.digest and same_asked(asked_of(before), _asked_for(spec, found))
+
+
+def _asked_for(spec: ImportSpec, found: Found) -> dict[str, Any]:
+    return asked_of(
+        SourceDraft(
+            spec.name,
+            spec.kind,
+            found.location,
+            include=spec.include,
+            exclude=spec.exclude,
+            options=spec.options,
+        )
+    )
 
 
 def _same_target(known: Source, spec: ImportSpec) -> bool:
@@ -194,8 +286,13 @@ def _said_base(spec: ImportSpec) -> str | None:
     return spec.base_url
 
 
-def _source(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
-    declared = _declared_base(found.location, imported.servers) if spec.kind == "openapi" else None
+def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
+    """The source that the import makes."""
+    declared = None
+    if spec.kind == "openapi":
+        declared = _declared_base(found.location, imported.servers)
+    elif spec.kind == "graphql" and imported.servers:
+        declared = imported.servers[0]  # an endpoint: the slash at its end counts
     said = _said_base(spec)
     return SourceDraft(
         name=spec.name,
@@ -211,6 +308,7 @@ def _source(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
         options=spec.options,
         server=imported.server,
         items=imported.items,
+        outcomes=Counter(outcome.status for outcome in imported.outcomes),
     )
 
 
@@ -218,8 +316,11 @@ def _declared_base(location: str, servers: tuple[str, ...]) -> str | None:
     """The first server of the description that is an HTTP address, relative ones resolved."""
     at = location if location.startswith(("http://", "https://")) else ""
     for server in servers or ("/",):  # OpenAPI 3.1, 4.8.1: no servers means `/`
-        url = urljoin(at, server) if at else server
-        parts = urlsplit(url)
+        try:
+            url = urljoin(at, server) if at else server
+            parts = urlsplit(url)
+        except ValueError:  # http://[x
+            continue
         if parts.scheme in {"http", "https"} and parts.hostname:
             return url.rstrip("/")
     return None

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 
 from anyio import to_thread
 
-from registry.changes import Saved, SourceDraft
+from registry.changes import Changes, Saved, SourceDraft
 from registry.postgres import Pool, borrowed
 from registry.rows import RawLoader, readable, source_of
-from registry.saving import Saving
+from registry.saving import Check, Saving
+from registry.served import Served, served
 from registry.source_saving import Document
+from registry.version_saving import Rollback
 from schemas.mcp.snapshot import Item
 from schemas.source import Source
 from schemas.tool import Tool, ToolDraft
@@ -34,16 +36,31 @@ class ToolStore:
         drafts: Sequence[ToolDraft],
         document: bytes | None = None,
         progress: Callable[[int, int], None] | None = None,
+        *,
+        versions_kept: int = 10,
+        rollback: Rollback | None = None,
+        check: Check | None = None,
     ) -> Saved:
         """Make the tools of `source` these, in one transaction.
 
         What is not among `drafts` is deactivated, not deleted: if it comes back it is the same
         tool. If nothing changed, nothing is written and nobody notified. `progress` hears how many
-        of how many drafts are done.
+        of how many drafts are done. `rollback`: the version that `drafts` were made of, again.
+        `check` is asked before anything is written.
         """
         stored = await Document.of(document) if document is not None else None
         async with borrowed(self._pool) as connection, connection.transaction():
-            return await Saving(connection, host_id, source).run(drafts, stored, progress)
+            saving = Saving(connection, host_id, source, versions_kept, rollback, check)
+            return await saving.run(drafts, stored, progress)
+
+    async def compare(
+        self, host_id: str, source: SourceDraft, drafts: Sequence[ToolDraft]
+    ) -> tuple[Changes, list[Served]]:
+        """What `save` would change, and what there is now."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            changes = await Saving(connection, host_id, source, 0).compare(drafts)
+            async with connection.cursor() as cursor:
+                return changes, await served(cursor, host_id, source.name)
 
     async def tools(self, host_id: str, *, held: bool = False) -> list[Tool]:
         """The active tools, in the order of their names; with `held` those instead that wait for
@@ -55,7 +72,10 @@ class ToolStore:
                 """
                 SELECT tool.tool_id::text, tool.name, tool.title, tool.description,
                     tool.input_schema, tool.output_schema, tool.annotations, tool.binding,
-                    coalesce(api.name, ''), tool.digest, tool.definition
+                    coalesce(api.name, ''), tool.digest, tool.definition, tool.toolsets,
+                    ARRAY(SELECT alias.name::text FROM tool_alias_t AS alias
+                        WHERE (alias.host_id, alias.tool_id) = (tool.host_id, tool.tool_id)
+                        ORDER BY alias.since, alias.name)
                 FROM tool_t AS tool
                 LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
                 LEFT JOIN api_t AS api USING (host_id, api_id)
@@ -92,10 +112,15 @@ class ToolStore:
                 SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
                     api.base_url_trusted, version.title, version.api_version, version.digest,
                     api.include, api.exclude, api.options, api.server, api.update_ts, (
-                        SELECT count(*) FROM api_endpoint_t AS endpoint
-                        JOIN tool_t AS tool USING (host_id, endpoint_id)
-                        WHERE host_id = api.host_id AND endpoint.api_id = api.api_id
-                            AND tool.active AND tool.held IS NULL)
+                        -- no join: of tables that were never analysed it looks at all pairs
+                        SELECT count(*) FILTER (WHERE EXISTS (
+                            SELECT FROM tool_t AS tool
+                            WHERE (tool.host_id, tool.endpoint_id)
+                                = (endpoint.host_id, endpoint.endpoint_id)
+                                AND tool.active AND tool.held IS NULL))
+                        FROM api_endpoint_t AS endpoint
+                        WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)),
+                    version.number, api.rolled_back
                 FROM api_t AS api
                 LEFT JOIN api_version_t AS version ON version.current
                     AND (version.host_id, version.api_id) = (api.host_id, api.api_id)

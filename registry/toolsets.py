@@ -1,6 +1,7 @@
 """Toolsets: which part of a catalog an endpoint of its own has. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from config.settings import Toolset
@@ -10,28 +11,43 @@ from schemas.tool import Tool
 
 
 def narrowed(
-    toolset: Toolset, tools: Sequence[Tool], sources: Mapping[str, Source], items: Sequence[Item]
+    name: str,
+    toolset: Toolset,
+    tools: Sequence[Tool],
+    sources: Mapping[str, Source],
+    items: Sequence[Item],
 ) -> tuple[list[Tool], list[Source], list[Item]]:
-    """What of a catalog is in `toolset`.
+    """What of a catalog is in `toolset`, which has this name.
 
-    Patterns pick tools. Prompts and resources are those of its sources; where it names none, of
-    all from which a tool was picked.
+    Patterns pick tools, and so do descriptions: a tool is in the toolsets that its own names,
+    unless `exclude` says otherwise. Prompts and resources are those of its sources; where it names
+    none, of all from which a tool was picked.
     """
-    picked = [tool for tool in tools if _has(toolset, tool)]
+    picked = [tool for tool in tools if _has(name, toolset, tool)]
     whose = set(toolset.sources)
     if not whose:
         patterns = toolset.include or toolset.exclude
         whose = {tool.source for tool in picked} if patterns else set(sources)
+    called = whose | {tool.source for tool in picked}
     return (
         picked,
-        [source for source in sources.values() if source.name in whose],
+        [source for source in sources.values() if source.name in called],
         [item for item in items if item.source in whose],
     )
 
 
-def _has(toolset: Toolset, tool: Tool) -> bool:
-    if toolset.sources and tool.source not in toolset.sources:
-        return False
+def unknown(tools: Iterable[tuple[str, ...]], toolsets: Mapping[str, Toolset]) -> dict[str, int]:
+    """Toolsets that tools are put into, each by its own names, and that there are none; with the
+    number of their tools."""
+    counts = Counter(name for names in tools for name in names)
+    return {name: count for name, count in sorted(counts.items()) if name not in toolsets}
+
+
+def _has(name: str, toolset: Toolset, tool: Tool) -> bool:
     if any(fnmatchcase(tool.name, pattern) for pattern in toolset.exclude):
+        return False
+    if name in tool.toolsets:
+        return True
+    if toolset.sources and tool.source not in toolset.sources:
         return False
     return not toolset.include or any(fnmatchcase(tool.name, p) for p in toolset.include)

@@ -4,29 +4,61 @@ A binding is data. It is stored as JSON in `tool_t.binding`, told apart by its `
 executed by the upstream that `gateway/app/` registers for its class.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from schemas.hybrid import Side
 from schemas.mcp.snapshot import Eras
 
-Location = Literal["path", "query", "header", "cookie"]
+# "querystring" (3.2, section 4.12) is the whole query: its `media_type` says how it is written.
+Location = Literal["path", "query", "querystring", "header", "cookie"]
+# "tabDelimited" is the `tsv` of Swagger 2.0, "cookie" the style of 3.2.
 Style = Literal[
-    "simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject"
-]
+    "simple", "label", "matrix", "form", "cookie",
+    "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject",
+]  # fmt: skip
 
 
 class Parameter(Struct, frozen=True, omit_defaults=True):
     """One OpenAPI parameter (OpenAPI 3.1, section 4.8.12) and the tool argument that feeds it."""
 
-    argument: str  # key in the tool's arguments
+    argument: str  # key in the tool's arguments; "" where `fixed` says the value
     name: str  # name on the wire
     location: Location
     style: Style
     explode: bool
     allow_reserved: bool = False
     media_type: str | None = None  # a `content` parameter: the value is serialised as this type
+    allow_empty: bool = False  # `allowEmptyValue`: null and "" are sent, as `name=`
+    fixed: Raw | UnsetType = UNSET  # hidden from callers: always this JSON value
+
+
+class Part(Struct, frozen=True, omit_defaults=True):
+    """How one property of a form travels (Encoding Object: OpenAPI 3.1, section 4.8.15)."""
+
+    name: str  # the property
+    content_type: str | None = None  # of a part, and how its value is written; None: by its type
+    style: Style | None = None  # form-urlencoded, or multipart that states one; None: by its type
+    explode: bool = True
+    allow_reserved: bool = False
+    file: bool = False  # the value is a file, or an array of files
+    headers: tuple[Parameter, ...] = ()  # of a multipart part
+
+
+class Xml(Struct, frozen=True, omit_defaults=True):
+    """How a value is written as XML (XML Object: OpenAPI 3.1, section 4.8.26). A tree of its own
+    for each value; what is recursive refers to `Body.xml_types` by name."""
+
+    name: str | None = None  # of the element or attribute; None: the property's
+    namespace: str | None = None
+    prefix: str | None = None
+    attribute: bool = False
+    text: bool = False  # 3.2, `nodeType: text`: content of the element around it
+    wrapped: bool = False
+    properties: dict[str, "Xml"] = field(default_factory=dict)
+    items: "Xml | None" = None
+    type: str | None = None  # a name in `Body.xml_types`, which says the rest
 
 
 class Body(Struct, frozen=True, omit_defaults=True):
@@ -36,6 +68,37 @@ class Body(Struct, frozen=True, omit_defaults=True):
     required: bool = False
     properties: tuple[tuple[str, str], ...] | None = None  # (argument, body property): hoisted
     argument: str | None = None  # the whole body is this one argument
+    parts: tuple[Part, ...] = ()  # forms only: the properties that do not travel by default
+    file: bool = False  # `argument` is a file
+    xml: Xml | None = None
+    xml_types: dict[str, Xml] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)  # body properties hidden from callers
+
+
+class Credential(Struct, frozen=True, omit_defaults=True):
+    """One security scheme that a call has to satisfy (OpenAPI 3.1, section 4.8.27)."""
+
+    scheme: str  # its name in the description, and in `sources.NAME.credentials`
+    kind: Literal["apiKey", "basic", "bearer", "oauth2", "openIdConnect", "mutualTLS", "http"]
+    location: Literal["header", "query", "cookie"] = "header"
+    name: str = "Authorization"  # of the header, query parameter or cookie
+    scopes: tuple[str, ...] = ()  # that the operation needs
+
+
+class Pagination(Struct, frozen=True, omit_defaults=True):
+    """How an answer says that more follows, and the argument that asks for it."""
+
+    kind: Literal["link", "cursor", "last", "offset", "page"]
+    argument: str  # that takes the position of the next page
+    path: tuple[str, ...] = ()  # in the answer: of the next position (cursor), of the next URL
+    # (link; none: the Link header says it), or of the members (last, offset; none: the answer is)
+    more: tuple[str, ...] = ()  # in the answer: true while more follows
+    key: str = "id"  # "last": the member of the last entry that is the next position
+    limit: str | None = None  # the argument that takes the size of a page
+    total: tuple[str, ...] = ()  # in the answer: how many members (offset) or pages (page)
+    first: int = 1  # number of the first page
+    also: tuple[str, ...] = ()  # "link": further arguments that the URL may say
+    integers: tuple[str, ...] = ()  # of these arguments, those that are whole numbers
 
 
 class OpenAPIBinding(Struct, frozen=True, tag="openapi", omit_defaults=True):
@@ -46,6 +109,30 @@ class OpenAPIBinding(Struct, frozen=True, tag="openapi", omit_defaults=True):
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
     server: str | None = None  # absolute URL of the operation's own server, if it has one
+    # one of these lists, all of its members; an empty one among them: it may go without
+    security: tuple[tuple[Credential, ...], ...] = ()
+    accept: str | None = None  # media types of its good answers, the best first
+    pagination: Pagination | None = None
+
+
+class Variable(Struct, frozen=True, omit_defaults=True):
+    """A variable of a GraphQL operation and the tool argument that feeds it."""
+
+    argument: str
+    name: str
+    type: str  # as in the document: [ID!]!
+    fixed: Raw | UnsetType = UNSET  # hidden from callers: always this JSON value
+
+
+class GraphQLBinding(Struct, frozen=True, tag="graphql", omit_defaults=True):
+    """One root field of a GraphQL service."""
+
+    operation: Literal["query", "mutation"]
+    field: str  # of Query or Mutation
+    variables: tuple[Variable, ...] = ()
+    selection: str = ""  # what is selected unless a caller says it: "{ id name owner { login } }"
+    pagination: Pagination | None = None
+    page_size: int | None = None  # sent as `pagination.limit` by a call that says no size at all
 
 
 class ServiceBinding(Struct, frozen=True, omit_defaults=True):
@@ -85,4 +172,12 @@ class McpBinding(Struct, frozen=True, tag="mcp", omit_defaults=True):
     mirrored: tuple[Mirrored, ...] = ()
 
 
-Binding = OpenAPIBinding | HybridBinding | PythonBinding | McpBinding
+class GatewayBinding(Struct, frozen=True, tag="gateway", omit_defaults=True):
+    """A tool of the gateway's own; none of these is stored."""
+
+    does: Literal["describe"]
+
+
+Binding = (
+    OpenAPIBinding | GraphQLBinding | HybridBinding | PythonBinding | McpBinding | GatewayBinding
+)

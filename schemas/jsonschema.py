@@ -16,10 +16,12 @@ from jsonschema_rs import ValidationError, ValidationErrorKind, validator_cls_fo
 
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
+from schemas.schema_cost import check_cost
 from schemas.violation import describe
 
 PROBLEMS_SHOWN = 8  # enough to mend a call in one go; a thousand would drown the model
 NAMES_SHOWN = 20
+NAMES_COMPARED = 200  # with one that is wrong; thousands would take seconds
 VALUE_SHOWN = 60  # characters of a rejected value
 MESSAGE_SHOWN = 240
 PARTS_EXPLAINED = 5000  # values inside the arguments; more have their first problem explained
@@ -39,11 +41,13 @@ class Checker:
     __slots__ = ("_compiled", "_schema")
 
     def __init__(self, schema: bytes) -> None:
-        """Raises ValueError when `schema` is not a valid JSON Schema."""
+        """Raises ValueError when `schema` is not a valid JSON Schema, or none that can be checked
+        in time."""
         try:
             self._schema: dict[str, Any] = decode_json(schema)
         except ParseError as error:
             raise ValueError(error.message) from error
+        check_cost(self._schema)
         # A `$schema` may name draft 4, 6, 7 or 2019-09; without one, or another, it is 2020-12.
         validator = validator_cls_for(self._schema)
         self._compiled = validator(self._schema, validate_formats=False, retriever=_refuse)
@@ -133,7 +137,7 @@ def _nearest(branches: Iterable[list[ValidationError]]) -> list[ValidationError]
 
 
 def _not_known(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name[:VALUE_SHOWN], known, n=1)
+    close = difflib.get_close_matches(name[:VALUE_SHOWN], known[:NAMES_COMPARED], n=1)
     if close:
         return f"is not known; did you mean {close[0]!r}?"
     return f"is not known; expected: {', '.join(known[:NAMES_SHOWN]) or 'nothing more'}"

@@ -1,7 +1,8 @@
 """Sources: the documents and servers that tools come from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -32,7 +33,56 @@ class McpOptions(Struct, frozen=True, omit_defaults=True):
     pin: bool = False  # definitions that change are held back until somebody approves them
 
 
-Options = HybridOptions | McpOptions
+class OpenAPIOptions(Struct, frozen=True, omit_defaults=True):
+    """How an OpenAPI description is read; stored in `api_t.options`."""
+
+    entry: str | None = None  # the file to begin with, of a directory or an archive
+    overlay: str | None = None  # path or URL of a file with our own marks
+    only_marked: bool = False  # what is not marked as enabled is left out
+    media_types: tuple[str, ...] = ()  # of request bodies, the ones to prefer first
+
+
+class GraphQLOptions(Struct, frozen=True, omit_defaults=True):
+    """How the fields of a GraphQL service become tools; stored in `api_t.options`."""
+
+    overlay: str | None = None
+    only_marked: bool = False
+    depth: int = 3  # levels of objects in a selection
+    cost: int = 60  # most fields in a selection
+
+
+Options = HybridOptions | McpOptions | OpenAPIOptions | GraphQLOptions
+OPTIONS: Mapping[str, type[Options]] = {  # by kind of source
+    "openapi": OpenAPIOptions,
+    "graphql": GraphQLOptions,
+    "hybrid": HybridOptions,
+    "python": HybridOptions,
+    "mcp": McpOptions,
+}
+
+
+class RolledBack(Struct, frozen=True):
+    """What a source was rolled back from. The same found again is not imported."""
+
+    version: int  # its number
+    document: str | None  # SHA-256 of its bytes
+    asked: dict[str, Any]  # as in `Version`
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One row of `api_version_t`: what a source was once imported from."""
+
+    number: int  # from 1, in the order of the imports
+    imported: str  # ISO 8601
+    title: str | None
+    version: str | None  # info.version of the document
+    digest: str | None  # SHA-256 of the document
+    outcomes: Mapping[str, int]  # operations by what became of them; empty: nobody counted
+    current: bool
+    kept: bool  # its document is there: tools can be made of it again
+    # kind, location, base_url, base_url_trusted, include, exclude and options
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +91,7 @@ class Source:
 
     id: str  # UUID
     name: str  # unique in its tenant; [a-z0-9][a-z0-9_-]{0,62}
-    kind: str  # "openapi", "hybrid", "python" or "mcp"
+    kind: str  # "openapi", "graphql", "hybrid", "python" or "mcp"
     location: str  # path or URL of the description
     base_url: str | None  # where calls go; None while nobody said and the document does not
     base_url_trusted: bool  # False: it stands in the document only, so SSRF guards apply to it
@@ -52,8 +102,10 @@ class Source:
     tool_count: int = 0
     updated: str = ""  # ISO 8601
     digest: str | None = None  # of the document, as the importer names it
-    options: Options = field(default_factory=HybridOptions)  # kinds "hybrid" and "mcp" only
+    options: Options = field(default_factory=HybridOptions)  # those of its kind
     server: ServerFacts | None = None  # kind "mcp" only
+    number: int | None = None  # of its version
+    rolled_back: RolledBack | None = None
 
 
 @dataclass(frozen=True, slots=True)

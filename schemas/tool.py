@@ -11,6 +11,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from schemas.binding import Binding
 
+# What calls of imported tools take besides their own arguments, which go first.
+FIELDS = "_fields"  # the members of the answer that are wanted, as dotted paths
+CONTINUE = "_continue"  # the handle of an answer that was cut
+META_NEXT = "toolgate/next"  # in `_meta` of a result: the arguments that get the next page
+
 
 class Annotations(Struct, frozen=True, rename="camel", omit_defaults=True):
     """MCP `ToolAnnotations` (2025-03-26): hints, never promises."""
@@ -40,6 +45,8 @@ class ToolDraft:
     annotations: Annotations = default(default_factory=Annotations)
     tags: tuple[str, ...] = ()
     definition: dict[str, Any] | None = None  # see `Tool.definition`
+    toolsets: tuple[str, ...] = ()  # that its description puts it into
+    operation: str | None = None  # its id in the description: it may keep it when its key changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class Tool:
     source: str  # name of the source that it came from
     digest: str  # SHA-256 over name, title, description, schemas and annotations
     definition: Raw | None = None  # of another MCP server's tool: members that stand nowhere above
+    toolsets: tuple[str, ...] = ()  # that its description puts it into, besides the settings
+    aliases: tuple[str, ...] = ()  # names that it had before: they call it and are not listed
 
 
 class TextContent(Struct, frozen=True, tag="text"):
@@ -83,7 +92,18 @@ class EmbeddedResource(Struct, frozen=True, tag="resource"):
     resource: BlobResource
 
 
-Content = TextContent | ImageContent | AudioContent | EmbeddedResource
+class ResourceLink(Struct, frozen=True, tag="resource_link", rename="camel", omit_defaults=True):
+    """A resource to be read with `resources/read` (2025-06-18)."""
+
+    uri: str
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    mime_type: str | UnsetType = UNSET
+    size: int | UnsetType = UNSET  # bytes
+
+
+Content = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink
 
 
 class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -78,13 +78,13 @@ def cluster(scratch: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def empty_settings(cluster: Cluster) -> Iterator[Settings]:
     """Leads to an empty database of the test's own."""
-    yield from _database(cluster, "template1")
+    yield from own_database(cluster, "template1")
 
 
 @pytest.fixture
 def database_settings(cluster: Cluster) -> Iterator[Settings]:
     """Leads to a migrated database of the test's own."""
-    yield from _database(cluster, TEMPLATE)
+    yield from own_database(cluster, TEMPLATE)
 
 
 @pytest.fixture
@@ -98,7 +98,8 @@ def store(database: Database) -> ToolStore:
     return ToolStore(database.pool)
 
 
-def _database(cluster: Cluster, template: str) -> Iterator[Settings]:
+def own_database(cluster: Cluster, template: str) -> Iterator[Settings]:
+    """Leads to a new database, which goes when the test does."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     cluster.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     yield msgspec.structs.replace(cluster.settings, url=cluster.url(name))

@@ -14,6 +14,7 @@ from gateway.protocol.running import Batches, BatchLimits
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
 from gateway.transports.mcp import McpFront
 from gateway.transports.streamable_http import mcp_fronts
+from registry.profiles import BUILT_IN
 from schemas.hybrid import Side
 from schemas.mcp.revisions import JSON_RPC, PORTAL
 
@@ -25,6 +26,7 @@ def fronts(
     identify: Callable[[Scope], Identity],
 ) -> dict[str, ASGIApp]:
     """`dispatchers`: that of MCP and `/rpc`, and that of the portal paths."""
+    profiles = frozenset({*BUILT_IN, *settings.profiles.own})
     mcp, rpc, server = settings.mcp, settings.rpc, settings.server
     main, on_portal = dispatchers
     batches = Batches(
@@ -52,8 +54,9 @@ def fronts(
         mcp.get_opens_sse,
         mcp.path,
         frozenset(settings.toolsets),
+        profiles,
     )
-    front = Front(main, identify, batches, server.body_limit_bytes)
+    front = Front(main, identify, batches, server.body_limit_bytes, profiles)
     portal = replace(front, dispatcher=on_portal)
     paths = _portal(settings.portal)
     return {

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -21,7 +21,9 @@ from config.settings import Settings
 from gateway.abc import Upstream
 from gateway.admin.health import Health, Probes
 from gateway.app.federation import Federation
+from gateway.app.files import reading
 from gateway.app.fronts import fronts
+from gateway.app.list_gauges import ListGauges
 from gateway.app.methods import dispatchers
 from gateway.app.services import load_services
 from gateway.app.shared import Shared
@@ -31,20 +33,33 @@ from gateway.guards.authentication import Authenticator
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
+from gateway.methods.answering import Answering, Mismatches
 from gateway.methods.server import SERVER
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.idempotency import Idempotency
+from gateway.upstreams.asking import Asking
 from gateway.upstreams.client import Client
+from gateway.upstreams.downloads import Downloads
+from gateway.upstreams.graphql import GraphQLUpstream
 from gateway.upstreams.hybrid import HybridUpstream
 from gateway.upstreams.mcp.gauges import ServerGauges
 from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.openapi import OpenAPIUpstream
 from gateway.upstreams.python import Limits, PythonUpstream
-from registry.catalog import Catalogs
+from gateway.upstreams.uploads import Uploads
+from registry.catalogs import Catalogs
 from registry.feed import Feed
-from schemas.binding import HybridBinding, McpBinding, OpenAPIBinding, PythonBinding
+from registry.profiles import Profiles
+from registry.shaping import Shaping
+from schemas.binding import (
+    GraphQLBinding,
+    HybridBinding,
+    McpBinding,
+    OpenAPIBinding,
+    PythonBinding,
+)
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.app")
@@ -62,9 +77,16 @@ class Gateway:
         self.principal = Principal("anonymous", host_id)
         self.metrics = Metrics()
         self.legacy_use = LegacyUse()
-        self.catalogs = Catalogs(settings.toolsets)
+        shaping = Shaping(
+            settings.budgets, Profiles(settings.profiles), settings.answers.fields == "shown"
+        )
+        self.catalogs = Catalogs(settings.toolsets, shaping)
         self.shared = Shared(
-            settings.mcp, settings.state, self.catalogs, lambda: self.feed.database
+            settings.mcp,
+            settings.state,
+            settings.answers,
+            self.catalogs,
+            lambda: self.feed.database,
         )
         self.authenticator = Authenticator(settings.auth, host_id)
         self.services = load_services(settings.sources)
@@ -89,18 +111,21 @@ class Gateway:
             host_id,
             self.catalogs,
             described,
-            self.federation.lister,
+            Asking(self.federation.lister, self._headers_of, settings.imports),
         )
         self.federation.refresh = self.feed.refresh
         self.idempotency = Idempotency(lambda: self.feed.pool, settings.portal.idempotency_ttl_s)
         limits = Limits(self._timeout_of, upstream.python_threads, upstream.python_calls)
         self.python = PythonUpstream(self.services, self.idempotency.once, limits)
+        self.mismatches = Mismatches()
         self.health = Health(self.feed.state)
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.catalogs.on_load(self.federation.follow)
         self.catalogs.on_change(self.shared.hub.changed)
         self.metrics.registry.register(self.legacy_use)
+        self.metrics.registry.register(self.mismatches)
         self.metrics.registry.register(ServerGauges(self.federation.servers))
+        self.metrics.registry.register(ListGauges(lambda: self.catalogs.of(host_id)))
         self._gauges()
 
     @asynccontextmanager
@@ -185,16 +210,37 @@ class Gateway:
         )
 
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
+        answers, kept = self.settings.answers, self.shared.kept
+        downloads = Downloads(kept, answers.inline_bytes, answers.download_bytes)
+        uploads = Uploads(
+            lambda: self.settings.upstream,
+            reading(lambda context, request: self.dispatcher.outcome(context, request)),
+        )
         upstreams: dict[type, Upstream] = {
-            OpenAPIBinding: OpenAPIUpstream(self.client),
+            OpenAPIBinding: OpenAPIUpstream(self.client, uploads, downloads),
+            GraphQLBinding: GraphQLUpstream(self.client),
             HybridBinding: HybridUpstream(self.client),
             PythonBinding: self.python,
             McpBinding: self.federation.upstream,
         }
         middleware = [self.metrics.middleware, self.legacy_use.middleware]
         return dispatchers(
-            self.settings, self.catalogs, upstreams, self.federation, self.shared, middleware
+            self.settings,
+            self.catalogs,
+            upstreams,
+            self.federation,
+            self.shared,
+            middleware,
+            Answering(kept, answers.tokens, self._validates, self.mismatches),
         )
+
+    def _validates(self, source: str) -> bool:
+        adjusted = self.settings.sources.get(source)
+        return adjusted is not None and adjusted.validate_answers == "report"
+
+    def _headers_of(self, source: str) -> Mapping[str, str]:
+        adjusted = self.settings.sources.get(source)
+        return adjusted.headers if adjusted else {}
 
     def _timeout_of(self, source: str) -> float:
         adjusted = self.settings.sources.get(source)

@@ -6,7 +6,9 @@ from config.settings import Settings
 from gateway.abc import Middleware, Upstream
 from gateway.app.federation import Federation
 from gateway.app.shared import Shared
+from gateway.methods.answering import Answering
 from gateway.methods.completion import Completion
+from gateway.methods.describe import Describe
 from gateway.methods.discovery import Discovery
 from gateway.methods.lifecycle import Lifecycle
 from gateway.methods.lists import Lists
@@ -18,7 +20,8 @@ from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tasks import Tasks
 from gateway.methods.tools import Tools
 from gateway.protocol.dispatcher import Dispatcher, Method
-from registry.catalog import Catalogs
+from registry.catalogs import Catalogs
+from schemas.binding import GatewayBinding
 from schemas.mcp.revisions import PORTAL, Revision
 
 Table = Mapping[str, Method]
@@ -31,6 +34,7 @@ def dispatchers(
     federation: Federation,
     shared: Shared,
     middleware: Sequence[Middleware],
+    answering: Answering,
 ) -> tuple[Dispatcher, Dispatcher]:
     """Of MCP and `/rpc`, and of the portal paths, whose tools/list is another one. `upstreams` is
     keyed by the class of the bindings that it executes."""
@@ -39,7 +43,8 @@ def dispatchers(
     lists = Lists(
         catalogs, mcp.page_size, mcp.list_ttl_ms, federation.down, fail_closed, verify_scope
     )
-    tools = Tools(lists, upstreams, verify_scope)
+    executed: dict[type, Upstream] = {**upstreams, GatewayBinding: Describe(lists)}
+    tools = Tools(lists, executed, verify_scope, answering)
     services = Services(catalogs, upstreams, verify_scope, tools.call_by_name)
     methods = {
         **_session(settings, lists, catalogs, shared),
@@ -77,14 +82,14 @@ def _served(lists: Lists, federation: Federation, shared: Shared) -> Table:
     """What other servers have, beside tools."""
     relay = federation.relay
     prompts, completion = Prompts(lists, relay), Completion(lists, relay)
-    resources = Resources(lists, relay, shared.hub)
+    resources = Resources(lists, relay, shared.hub, shared.kept)
     tasks = Tasks(lists, relay, federation.task_ids)
     return {
         "prompts/list": Method(prompts.list, _mcp),
         "prompts/get": Method(prompts.get, _mcp),
         "resources/list": Method(resources.list, _mcp),
         "resources/templates/list": Method(resources.templates, _mcp),
-        "resources/read": Method(resources.read, _mcp),
+        "resources/read": Method(resources.read, _tools),
         "resources/subscribe": Method(resources.subscribe, _handshake),
         "resources/unsubscribe": Method(resources.unsubscribe, _handshake),
         "completion/complete": Method(completion.complete, _mcp),

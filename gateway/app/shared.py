@@ -2,28 +2,39 @@
 
 from collections.abc import Callable, Sequence
 
+from config.settings import Answers as AnswerSettings
 from config.settings import Mcp, State
 from gateway.methods.offers import announced
 from gateway.state.answers import Answers
 from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
+from gateway.state.kept import Kept, Limits
 from gateway.state.news import fingerprint
 from gateway.state.sessions import SessionLimits, Sessions
 from gateway.state.stores import Keep, make_stores
 from gateway.state.streams import Streams
-from registry.catalog import Catalogs, Kind
+from registry.catalog import Kind
+from registry.catalogs import Catalogs
 from registry.postgres import Database
 
 
 class Shared:
     def __init__(
-        self, mcp: Mcp, state: State, catalogs: Catalogs, opened: Callable[[], Database | None]
+        self,
+        mcp: Mcp,
+        state: State,
+        answers: AnswerSettings,
+        catalogs: Catalogs,
+        opened: Callable[[], Database | None],
     ) -> None:
         """`opened` gives the registry's database, None until it has answered."""
         self._catalogs = catalogs
-        self.stores = make_stores(state, Keep(mcp.replay_events, mcp.replay_s), opened)
+        keep = Keep(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
+        self.stores = make_stores(state, keep, opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
+        kept = Limits(answers.keep_s, answers.caller_bytes, answers.kept_bytes)
+        self.kept = Kept(self.stores.answers, counter, kept)
         self.bus = Bus(log, sessions.shared)
         self.hub = Hub(mcp.stream_limit, mcp.debounce_ms / 1000, self._version)
         limits = SessionLimits(
@@ -32,8 +43,8 @@ class Shared:
         self.sessions = Sessions(self.hub, self.bus, sessions, counter, limits, self._announces)
         later, replay_s = self.sessions.later, mcp.replay_s
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later)
-        answers = Answers(log, sessions.shared, later, replay_s)
-        self.asks = Asks(self.bus.node, answers, mcp.ask_timeout_s, mcp.asks)
+        said = Answers(log, sessions.shared, later, replay_s)
+        self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 
     def _version(self, tenant: str, toolset: str | None) -> str:
         return fingerprint(self._catalogs.of(tenant, toolset))

@@ -57,7 +57,8 @@ def _kind(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> str:
         return _kind(defined, root, depth - 1)
     if options := schema.get("enum"):
         more = ", …" if len(options) > OPTIONS_SHOWN else ""
-        return f"one of {', '.join(map(str, options[:OPTIONS_SHOWN]))}{more}"
+        named = ("null" if one is None else str(one) for one in options[:OPTIONS_SHOWN])
+        return f"one of {', '.join(named)}{more}"
     if kinds := list(dict.fromkeys(_alternatives(schema, root, depth))):
         return " or ".join(kinds)
     return "any"

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 from rich.json import JSON
 
 from config.settings import Settings
@@ -84,11 +85,18 @@ def _readable(text: str) -> JSON | str:
         return harmless(text)
 
 
+def _uncut(settings: Settings) -> Settings:
+    """Answers come whole: what is kept of them in here nobody can ask for afterwards."""
+    answers = settings.answers
+    whole = replace(answers, tokens=0, inline_bytes=answers.download_bytes)
+    return replace(settings, answers=whole)
+
+
 async def _call(
     settings: Settings, name: str, pairs: dict[str, str], given: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
     """The result, and whether that is because the tool does not take the arguments."""
-    gateway = Gateway(settings)
+    gateway = Gateway(_uncut(settings))
     async with open_registry(settings) as registry:
         await gateway.catalogs.reload(registry.store, registry.host_id)
     catalog = gateway.catalogs.of(gateway.principal.tenant)

@@ -22,11 +22,14 @@ from gateway.cli.checkup import (
     reachable,
     shadows,
 )
+from gateway.cli.costs import check as costs
+from gateway.cli.credentials import credentials
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import FAILED
 from gateway.cli.mcp_checkup import held_back, mcp_server, toolsets
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import harmless, out, print_json, print_rows
+from gateway.cli.report import is_private
 from gateway.cli.servers import open_lister
 from gateway.cli.settings import named_file
 from registry.found import Lister
@@ -87,9 +90,11 @@ async def _registry(settings: Settings) -> list[Check]:
             async with open_lister(settings) as lister:
                 for source in sources:
                     checks += [check async for check in _source(source, settings, lister)]
+            tools = await registry.store.tools(registry.host_id)
+            checks += credentials(settings, tools)
             if settings.toolsets:
-                tools = await registry.store.tools(registry.host_id)
                 checks += [check async for check in toolsets(settings, tools, sources)]
+            checks += costs(settings, tools)
             pins = Pins(registry.database.pool)
             checks += [check async for check in held_back(pins, registry.host_id)]
     except ToolgateError as error:
@@ -103,8 +108,14 @@ async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIt
             yield check
     elif source.kind != "python":  # one of those has no address; that it can be loaded is known
         adjusted = settings.sources.get(source.name)
-        url = (adjusted.base_url if adjusted else None) or source.base_url
-        yield reachable(source.name, source.tool_count, url)
+        confirmed = adjusted.base_url if adjusted else None
+        url = confirmed or source.base_url
+        if url and not confirmed and not source.base_url_trusted and is_private(url):
+            refused = f"calls are refused: {url} is private, and only the description names it"
+            hint = f"if it is right, set sources.{source.name}.base_url"
+            yield Check("source", "warning", f"{source.name}: {refused}; {hint}")
+        else:
+            yield reachable(source.name, source.tool_count, url)
 
 
 async def _database(database: Database, embedded: bool) -> AsyncIterator[Check]:

@@ -1,6 +1,7 @@
 """How a command fails: a sentence on standard error, and an exit code that scripts can tell apart.
 
-0 done   1 failed   2 wrong usage or settings   3 no database   130, 143 stopped by a signal
+0 done   1 failed   2 wrong usage or settings   3 no database   4 done, and --fail-on says it is not
+good enough   130, 143 stopped by a signal
 """
 
 import os
@@ -11,7 +12,9 @@ from typing import IO, Any, NoReturn
 
 import click
 
-FAILED, USAGE, NO_DATABASE, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
+from config.masks import without_queries
+
+FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130, 143
 NEAR = 3  # suggestions; a longer list is for `list` and `search`
 LIKENESS = 0.7  # of 1; at the usual 0.6 getPet is like GetPrices
 
@@ -20,7 +23,7 @@ class Failure(click.ClickException):
     """A command cannot do what it was asked to."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        super().__init__(message)
+        super().__init__(without_queries(message))
         self.exit_code = exit_code  # type: ignore[misc]  # click reads the instance's
 
     def show(self, file: IO[Any] | None = None) -> None:

@@ -1,11 +1,14 @@
 """`toolgate import`: make tools of a description. `toolgate sources refresh`: make them again."""
 
+from pathlib import Path
 from typing import Literal
 
 import click
 
-from config.settings import HttpUrl, Settings
+from config.decode import absolute
+from config.settings import EntryName, HttpUrl, Settings
 from gateway.cli.failure import USAGE, fail
+from gateway.cli.import_graphql import graphql
 from gateway.cli.import_mcp import mcp
 from gateway.cli.importing import (
     SettingType,
@@ -16,11 +19,11 @@ from gateway.cli.importing import (
     name_option,
     refresh_and_tell,
 )
-from gateway.cli.options import json_option
 from gateway.cli.settings import settings_option
+from gateway.cli.telling import Reporting, Telling, telling_options
 from registry.sources import ImportSpec
 from schemas.hybrid import Side
-from schemas.source import HybridOptions
+from schemas.source import HybridOptions, OpenAPIOptions
 
 
 @click.group(name="import")
@@ -28,7 +31,7 @@ def import_() -> None:
     """Turn the description of a service, or what another MCP server has, into tools."""
 
 
-@import_.command(short_help="Import an OpenAPI 3.0 or 3.1 description.")
+@import_.command(cls=Reporting, short_help="Import an OpenAPI or Swagger description.")
 @click.argument("source", type=click.Path())
 @name_option
 @click.option(
@@ -37,28 +40,54 @@ def import_() -> None:
     type=SettingType("url", HttpUrl),
     help="Where calls go [default: the description's first server].",
 )
+@click.option(
+    "--entry",
+    metavar="FILE",
+    type=SettingType("file", EntryName),
+    help="The file to begin with, in a directory or an archive.",
+)
+@click.option(
+    "--overlay", metavar="FILE", help="A file that says what x-toolgate says, for SOURCE."
+)
+@click.option("--only-marked", is_flag=True, help="Import only what is marked as enabled.")
+@click.option(
+    "--media-type",
+    "media_types",
+    multiple=True,
+    metavar="TYPE",
+    help="Prefer this type of request bodies.",
+)
 @include_option
 @exclude_option
 @dry_run_option
-@json_option
+@telling_options
 @settings_option
 def openapi(
     settings: Settings,
     source: str,
     name: str,
     base_url: str | None,
+    entry: str | None,
+    overlay: str | None,
+    only_marked: bool,
+    media_types: tuple[str, ...],
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
-    as_json: bool,
+    telling: Telling,
 ) -> None:
-    """Import the OpenAPI 3.0 or 3.1 description SOURCE: a path or a URL, JSON or YAML.
+    """Import the description SOURCE: OpenAPI 3.0 to 3.2 or Swagger 2.0, JSON or YAML, a path or a
+    URL. Files that it refers to are read too; of a directory or a zip archive, openapi.yaml or the
+    like is the one to begin with, unless --entry names another.
 
     Importing again updates: tools keep their identity, and those whose operation is gone from
     the description go too. It is all or nothing; a running gateway notices by itself.
 
     A PATTERN is a glob over the operation's id, its tool's name or its request line, as in
     'GET /path/{id}'; 'tag:NAME' matches a tag. Both options can be given several times.
+
+    A description can say about its operations, under `x-toolgate`, whether they are enabled, and
+    how they are named, described and grouped; --overlay FILE says the same beside it.
 
     \b
     Examples:
@@ -68,12 +97,16 @@ def openapi(
           --dry-run
       toolgate import openapi github.json --name github \\
           --include 'tag:issues' --exclude 'DELETE *'
+      toolgate import openapi ./descriptions --name shop --entry v2/openapi.yaml \\
+          --overlay shop-tools.yaml --only-marked
     """
-    spec = ImportSpec(name, source, base_url, include, exclude)
-    import_and_tell(settings, spec, dry_run, as_json)
+    beside = absolute(overlay, Path.cwd()) if overlay else None
+    options = OpenAPIOptions(entry, beside, only_marked, media_types)
+    spec = ImportSpec(name, source, base_url, include, exclude, "openapi", options)
+    import_and_tell(settings, spec, dry_run, telling)
 
 
-@import_.command(short_help="Import a hybrid service's spec.yaml or schema.json.")
+@import_.command(cls=Reporting, short_help="Import a hybrid service's spec.yaml or schema.json.")
 @click.argument("source", metavar="SPEC", type=click.Path())
 @name_option
 @click.option(
@@ -105,7 +138,7 @@ def openapi(
 @include_option
 @exclude_option
 @dry_run_option
-@json_option
+@telling_options
 @settings_option
 def hybrid(
     settings: Settings,
@@ -118,7 +151,7 @@ def hybrid(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
-    as_json: bool,
+    telling: Telling,
 ) -> None:
     """Import the actions of a hybrid service (light-hybrid-4j) from SPEC: a path or a URL of its
     spec.yaml, or of the older schema.json.
@@ -149,20 +182,21 @@ def hybrid(
         fail(f"--batch {batch}: --dialect legacy has no batches; leave one of them out", USAGE)
     options = HybridOptions(side, dialect, batch)
     spec = ImportSpec(name, source, base_url, include, exclude, "hybrid", options)
-    import_and_tell(settings, spec, dry_run, as_json)
+    import_and_tell(settings, spec, dry_run, telling)
 
 
-@click.command(short_help="Import a source again.")
+@click.command(cls=Reporting, short_help="Import a source again.")
 @click.argument("name")
 @settings_option
-@json_option
-def refresh(settings: Settings, name: str, as_json: bool) -> None:
+@telling_options
+def refresh(settings: Settings, name: str, telling: Telling) -> None:
     """Import the source NAME again, from where and as it was imported before.
 
     What the settings say about NAME comes first; so this also imports, without waiting for
     `toolgate serve`, what only the settings know yet.
     """
-    refresh_and_tell(settings, name, as_json)
+    refresh_and_tell(settings, name, telling)
 
 
+import_.add_command(graphql)
 import_.add_command(mcp)

@@ -16,15 +16,15 @@ from gateway.cli.importing import (
     include_option,
     name_option,
 )
-from gateway.cli.options import json_option
 from gateway.cli.settings import settings_option
+from gateway.cli.telling import Reporting, Telling, telling_options
 from registry.sources import ImportSpec, stdio
 from schemas.source import McpOptions, Prefix
 
 COMMAND = "toolgate.command"  # key of the click context's `meta`: what followed `--`
 
 
-class WithCommand(click.Command):
+class WithCommand(Reporting):
     """A command that takes another one, behind `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -58,7 +58,7 @@ class WithCommand(click.Command):
 @include_option
 @exclude_option
 @dry_run_option
-@json_option
+@telling_options
 @settings_option
 def mcp(
     settings: Settings,
@@ -72,7 +72,7 @@ def mcp(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
-    as_json: bool,
+    telling: Telling,
 ) -> None:
     """Import the tools, prompts and resources of another MCP server: of the one at URL, whatever
     revision it speaks, or of a command that speaks over its standard input and output.
@@ -103,7 +103,7 @@ def mcp(
         fail("commands are not started here: upstream.stdio is false", USAGE)
     options = McpOptions(command, era, prefix, own_sessions, pin)
     spec = ImportSpec(name, location, None, include, exclude, "mcp", options)
-    import_and_tell(settings, spec, dry_run, as_json)
+    import_and_tell(settings, spec, dry_run, telling)
 
 
 def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """What the import commands share: their options, and the import itself."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,13 +14,18 @@ from rich.progress import Progress as Bar
 from config.decode import without_credentials
 from config.kinds import kind_of
 from config.settings import Settings, SourceName
+from gateway.cli.credentials import missing
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import no_such
 from gateway.cli.output import err
-from gateway.cli.report import print_report, print_report_json
+from gateway.cli.report import counted, print_report
+from gateway.cli.reports import print_markdown, print_report_json, print_table
 from gateway.cli.servers import open_lister
+from gateway.cli.telling import Telling, check
+from registry.changes import SourceDraft
 from registry.saving import Progress
 from registry.sources import ImportSpec, Report, Sources, configured, preview
+from registry.toolsets import unknown
 from schemas.errors import ImportRejected
 
 
@@ -54,17 +61,41 @@ dry_run_option = click.option(
 )
 
 
-def import_and_tell(settings: Settings, spec: ImportSpec, dry_run: bool, as_json: bool) -> None:
-    tell(run((_preview if dry_run else _import)(settings, spec)), as_json)
+def import_and_tell(settings: Settings, spec: ImportSpec, dry_run: bool, telling: Telling) -> None:
+    tell(run((_preview if dry_run else _import)(settings, spec)), telling, settings)
 
 
-def refresh_and_tell(settings: Settings, name: str, as_json: bool) -> None:
+def refresh_and_tell(settings: Settings, name: str, telling: Telling) -> None:
     """Import the source again; what the settings say about it comes first."""
-    tell(run(_refresh(settings, name)), as_json)
+    tell(run(_refresh(settings, name)), telling, settings)
 
 
-def tell(report: Report, as_json: bool) -> None:
-    (print_report_json if as_json else print_report)(report)
+def tell(report: Report, telling: Telling, settings: Settings) -> None:
+    notes = (*report.notes, *_homeless(report, settings), *missing(report, settings))
+    report = replace(report, notes=notes, source=_adjusted(report.source, settings))
+    printers = {"table": print_table, "json": print_report_json, "md": print_markdown}
+    printer = printers[telling.format] if telling.format else print_report
+    printer(report)
+    counts = Counter(outcome.status for outcome in report.outcomes)
+    check(telling.fail_on, {status: counts[status] for status in ("degraded", "skipped")})
+
+
+def _adjusted(source: SourceDraft, settings: Settings) -> SourceDraft:
+    """With the address that calls really go to."""
+    wanted = settings.sources.get(source.name)
+    if wanted is None or wanted.base_url is None:
+        return source
+    return replace(source, base_url=wanted.base_url, base_url_trusted=True)
+
+
+def _homeless(report: Report, settings: Settings) -> Iterator[str]:
+    """Toolsets that the description names, and that nobody can ask for."""
+    names = (draft.toolsets for draft in report.drafts)
+    for name, count in unknown(names, settings.toolsets).items():
+        yield (
+            f"{counted('tool', count)} would be in the toolset {name}, which the settings do not "
+            f"have: add toolsets: {{{name}: {{}}}}, or more of it"
+        )
 
 
 @contextmanager
@@ -92,24 +123,24 @@ def _advice(reason: str, name: str) -> str:
 
 
 async def _preview(settings: Settings, spec: ImportSpec) -> Report:
-    with _progress(spec.name), _advising(spec.kind, spec.name):
+    with progress_of(spec.name), _advising(spec.kind, spec.name):
         async with open_lister(settings) as lister:
             return await preview(spec, settings.imports, lister)
 
 
-async def _import(settings: Settings, spec: ImportSpec) -> Report:
-    with _progress(spec.name) as advance, _advising(spec.kind, spec.name):
+async def _import(settings: Settings, spec: ImportSpec, *, anew: bool = False) -> Report:
+    with progress_of(spec.name) as advance, _advising(spec.kind, spec.name):
         async with open_registry(settings) as registry, open_lister(settings) as lister:
             limits = settings.imports
             sources = Sources(registry.store, registry.host_id, limits, lister=lister)
-            return await sources.import_(spec, advance)
+            return await sources.import_(spec, advance, anew=anew)
 
 
 async def _refresh(settings: Settings, name: str) -> Report:
     wanted = settings.sources.get(name)
     if wanted and (spec := configured(name, wanted)):
-        return await _import(settings, spec)
-    with _progress(name) as advance:
+        return await _import(settings, spec, anew=True)
+    with progress_of(name) as advance:
         async with open_registry(settings) as registry, open_lister(settings) as lister:
             limits = settings.imports
             sources = Sources(registry.store, registry.host_id, limits, lister=lister)
@@ -121,7 +152,7 @@ async def _refresh(settings: Settings, name: str) -> Report:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Progress]:
+def progress_of(name: str) -> Iterator[Progress]:
     """A bar on standard error while somebody watches."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:

@@ -21,10 +21,12 @@ server:
 # APIs to serve, by a name of your choice. They are imported when the gateway starts.
 sources: {}
 #  petshop:
-#    openapi: petshop.yaml                   # path or URL of the OpenAPI 3.0 or 3.1 description
+#    openapi: petshop.yaml                   # path or URL of the OpenAPI description
 #    base_url: https://petshop.example.com   # where calls go
-#    headers:
-#      Authorization: Bearer ${PETSHOP_TOKEN}
+#    credentials:                            # by the names of its security schemes
+#      api_key: {value: "${PETSHOP_KEY}"}
+#    headers:                                # sent with every call
+#      X-Client: toolgate
 #    exclude: ["tag:internal", "DELETE *"]
 """
 

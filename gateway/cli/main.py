@@ -14,7 +14,7 @@ COMMANDS = {
     "import": ("gateway.cli.import_:import_", "Turn a service, or an MCP server, into tools."),
     "serve": ("gateway.cli.serve:serve", "Serve the tools to MCP and JSON-RPC clients."),
     "tools": ("gateway.cli.tools:tools", "List, show, search, call and approve tools."),
-    "sources": ("gateway.cli.sources:sources", "List, refresh and remove what was imported."),
+    "sources": ("gateway.cli.sources:sources", "List, compare and care for what was imported."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.config:config", "Show and check the settings."),
     "migrate": ("gateway.cli.migrate:migrate", "Bring the database to this release."),
@@ -39,7 +39,7 @@ def cli(ctx: click.Context, config_file: str | None) -> None:
 
     \b
     Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no database,
-    130 interrupted.
+    4 done, but there is what --fail-on names, 130 interrupted.
     """
     ctx.meta[CONFIG_FILE] = config_file
 

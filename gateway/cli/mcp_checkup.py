@@ -47,7 +47,7 @@ async def toolsets(
     for name, toolset in settings.toolsets.items():
         if missing := sorted({*toolset.sources} - known.keys() - settings.sources.keys()):
             yield Check("toolset", "warning", f"{name}: no source {', '.join(missing)}")
-        picked, whose, _ = narrowed(toolset, tools, known, ())
+        picked, whose, _ = narrowed(name, toolset, tools, known, ())
         status: Status = "ok" if picked or whose else "warning"
         yield Check("toolset", status, f"{name}: {len(picked)} tools of {len(whose)} sources")
 

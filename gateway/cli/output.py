@@ -14,8 +14,9 @@ from rich.text import Text
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-# Descriptions and answers are other people's texts, and escape sequences can rewrite a terminal.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Descriptions and answers are other people's texts. Escape sequences can rewrite a terminal, and
+# marks of direction show a line in another order than it has.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 GAP = 2
 ROOM = 20  # at least, for the last column
 

@@ -2,13 +2,11 @@
 
 import shlex
 from collections import Counter
-from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from rich.text import Text
 
-from gateway.cli.output import harmless, out, print_json, say
+from gateway.cli.output import harmless, out, say
 from registry.addresses import PrivateAddress, check_url_host
 from registry.changes import Saved
 from registry.items import ItemsSaved
@@ -28,18 +26,37 @@ def print_report(report: Report) -> None:
         say(f"note      {note}")
     counts = Counter(outcome.status for outcome in report.outcomes)
     numbers = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    title = " ".join(filter(None, (report.source.title, report.source.version)))
-    say(f"{title or report.source.name}: {numbers}")
+    say(f"{title(report)}: {numbers}")
+    print_fate(report)
+
+
+def title(report: Report) -> str:
+    names = filter(None, (report.source.title, report.source.version))
+    return " ".join(names) or report.source.name
+
+
+def print_fate(report: Report) -> None:
+    """What became of it in the registry, and where calls go."""
     if report.source.server is not None:
         _print_server(report)
-    if report.saved is None:
+    if report.rolled_back is not None:
+        _print_rolled_back(report.source.name, report.rolled_back, report.held)
+    elif report.saved is None:
         say("Dry run: nothing was written.")
     else:
-        _print_saved(report.source.name, report.saved)
+        print_saved(report.source.name, report.saved)
     _print_address(report)
 
 
-def _print_saved(name: str, saved: Saved) -> None:
+def _print_rolled_back(name: str, version: int, held: int | None) -> None:
+    say(
+        f"Nothing was written: {name} is rolled back to version {version}, and this is what it was "
+        f"rolled back from.\nTo take it after all: toolgate sources rollback {name} --to {held}",
+        "yellow",
+    )
+
+
+def print_saved(name: str, saved: Saved) -> None:
     say(f"Tools of {name}: {_changes(saved)}.")
     items = saved.items
     if items != ItemsSaved():
@@ -93,7 +110,7 @@ def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
         status = Text(f"{outcome.status:9} ", STYLES[outcome.status])
         out.print(status.append(harmless(f"{outcome.operation}: {outcome.reason}"), "default"))
     if len(shown) < len(degraded):
-        say(f"… and {len(degraded) - len(shown)} more degraded; --json names all")
+        say(f"… and {len(degraded) - len(shown)} more degraded; --report names all")
 
 
 def _print_address(report: Report) -> None:
@@ -103,7 +120,7 @@ def _print_address(report: Report) -> None:
         say(f"Calls go to a process: {shlex.join(options.command)}")
     elif base_url is None:
         say("No address to call: the description names none. Give --base-url URL.", "yellow")
-    elif not report.source.base_url_trusted and _private(base_url):
+    elif not report.source.base_url_trusted and is_private(base_url):
         say(
             f"Calls are refused: {base_url} is private, and only the description names it. "
             f"If it is right, confirm it with --base-url {base_url}",
@@ -113,47 +130,11 @@ def _print_address(report: Report) -> None:
         say(f"Calls go to {base_url}")
 
 
-def _private(url: str) -> bool:
+def is_private(url: str) -> bool:
+    """As far as the name tells, without a look-up."""
     host = urlsplit(url).hostname or ""
     try:
         check_url_host(url)
     except PrivateAddress:
         return True
     return host == "localhost" or host.endswith(".localhost")
-
-
-def print_report_json(report: Report) -> None:
-    saved = report.saved
-    print_json(
-        {
-            "source": report.source.name,
-            "base_url": report.source.base_url,
-            "dry_run": saved is None,
-            "notes": report.notes,
-            "saved": None if saved is None else _counts(report, saved),
-            **({"server": report.source.server} if report.source.server else {}),
-            "operations": msgspec.to_builtins(report.outcomes),
-        }
-    )
-
-
-def _counts(report: Report, saved: Saved) -> dict[str, Any]:
-    counts: dict[str, Any] = {
-        "added": len(saved.added),
-        "updated": len(saved.updated),
-        "unchanged": len(saved.unchanged),
-        "removed": len(saved.removed),
-    }
-    if report.source.kind != "mcp":
-        return counts
-    items = saved.items
-    return {
-        **counts,
-        "held": len(saved.held),
-        "items": {
-            "added": items.added,
-            "updated": items.updated,
-            "unchanged": items.unchanged,
-            "removed": items.removed,
-        },
-    }

@@ -1,7 +1,7 @@
 """Commands that ask other MCP servers."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
@@ -10,6 +10,7 @@ from rich.text import Text
 from config.settings import Settings
 from gateway.cli.output import err, harmless
 from gateway.methods.server import SERVER
+from gateway.upstreams.asking import Asking
 from gateway.upstreams.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
@@ -52,15 +53,19 @@ def _overhearing() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_lister(settings: Settings) -> AsyncIterator[Lister]:
-    """Asks MCP servers as the gateway does, until the block ends."""
+async def open_lister(settings: Settings) -> AsyncIterator[Asking]:
+    """Asks servers as the gateway does, until the block ends."""
+
+    def headers(source: str) -> Mapping[str, str]:
+        return settings.sources[source].headers if source in settings.sources else {}
+
     connections = Connections(settings.upstream, settings.sources)
     client = msgspec.to_builtins(SERVER)
     ways = Ways(connections, settings.upstream, settings.sources, client)
     servers = Servers(ways, _NoAudience(), settings.upstream)
     with _overhearing():
         try:
-            yield Lister(servers, settings.upstream)
+            yield Asking(Lister(servers, settings.upstream), headers, settings.imports)
         finally:
             await servers.close()
             await connections.close()

@@ -10,7 +10,9 @@ import click
 import msgspec
 from rich.text import Text
 
+from config.masks import without_queries
 from config.settings import Settings
+from gateway.cli.credentials import lines, standing
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.lazy import LazyGroup
@@ -22,10 +24,14 @@ from registry.pins import Pins
 from registry.sources import ImportSpec, configured
 from schemas.mcp.snapshot import Item
 from schemas.source import McpOptions, Source
+from schemas.tool import Tool
 
 COMMANDS = {
     "list": ("gateway.cli.sources:list_", "List the sources."),
     "show": ("gateway.cli.sources:show", "Show a source."),
+    "versions": ("gateway.cli.versions:versions", "List the versions of a source."),
+    "diff": ("gateway.cli.versions:diff", "Tell what another description would change."),
+    "rollback": ("gateway.cli.versions:rollback", "Serve an older version of a source again."),
     "refresh": ("gateway.cli.import_:refresh", "Import a source again."),
     "remove": ("gateway.cli.sources:remove", "Remove a source and its tools."),
 }
@@ -33,7 +39,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def sources() -> None:
-    """List, show, refresh and remove what was imported."""
+    """List, show, compare, roll back, refresh and remove what was imported."""
 
 
 @click.command(name="list")
@@ -51,7 +57,10 @@ def list_(settings: Settings, as_json: bool) -> None:
         for source in found:
             _print_source(source)
     else:
-        rows = [(s.name, str(s.tool_count), s.base_url or "-", s.location, s.kind) for s in found]
+        rows = [
+            (s.name, str(s.tool_count), s.base_url or "-", without_queries(s.location), s.kind)
+            for s in found
+        ]
         print_rows(("name", "tools", "base URL", "description", "kind"), rows)
     waiting = settings.sources.keys() - {source.name for source in found}
     for name in sorted(waiting):
@@ -71,13 +80,23 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 
     With --json all of it.
     """
-    source, items, held = run(_detail(settings, name))
+    source, items, held, tools = run(_detail(settings, name))
+    wanted = standing((tool.binding for tool in tools), settings.sources.get(name))
     if as_json:
         counts = {kind: sum(item.kind == kind for item in items) for kind in ITEMS}
-        print_json({**msgspec.to_builtins(source), **counts, "held": held})
+        schemes = {scheme: is_met for scheme, (_, is_met) in wanted.schemes.items()}
+        print_json(
+            {
+                **msgspec.to_builtins(source),
+                **counts,
+                "held": held,
+                "aliases": {alias: tool.name for tool in tools for alias in tool.aliases},
+                "credentials": schemes,
+            }
+        )
         return
     _print_source(source)
-    for line in _lines(source, items):
+    for line in [*_lines(source, items), *lines(name, wanted), *_aliases(tools)]:
         say(f"  {line}")
     for name_held in held:
         say(f"  held  {name_held}: see `toolgate tools approve {name_held} --diff`", "yellow")
@@ -97,6 +116,13 @@ def _lines(source: Source, items: Sequence[Item]) -> Iterator[str]:
             yield "calls each session of a client has one of its own there"
         if source.options.pin:
             yield "pins  what is new or changed waits for approval"
+
+
+def _aliases(tools: Sequence[Tool]) -> Iterator[str]:
+    """Names of before that still call a tool."""
+    for tool in tools:
+        for alias in tool.aliases:
+            yield f"alias {alias} calls {tool.name}"
 
 
 def _how_to_import(spec: ImportSpec) -> str:
@@ -119,10 +145,16 @@ def _print_source(source: Source) -> None:
     imported = source.updated[:16].replace("T", " ")
     facts = harmless(f"  {source.kind}, {tools}{version}, imported {imported}")
     out.print(Text(source.name, "bold").append(facts, "not bold"))
-    say(f"  from  {source.location}")
+    say(f"  from  {without_queries(source.location)}")
     say(f"  calls {_where(source)}")
     if source.server is not None:
         say(f"  speaks {spoken(source.server)}")
+    if source.rolled_back is not None:
+        say(
+            f"  is rolled back to version {source.number}, from {source.rolled_back.version}; "
+            f"to end that: toolgate sources refresh {source.name}",
+            "yellow",
+        )
 
 
 def _where(source: Source) -> str:
@@ -164,16 +196,20 @@ async def _list(settings: Settings) -> list[Source]:
         return await registry.store.sources(registry.host_id)
 
 
-async def _detail(settings: Settings, name: str) -> tuple[Source, list[Item], list[str]]:
-    """The source, its items, and the tools of it that wait for approval."""
+async def _detail(
+    settings: Settings, name: str
+) -> tuple[Source, list[Item], list[str], list[Tool]]:
+    """The source, its items, the tools of it that wait for approval, and those that are served."""
     source = _adjusted(await _named(settings, name), settings)
     async with open_registry(settings) as registry:
         items = await registry.store.items(registry.host_id)
         held = await Pins(registry.database.pool).held(registry.host_id)
+        tools = await registry.store.tools(registry.host_id)
     return (
         source,
         [item for item in items if item.source == name],
         [one.name for one in held if one.source == name],
+        [tool for tool in tools if tool.source == name],
     )
 
 

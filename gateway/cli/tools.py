@@ -9,6 +9,7 @@ from rich.text import Text
 
 from config.settings import Settings
 from gateway.cli.arguments import Argument, arguments_of, example
+from gateway.cli.costs import cost_of, print_costs
 from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import no_such
 from gateway.cli.lazy import LazyGroup
@@ -19,7 +20,14 @@ from registry.pins import Pins
 from registry.search import Hit, search
 from registry.services import by_service
 from registry.sources import configured
-from schemas.binding import Binding, McpBinding, OpenAPIBinding, PythonBinding
+from schemas.binding import (
+    Binding,
+    GatewayBinding,
+    GraphQLBinding,
+    McpBinding,
+    OpenAPIBinding,
+    PythonBinding,
+)
 from schemas.source import Source
 from schemas.tool import Tool
 
@@ -43,15 +51,23 @@ def tools() -> None:
 
 @click.command(name="list")
 @source_option
+@click.option("--tokens", is_flag=True, help="With what each costs a model, the most first.")
+@click.option("--profile", metavar="NAME", help="The same, as clients of this profile see them.")
 @json_option
 @settings_option
-def list_(settings: Settings, source: str | None, as_json: bool) -> None:
+def list_(
+    settings: Settings, source: str | None, tokens: bool, profile: str | None, as_json: bool
+) -> None:
     """List the tools by name.
 
     In a pipe one line each: name, source, what it does. Of one that is held back until it is
-    approved the line says so instead.
+    approved the line says so instead. With --tokens the tokens (characters / 4) that its entry in
+    a list has stand in front; * marks those that are shortened there.
     """
     found, held = run(_tools(settings, source))
+    if tokens or profile:
+        print_costs(settings, [one for one in found if one.name not in held], profile, as_json)
+        return
     if as_json:
         print_json([_summary(one) | _waiting(one, held) for one in found])
         return
@@ -95,7 +111,7 @@ def search_(
 @settings_option
 def show(settings: Settings, name: str, as_json: bool) -> None:
     """Show the tool NAME: what it does, its arguments, where its calls go. The id of a hybrid
-    action, host/service/action/version, names its tool too.
+    action, host/service/action/version, names its tool too, and so does a name that it had before.
 
     With --json all of it, the input schema as models see it included.
     """
@@ -105,8 +121,10 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
         return
     arguments = arguments_of(msgspec.json.decode(tool.input_schema))
     out.print(Text(tool.name, "bold").append(f"  of {tool.source}", "not bold"))
+    if tool.aliases:
+        say(f"It was {', '.join(tool.aliases)}; that still calls it.")
     say(tool.description)
-    say(f"\n{_target(tool.binding, address)}\n")
+    say(f"\n{_target(tool.binding, address)}\n{cost_of(settings, tool)}\n")
     _print_arguments(arguments)
     if tool.name in held:
         say(
@@ -150,9 +168,14 @@ def _target(binding: Binding, address: str | None) -> str:
     """What a call of the tool reaches, and who may make it."""
     if isinstance(binding, OpenAPIBinding):
         return f"{binding.method} {address or '(no address)'}{binding.path}"
+    if isinstance(binding, GraphQLBinding):
+        asks = f"\nasks for {binding.selection}" if binding.selection else ""
+        return f"{binding.operation} {binding.field}  {address or '(no address)'}{asks}"
     if isinstance(binding, McpBinding):
         spoken = "" if binding.eras == "both" else f", in its {binding.eras} era only"
         return f"tool {binding.name}  {address or 'of a process'}{spoken}"
+    if isinstance(binding, GatewayBinding):
+        return "this gateway itself"
     where = "in this gateway" if isinstance(binding, PythonBinding) else address or "(no address)"
     facts = [
         f"side {binding.side or 'query and command'}",
@@ -189,6 +212,8 @@ def _detail(tool: Tool) -> dict[str, Any]:
         "outputSchema": tool.output_schema,
         "binding": tool.binding,
         "digest": tool.digest,
+        "toolsets": tool.toolsets,
+        "aliases": tool.aliases,
         **({} if tool.definition is None else {"definition": tool.definition}),
     }
 
@@ -227,7 +252,8 @@ async def _tool(settings: Settings, name: str) -> tuple[Tool, str | None, dict[s
             *await registry.store.tools(registry.host_id, held=True),
             *await registry.store.tools(registry.host_id),
         ]
-        found = {**by_service(tools), **{tool.name: tool for tool in tools}}
+        aliases = {alias: tool for tool in tools for alias in tool.aliases}
+        found = {**aliases, **by_service(tools), **{tool.name: tool for tool in tools}}
         if name not in found:
             no_such("tool", name, found)
         tool = found[name]

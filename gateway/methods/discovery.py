@@ -8,7 +8,8 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.server import SERVER
 from gateway.methods.written import Written
-from registry.catalog import Catalog, Catalogs
+from registry.catalog import Catalog
+from registry.catalogs import Catalogs
 from schemas.jsonrpc import Request, decode_json
 from schemas.tool import Tool
 

@@ -27,6 +27,8 @@ def capabilities(catalog: Catalog, revision: Revision) -> Json:
     if offers(catalog, "resources"):
         tells = any(subscribes(facts) for facts in catalog.servers.values())
         offered["resources"] = {"listChanged": True, **({"subscribe": True} if tells else {})}
+    elif keeps_answers(catalog):
+        offered["resources"] = {}
     if offers(catalog, "logging"):
         offered["logging"] = {}
     if offers(catalog, "completions") and revision.annotations:
@@ -49,6 +51,11 @@ def offers(catalog: Catalog, capability: str) -> bool:
     return any(has(facts, capability) for facts in catalog.servers.values())
 
 
+def keeps_answers(catalog: Catalog) -> bool:
+    """Whether a tool's answer may be a resource of ours: too long to be given at once."""
+    return any(source.kind in ("openapi", "graphql") for source in catalog.sources.values())
+
+
 def has(facts: ServerFacts, capability: str) -> bool:
     return any(capability in said for said in _of_eras(facts))
 
@@ -61,7 +68,8 @@ def subscribes(facts: ServerFacts) -> bool:
 
 def require(catalog: Catalog, capability: str, method: str) -> None:
     """Raises MethodNotFound for a method of a capability that nobody was told of."""
-    if not offers(catalog, capability):
+    ours = capability == "resources" and keeps_answers(catalog)
+    if not ours and not offers(catalog, capability):
         raise MethodNotFound(f"Method not found: {method}: no server here has {capability}")
 
 

@@ -1,6 +1,11 @@
-"""resources/*: lists from the catalog, and reading and watching what other servers have."""
+"""resources/*: lists from the catalog, reading and watching what other servers have, and reading
+the answers of tools that were too long to be given at once."""
 
+import asyncio
+import base64
+import codecs
 import re
+from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
@@ -9,12 +14,14 @@ from gateway.context import Context, Session
 from gateway.methods.lists import Lists
 from gateway.methods.offers import require, subscribes
 from gateway.methods.relayed import handed_on, members_of, view
+from gateway.methods.server import WRITTEN
 from gateway.protocol import failures
-from gateway.protocol.shapes import Members
+from gateway.protocol.shapes import Members, View
 from gateway.state.hub import Hub
+from gateway.state.kept import Kept, Whole, handle_of
 from registry.catalog import Catalog, Located
 from schemas.errors import MethodNotFound, RelayedFault, SessionRequired
-from schemas.jsonrpc import Request
+from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import ResourceParams, read
 from schemas.mcp.revisions import Revision
 
@@ -22,10 +29,11 @@ _EMPTY = re.compile(rb"\[\s*\]")
 
 
 class Resources:
-    def __init__(self, lists: Lists, relay: Relay, hub: Hub) -> None:
+    def __init__(self, lists: Lists, relay: Relay, hub: Hub, kept: Kept) -> None:
         self._lists = lists
         self._relay = relay
         self._hub = hub
+        self._kept = kept
 
     async def list(self, context: Context, request: Request) -> Raw:
         require(self._lists.catalog(context), "resources", request.method)
@@ -36,7 +44,12 @@ class Resources:
         return self._lists.page(context, request, "template")
 
     async def read(self, context: Context, request: Request) -> Members:
-        catalog, uri = self._lists.catalog(context), read(request.params, ResourceParams).uri
+        uri = read(request.params, ResourceParams).uri
+        if (handle := handle_of(uri)) is not None:
+            return await self._answer(context, uri, handle)
+        if not context.revision.mcp:  # plain JSON-RPC reads what its own calls were answered
+            raise failures.missing(uri, context.revision)
+        catalog = self._lists.catalog(context)
         located = _located(catalog, uri, context.revision, request.method)
         params = {**members_of(request), "uri": located.uri}
         asked = Asked(located.source, request.method, params, located.eras)
@@ -48,6 +61,14 @@ class Resources:
         if _is_nothing(members, context.revision):
             raise failures.missing(uri, context.revision)
         return members
+
+    async def _answer(self, context: Context, uri: str, handle: str) -> Members:
+        """An answer that was kept for this caller. Raises Fault where it is not, or no more."""
+        whole = await self._kept.whole(context.principal, handle)
+        if whole is None:
+            raise failures.missing(uri, context.revision)
+        members = {"contents": Raw(await _contents(uri, whole))}
+        return View(context.revision, str, WRITTEN).read(members)
 
     async def subscribe(self, context: Context, request: Request) -> Members:
         catalog, uri = self._lists.catalog(context), read(request.params, ResourceParams).uri
@@ -63,6 +84,29 @@ class Resources:
         uri = read(request.params, ResourceParams).uri
         await self._hub.unsubscribe(_session(context), uri)
         return {}
+
+
+async def _contents(uri: str, whole: Whole) -> bytes:
+    """As text, where it is that and no byte gets lost by it. Others have their turn between the
+    pieces: there may be many megabytes."""
+    head = encode({"uri": uri, "mimeType": whole.about.mime_type})[:-1]
+    if whole.about.text:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            text = await _written(whole.pieces, lambda one: encode(decoder.decode(one))[1:-1])
+            decoder.decode(b"", final=True)
+            return b'[%s,"text":"%s"}]' % (head, text)
+        except UnicodeDecodeError:
+            pass
+    return b'[%s,"blob":"%s"}]' % (head, await _written(whole.pieces, base64.b64encode))
+
+
+async def _written(pieces: Sequence[bytes], part: Callable[[bytes], bytes]) -> bytes:
+    written = []
+    for piece in pieces:
+        written.append(part(piece))
+        await asyncio.sleep(0)
+    return b"".join(written)
 
 
 def _located(catalog: Catalog, uri: str, revision: Revision, method: str) -> Located:

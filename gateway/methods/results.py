@@ -13,9 +13,10 @@ from schemas.errors import ToolFailed
 from schemas.jsonrpc import encode
 from schemas.mcp.messages import CallToolResult
 from schemas.mcp.revisions import Revision
-from schemas.tool import AudioContent, Content, TextContent, ToolResult
+from schemas.tool import AudioContent, Content, ResourceLink, TextContent, ToolResult
 
 META_REQUEST_ID = "toolgate/requestId"
+META_RENAMED = "toolgate/renamedTo"  # the name that the tool has now, for who called it by another
 _members = msgspec.json.Decoder(dict[str, Raw])  # the values are carried, not read
 
 
@@ -31,6 +32,8 @@ def call_result(result: ToolResult, context: Context) -> CallToolResult:
     """`result` as the `result` of tools/call."""
     revision = context.revision
     meta = STAMP if revision.result_type else None
+    if result.meta is not UNSET:
+        meta = {**result.meta, **(meta or {})}
     if result.is_error:
         meta = {**(meta or {}), META_REQUEST_ID: context.request_id}
     return CallToolResult(
@@ -40,6 +43,12 @@ def call_result(result: ToolResult, context: Context) -> CallToolResult:
         result_type="complete" if revision.result_type else UNSET,
         meta=UNSET if meta is None else meta,
     )
+
+
+def renamed(result: ToolResult, name: str) -> ToolResult:
+    """`result`, which says what the tool is called by now."""
+    meta = {} if result.meta is UNSET else result.meta
+    return msgspec.structs.replace(result, meta={**meta, META_RENAMED: name})
 
 
 def plain_result(result: ToolResult) -> Raw:
@@ -108,11 +117,17 @@ def _is_object(value: Raw) -> bool:
 
 
 def _content(content: tuple[Content, ...], revision: Revision) -> tuple[Content, ...]:
-    if revision.annotations or not any(isinstance(item, AudioContent) for item in content):
+    """What a revision cannot carry is told in words."""
+    if len(content) == 1 and type(content[0]) is TextContent:
         return content
-    return tuple(
-        TextContent(f"[audio, {item.mime_type}: {revision.name} cannot carry it]")
-        if isinstance(item, AudioContent)
-        else item
-        for item in content
-    )
+    return tuple(_carried(item, revision) for item in content)
+
+
+def _carried(item: Content, revision: Revision) -> Content:
+    if isinstance(item, AudioContent) and not revision.annotations:
+        return TextContent(f"[audio, {item.mime_type}: {revision.name} cannot carry it]")
+    if isinstance(item, ResourceLink) and not revision.links:
+        kind = item.mime_type or "of some kind"
+        size = "" if item.size is UNSET else f", {item.size:,} bytes"
+        return TextContent(f"[{item.name}, {kind}{size}: read the resource {item.uri}]")
+    return item

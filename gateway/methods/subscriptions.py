@@ -11,7 +11,8 @@ from gateway.methods.offers import capabilities, subscribes
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
 from gateway.state.news import KINDS, METHODS
 from gateway.state.sessions import Sessions
-from registry.catalog import Catalog, Catalogs, Kind
+from registry.catalog import Catalog, Kind
+from registry.catalogs import Catalogs
 from schemas.errors import Fault, InvalidParams, InvalidRequest
 from schemas.jsonrpc import Notification, Request, encode
 from schemas.mcp.messages import (

@@ -2,27 +2,35 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET, Raw
 
 from gateway.abc import Upstream
 from gateway.context import Context
+from gateway.methods.answering import Answering
 from gateway.methods.checks import check_key, check_scope
 from gateway.methods.lists import Lists
 from gateway.methods.offers import check_task
 from gateway.methods.relayed import handed_on, members_of, view
-from gateway.methods.results import call_result, plain_members, plain_result
+from gateway.methods.results import call_result, plain_members, plain_result, renamed
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
 from registry.catalog import Catalog
-from schemas.binding import McpBinding, ServiceBinding
+from schemas.binding import (
+    GatewayBinding,
+    GraphQLBinding,
+    McpBinding,
+    OpenAPIBinding,
+    ServiceBinding,
+)
 from schemas.errors import InvalidParams, MethodNotFound, RelayedFault
 from schemas.jsonrpc import Request
 from schemas.jsonschema import Checker, Problem
 from schemas.mcp.headers import check_params
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
-from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
+from schemas.tool import FIELDS, RelayedResult, TextContent, Tool, ToolResult
 
 log = logging.getLogger("toolgate.tools")
 
@@ -31,21 +39,27 @@ Json = dict[str, Any]
 
 class Tools:
     def __init__(
-        self, lists: Lists, upstreams: Mapping[type, Upstream], verify_scope: bool
+        self,
+        lists: Lists,
+        upstreams: Mapping[type, Upstream],
+        verify_scope: bool,
+        answering: Answering,
     ) -> None:
         """`upstreams` is keyed by the class of the bindings that it executes."""
         self._lists = lists
         self._upstreams = upstreams
+        self._answering = answering
         self._verify_scope = verify_scope
         self._unchecked: set[str] = set()  # digests of tools whose schemas cannot be used
 
     async def list(self, context: Context, request: Request) -> Raw:
+        await self._lists.prepare(context, request)
         return self._lists.page(context, request, "tool")
 
     async def call(self, context: Context, request: Request) -> CallToolResult | Members:
         params = read(request.params, CallToolParams)
-        catalog = self._lists.catalog(context)
-        tool = catalog.get(params.name)
+        catalog, chosen = self._lists.catalog(context), self._lists.profile(context, request)
+        tool = catalog.find(params.name, chosen)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {params.name[:100]}")
         arguments = params.arguments or {}
@@ -55,14 +69,22 @@ class Tools:
             surroundings = handed_on(context, request)
             result = await self._relayed(catalog, tool, tool.binding, arguments, surroundings)
         else:
-            result = await self._run(catalog, tool, arguments, context)
-        return call_result(result, context) if isinstance(result, ToolResult) else result
+            if isinstance(tool.binding, GatewayBinding):  # it writes as lists do
+                context = replace(context, profile=chosen.name)
+            known = params.name == tool.name or params.name in tool.aliases
+            called = "" if known else params.name
+            result = await self._run(catalog, tool, arguments, context, called)
+        if not isinstance(result, ToolResult):
+            return result
+        if params.name in tool.aliases:
+            result = renamed(result, tool.name)
+        return call_result(result, context)
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """`/rpc`: the method is the tool, the params are its arguments, the result is its data."""
         context.require_identity()
         catalog = self._lists.catalog(context)
-        tool = catalog.get(request.method)
+        tool = catalog.find(request.method)
         if tool is None:
             raise MethodNotFound(f"Method not found: {request.method[:100]}")
         if isinstance(request.params, list):
@@ -75,22 +97,40 @@ class Tools:
         return plain_result(result) if isinstance(result, ToolResult) else plain_members(result)
 
     async def _run(
-        self, catalog: Catalog, tool: Tool, arguments: Json, context: Context
+        self, catalog: Catalog, tool: Tool, arguments: Json, context: Context, called: str = ""
     ) -> ToolResult:
+        """`called` is what the caller's list calls the tool, where that is not its name."""
         if isinstance(tool.binding, ServiceBinding):
             if self._verify_scope:
                 check_scope(tool.binding, context.identity)
             check_key(tool.binding, context.letter.idempotency_key)
-        problems = _problems(catalog.checker(tool), arguments)
+        try:
+            asked, arguments = self._answering.taken(tool, arguments, called)
+        except InvalidParams as fault:
+            return _rejected(tool, [Problem("", fault.message)], context)
+        if asked.handle is not None:
+            name = called or tool.name
+            return await self._answering.continued(asked.handle, name, tool.id, context)
+        checker = self._checker(catalog, tool)
+        if checker is None:  # and the service might not do it
+            text = f"{tool.name} cannot be called: its input schema cannot be checked"
+            return ToolResult((TextContent(text),), is_error=True)
+        problems = _problems(checker, arguments)
         if problems:
             return _rejected(tool, problems, context)
+        if asked.fields and isinstance(tool.binding, GraphQLBinding):
+            arguments = {**arguments, FIELDS: asked.texts}  # they choose what is selected
         upstream = self._upstreams[type(tool.binding)]
         source = catalog.sources.get(tool.source)
         try:
             result = await upstream.call(tool, source, arguments, context)
         except InvalidParams as fault:  # a value that the schema allows and no request can carry
             return _rejected(tool, [Problem("", fault.message)], context)
-        return result if isinstance(result, ToolResult) else tool_result(result.members)
+        if not isinstance(result, ToolResult):
+            return tool_result(result.members)
+        if isinstance(tool.binding, OpenAPIBinding | GraphQLBinding | GatewayBinding):
+            return await self._answering.finished(result, tool, asked, context, checker)
+        return result
 
     async def _relayed(
         self,
@@ -118,7 +158,7 @@ class Tools:
         return view(catalog, tool.source, context).called(result.members)
 
     def _checker(self, catalog: Catalog, tool: Tool) -> Checker | None:
-        """None for a schema of another server that says nothing to us: that server will check."""
+        """None for a schema that says nothing to us; another MCP server will check itself."""
         if tool.digest in self._unchecked:
             return None
         try:
@@ -139,7 +179,7 @@ def _problems(checker: Checker, arguments: Json) -> list[Problem]:
 
 def _rejected(tool: Tool, problems: list[Problem], context: Context) -> ToolResult:
     """Bad arguments: a result that a model can act on, or an error, as the revision has it."""
-    lines = [f"{p.argument or 'arguments'}: {p.message}" for p in problems]
+    lines = [f"{p.argument}: {p.message}" if p.argument else p.message for p in problems]
     text = f"Invalid arguments for {tool.name}: " + "; ".join(lines)
     if context.revision.argument_results:
         return ToolResult((TextContent(text),), is_error=True)

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from registry.catalog import Catalog, Catalogs
+from registry.catalog import Catalog
+from registry.catalogs import Catalogs
 from schemas.jsonrpc import encode
 
 

@@ -15,7 +15,14 @@ from schemas.errors import Unreachable
 from schemas.jsonrpc import encode
 from schemas.mcp.messages import META_SERVER
 from schemas.mcp.revisions import Revision
-from schemas.tool import Content, TextContent, ToolResult
+from schemas.tool import (
+    AudioContent,
+    Content,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    ToolResult,
+)
 
 Members = dict[str, Raw]
 
@@ -29,7 +36,10 @@ _ESCAPES = b"\\u00"  # a kind may be written with them: "\u0061udio" is audio, t
 _decode_members = msgspec.json.Decoder(Members).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_content = msgspec.json.Decoder(Content).decode
+# A link of another server may say more than ours do, and must not lose it.
+_decode_content = msgspec.json.Decoder(
+    TextContent | ImageContent | AudioContent | EmbeddedResource
+).decode
 _decode_any = msgspec.json.Decoder().decode
 
 

@@ -28,9 +28,14 @@ class PostgresLog:
         keep_events: int,
         keep_s: float,
         apart: Mapping[str, int] = MappingProxyType({}),
+        prefix: str = "",
+        not_prefix: str = "",
     ) -> None:
         """Keeps at most `keep_events` of a stream (`apart` has the number for streams with one of
-        their own), for `keep_s` after its last event."""
+        their own), for `keep_s` after its last event. Of what is in the table, it forgets the
+        streams whose names begin with `prefix`, but not with `not_prefix`."""
+        self._prefix = prefix
+        self._not_prefix = not_prefix
         self._opened = opened
         self._keep_events = keep_events
         self._apart = apart
@@ -131,11 +136,13 @@ class PostgresLog:
                 """
                 DELETE FROM state_stream_t WHERE stream IN (
                     SELECT stream FROM state_stream_t
-                    WHERE update_ts <= clock_timestamp() - make_interval(secs => %s)
+                    WHERE update_ts <= clock_timestamp() - make_interval(secs => %(keep_s)s)
+                        AND starts_with(stream, %(prefix)s)
+                        AND (%(other)s = '' OR NOT starts_with(stream, %(other)s))
                     FOR UPDATE SKIP LOCKED
                 ) RETURNING stream, born
                 """,
-                [self._keep_s],
+                {"keep_s": self._keep_s, "prefix": self._prefix, "other": self._not_prefix},
             )
             await _delete_events(connection, await dropped.fetchall())
 

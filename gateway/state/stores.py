@@ -9,7 +9,7 @@ from typing import Any
 
 from config.settings import State
 from gateway.abc import Counter, Log, SessionStore
-from gateway.state import bus
+from gateway.state import bus, kept
 from gateway.state.memory_stores import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.postgres import Opened, PostgresCounter, PostgresSessions
 from gateway.state.postgres_log import PostgresLog
@@ -19,6 +19,7 @@ from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
 
+ALL_EVENTS = 1_000_000  # of an answer: its writer bounds it
 APART = {bus.STREAM: bus.KEPT}  # streams that keep another number of events than the others
 PURPOSE = b"toolgate state"  # of the digest: nobody else has the same one of the same text
 
@@ -29,6 +30,8 @@ class Keep:
 
     events: int
     seconds: float  # after its last event
+    answers_s: float = 900.0  # how long an answer is kept that was too long to be given at once
+    answers_bytes: int = 1 << 29  # of all of them in memory
 
 
 async def _nothing() -> None:
@@ -38,6 +41,7 @@ async def _nothing() -> None:
 @dataclass(frozen=True, slots=True)
 class Stores:
     log: Log
+    answers: Log  # streams whose names begin with `kept.PREFIX`
     sessions: SessionStore
     counter: Counter
     purges: tuple[Callable[[], Awaitable[Any]], ...]
@@ -77,9 +81,10 @@ def make_stores(settings: State, keep: Keep, opened: Opened) -> Stores:
     if settings.backend == "postgres":
         return _in_postgres(settings, keep, opened)
     log = MemoryLog(keep.events, keep.seconds, settings.memory_bytes, apart=APART)
+    answers = MemoryLog(ALL_EVENTS, keep.answers_s, keep.answers_bytes)
     sessions, counter = MemorySessions(), MemoryCounter()
-    purges = (log.purge, sessions.purge, counter.purge)
-    return Stores(log, sessions, counter, purges, settings.secret)
+    purges = (log.purge, answers.purge, sessions.purge, counter.purge)
+    return Stores(log, answers, sessions, counter, purges, settings.secret)
 
 
 @asynccontextmanager
@@ -97,6 +102,7 @@ def _in_redis(settings: State, keep: Keep) -> Stores:
     log = RedisLog(redis, keep.events, keep.seconds, APART)
     return Stores(
         log,
+        RedisLog(redis, ALL_EVENTS, keep.answers_s),
         RedisSessions(redis),
         RedisCounter(redis),
         (),
@@ -107,7 +113,8 @@ def _in_redis(settings: State, keep: Keep) -> Stores:
 
 
 def _in_postgres(settings: State, keep: Keep, opened: Opened) -> Stores:
-    log = PostgresLog(opened, keep.events, keep.seconds, APART)
+    log = PostgresLog(opened, keep.events, keep.seconds, APART, not_prefix=kept.PREFIX)
+    answers = PostgresLog(opened, ALL_EVENTS, keep.answers_s, prefix=kept.PREFIX)
     sessions, counter = PostgresSessions(opened), PostgresCounter(opened)
-    purges = (log.purge, sessions.purge, counter.purge)
-    return Stores(log, sessions, counter, purges, settings.secret, log.listen)
+    purges = (log.purge, answers.purge, sessions.purge, counter.purge)
+    return Stores(log, answers, sessions, counter, purges, settings.secret, log.listen)

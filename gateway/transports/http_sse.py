@@ -59,6 +59,7 @@ class HttpSse:
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
             toolset = self._endpoint.toolset_of(scope)
+            profile = self._endpoint.profile_of(scope)
             session = await self._front.sessions.open(V2024_11_05, principal, {}, {}, toolset)
         except Fault as fault:
             await responder.fault(fault)
@@ -71,7 +72,7 @@ class HttpSse:
             ):
                 outbox.on_overflow = watch.give_up
                 await responder.stream()
-                await send_all(responder, self._chunks(session, outbox), watch)
+                await send_all(responder, self._chunks(session, outbox, profile), watch)
         except Fault as fault:
             await responder.fault(fault)
         finally:
@@ -89,15 +90,19 @@ class HttpSse:
             session = await self._session(scope, identity.principal)
             context = Context(identity, session.revision, responder.request_id, session)
             context.letter, context.toolset = letter(scope), session.toolset
+            context.profile = self._endpoint.profile_of(scope)
             await self._accept(decode(body, batch_limit=0), context, session)
         except Fault as fault:
             await responder.fault(fault)
             return
         await responder.empty(202)
 
-    async def _chunks(self, session: Session, outbox: Outbox) -> AsyncIterator[bytes]:
+    async def _chunks(
+        self, session: Session, outbox: Outbox, profile: str | None
+    ) -> AsyncIterator[bytes]:
         path = self._endpoint.message_path(session.toolset)
-        yield sse.event(f"{path}?session_id={session.id}".encode(), b"endpoint")
+        more = f"&profile={profile}" if profile else ""
+        yield sse.event(f"{path}?session_id={session.id}{more}".encode(), b"endpoint")
         async for messages in self._event_streams.messages(session, outbox):
             for message in messages:
                 yield sse.event(message)

@@ -5,7 +5,7 @@ say (only notifications), 401 and 403 for callers who may not, other 4xx when th
 itself cannot be served. The portal paths answer as `portal.compat` says.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -35,6 +35,7 @@ from gateway.transports.http import (
     one_command,
     read_body,
     require_json,
+    wanted_profile,
 )
 from schemas.errors import Fault, Forbidden, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
@@ -56,6 +57,7 @@ class Front:
     identify: Callable[[Scope], Identity]
     batches: Batches
     body_limit_bytes: int
+    profiles: Collection[str] = ()
 
 
 class JsonRpcHTTP:
@@ -69,6 +71,7 @@ class JsonRpcHTTP:
         responder, rules = Responder(send), self._rules
         try:
             carried = letter(scope, rules.side, rules.auth_first)
+            profile = wanted_profile(scope, self._front.profiles) if rules.spec else None
             body = await self._body(scope, receive)
         except Fault as fault:  # of the HTTP request itself
             if rules.spec:
@@ -86,7 +89,7 @@ class JsonRpcHTTP:
             return
         revision = HYBRID if isinstance(message, Legacy) else rules.revision
         identity = self._front.identify(scope)
-        context = Context(identity, revision, responder.request_id, letter=carried)
+        context = Context(identity, revision, responder.request_id, letter=carried, profile=profile)
         with Watch(receive):
             await self._serve(message, context, responder)
 

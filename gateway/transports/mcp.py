@@ -12,7 +12,7 @@ from gateway.state.asks import Asks
 from gateway.state.hub import Hub
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
-from gateway.transports.http import query_value
+from gateway.transports.http import query_value, wanted_profile
 from schemas.errors import SessionNotFound, UnknownToolset
 
 
@@ -33,6 +33,7 @@ class McpFront:
     get_opens_sse: bool = True
     path: str = "/mcp"
     toolsets: Collection[str] = ()
+    profiles: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Endpoint:
         if self.toolset is not None or wanted not in self.front.toolsets:
             raise UnknownToolset("There is no such toolset")
         return wanted
+
+    def profile_of(self, scope: Scope) -> str | None:
+        """How tools are to be written for who asks at this address. Raises InvalidRequest."""
+        return wanted_profile(scope, self.front.profiles)
 
     async def session(self, scope: Scope, session_id: str, principal: Principal) -> Session:
         """The open session, if it is the principal's and of this endpoint. Raises SessionNotFound,

@@ -67,6 +67,7 @@ class Posting:
         require_json(scope)
         require_acceptable(header(scope, b"accept"), "application/json", "text/event-stream")
         toolset = self._endpoint.toolset_of(scope)
+        profile = self._endpoint.profile_of(scope)
         front = self._front
         message = decode(
             await read_body(scope, receive, front.body_limit_bytes), front.batches.limits.items
@@ -79,7 +80,9 @@ class Posting:
             return
         peer = self._peer(responder, session, message)
         request_id = responder.request_id
-        context = Context(identity, admitted.revision, request_id, session, peer, carried, toolset)
+        context = Context(
+            identity, admitted.revision, request_id, session, peer, carried, toolset, profile
+        )
         match message:
             case Request():
                 await self._answer(context, peer, message, receive, responder)

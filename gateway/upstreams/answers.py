@@ -32,8 +32,11 @@ def failed(text: str) -> ToolResult:
 
 def media_type(response: HttpResponse) -> str:
     """In lower case, without parameters; empty when the service names none."""
-    named = printable(response.headers.get("Content-Type", ""))
-    return named.split(";", 1)[0].strip().lower()
+    return essence(response.headers.get("Content-Type", ""))
+
+
+def essence(content_type: str) -> str:
+    return printable(content_type).split(";", 1)[0].strip().lower()
 
 
 def error(response: HttpResponse) -> ToolResult:
@@ -87,10 +90,11 @@ def structure(body: bytes) -> Raw | UnsetType:
     return Raw(body)
 
 
-def content(response: HttpResponse, request_id: str) -> Content:
-    """The body as what it is: text, a picture, sound, or a resource named after the request."""
+def content(response: HttpResponse, request_id: str, lenient: bool = False) -> Content:
+    """The body as what it is: text, a picture, sound, or a resource named after the request.
+    `lenient`: what nobody says the type of may be text with bytes in it that are none."""
     kind = media_type(response)
-    if _is_text(kind, response.body):
+    if _is_text(kind, response.body) and (kind or lenient or _is_utf8(response.body)):
         return TextContent(text(response))
     data = base64.b64encode(response.body).decode()
     if kind.startswith("image/"):
@@ -113,23 +117,47 @@ _TEXTUAL = frozenset(
         "application/yaml",
         "application/x-yaml",
         "application/x-ndjson",
+        "application/ndjson",
         "application/jsonl",
+        "application/json-seq",
+        "application/x-json-stream",
+        "application/graphql",
+        "application/toml",
+        "application/sql",
         "application/javascript",
     }
 )
 
 
 def _is_text(kind: str, body: bytes) -> bool:
-    if kind.startswith("text/") or kind.endswith("+xml") or is_json(kind):
+    return is_textual(kind) or (kind == "" and b"\0" not in body)
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def is_textual(kind: str) -> bool:
+    if kind.startswith("text/") or kind.endswith(("+xml", "+json-seq", "+yaml")) or is_json(kind):
         return True
-    return kind in _TEXTUAL or (kind == "" and b"\0" not in body)
+    return kind in _TEXTUAL
+
+
+def charset_of(headers: Mapping[str, str]) -> str:
+    """As the service names it, in lower case; empty when it does not."""
+    found = _CHARSET.search(headers.get("Content-Type", ""))
+    return "" if found is None else found[1].lower()
 
 
 def text(response: HttpResponse) -> str:
-    charset = _CHARSET.search(response.headers.get("Content-Type", ""))
-    if charset is not None and _CHARSETS.fullmatch(charset[1].lower()):
+    charset = charset_of(response.headers)
+    if _CHARSETS.fullmatch(charset):
         try:
-            decoded = response.body.decode(charset[1], errors="replace")
+            decoded = response.body.decode(charset, errors="replace")
             decoded.encode()  # some codecs of Python make half characters: nobody can send those on
             return decoded
         except (LookupError, ValueError):

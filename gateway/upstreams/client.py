@@ -7,7 +7,8 @@ never its address.
 import asyncio
 import io
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from urllib.parse import urljoin
 
 import aiohttp
 from msgspec import Struct
@@ -24,11 +25,13 @@ from gateway.upstreams.connections import (
     why,
 )
 from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.rest.files import Stream, Upload
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")
 
-IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})  # RFC 9110, 9.2.2
+# RFC 9110, 9.2.2, and the method of draft-ietf-httpbis-safe-method-w-body
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
 RETRIED = frozenset({502, 503, 504})
 LARGE_BODY_BYTES = 2**20
 
@@ -38,9 +41,19 @@ class HttpRequest(Struct, frozen=True):
     target: str  # encoded path and query, beginning with /
     headers: Mapping[str, str]
     body: bytes | None = None
-    form: Sequence[tuple[str, str]] | None = None  # sent as multipart/form-data, if not None
     server: str | None = None  # the operation's own server, instead of the source's
     idempotent: bool = False  # may be repeated, although its method does not say so
+    upload: Upload | None = None  # a body with files in it that `Uploads` has to open first
+    stream: Stream | None = None  # a body that is read while it is sent, so once only
+
+
+class Download(Struct, frozen=True):
+    """A body that is kept, because it is too long to be handed on."""
+
+    handle: str  # to read it by
+    name: str  # of the file
+    mime_type: str
+    size: int  # bytes
 
 
 class HttpResponse(Struct, frozen=True):
@@ -48,6 +61,11 @@ class HttpResponse(Struct, frozen=True):
     reason: str
     headers: Mapping[str, str]
     body: bytes
+    kept: Download | None = None  # instead of the body
+
+
+Reader = Callable[[aiohttp.ClientResponse, int], Awaitable[bytes | Download]]
+"""Reads a body, of which at most so many bytes may be held in memory. Raises TooLarge."""
 
 
 class Client:
@@ -63,15 +81,19 @@ class Client:
         """Take new settings; calls that are running end as they began."""
         self.connections.configure(limits, sources)
 
-    async def send(self, source: Source, request: HttpRequest) -> HttpResponse:
+    async def send(
+        self, source: Source, request: HttpRequest, reader: Reader = read
+    ) -> HttpResponse:
         """Send, again where that is safe, and read the whole answer. Raises UpstreamFailed."""
         pool = self.connections.of(source)
-        server = None if pool.trusted else request.server
+        server = request.server
+        if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
+            server = None  # whoever said where calls go said it for all of them
         headers = pool.with_configured(request.headers)
         try:
             url = _url(pool, source, server, request.target)
             with Deadline(pool.timeout_s):
-                return await self._attempts(pool, request, url, headers)
+                return await self._attempts(pool, request, url, headers, reader)
         except (aiohttp.ClientError, OSError, TooLarge) as error:
             log.warning(
                 "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
@@ -94,14 +116,19 @@ class Client:
         return pool.forward_token
 
     async def _attempts(
-        self, pool: Pool, request: HttpRequest, url: URL, headers: Mapping[str, str]
+        self,
+        pool: Pool,
+        request: HttpRequest,
+        url: URL,
+        headers: Mapping[str, str],
+        reader: Reader,
     ) -> HttpResponse:
         repeatable = request.idempotent or request.method in IDEMPOTENT
-        retries = pool.retries if repeatable else 0
+        retries = pool.retries if repeatable and request.stream is None else 0
         pause_s = self.connections.limits.retry_backoff_s
         while True:
             try:
-                response = await self._once(pool, request, url, headers)
+                response = await self._once(pool, request, url, headers, reader)
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
                 if retries == 0:
                     raise
@@ -113,7 +140,12 @@ class Client:
             pause_s *= 2
 
     async def _once(
-        self, pool: Pool, request: HttpRequest, url: URL, headers: Mapping[str, str]
+        self,
+        pool: Pool,
+        request: HttpRequest,
+        url: URL,
+        headers: Mapping[str, str],
+        reader: Reader,
     ) -> HttpResponse:
         payload = _payload(request)
         async with pool.http.request(
@@ -125,31 +157,48 @@ class Client:
             # where aiohttp would call no body at all an octet-stream
             skip_auto_headers=_TYPE if payload is None and request.method in _WITH_BODY else None,
         ) as response:
-            body = await read(response, self.connections.limits.response_limit_bytes)
-            return HttpResponse(response.status, response.reason or "", response.headers, body)
+            body = await reader(response, self.connections.limits.response_limit_bytes)
+            status, reason = response.status, response.reason or ""
+            if isinstance(body, Download):
+                return HttpResponse(status, reason, response.headers, b"", body)
+            return HttpResponse(status, reason, response.headers, body)
 
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _TYPE = ("Content-Type",)  # aiohttp would call a body that is not there an octet stream
 
 
-def _payload(request: HttpRequest) -> bytes | io.BytesIO | aiohttp.FormData | None:
-    """The body for one attempt: aiohttp sends a form or a file once only."""
-    if request.form is not None:
-        form = aiohttp.FormData(default_to_multipart=True)
-        for name, text in request.form:
-            form.add_field(name, text)
-        return form
+def _payload(request: HttpRequest) -> bytes | io.BytesIO | AsyncIterator[bytes] | None:
+    """The body for one attempt: aiohttp sends a file once only."""
+    if request.stream is not None:
+        return request.stream.chunks
     if request.body is not None and len(request.body) > LARGE_BODY_BYTES:
         return io.BytesIO(request.body)  # sent in pieces
     return request.body
 
 
 def _url(pool: Pool, source: Source, server: str | None, target: str) -> URL:
-    base = pool.base_url if server is None else server.rstrip("/")
+    base = pool.base_url if server is None else _joined(pool.base_url, server)
     if base is None:
         raise UpstreamFailed(
             f"{source.name} has no address: its description names no server. "
             f"Set sources.{source.name}.base_url, or import it with --base-url"
         )
     return pool.url(base + target)
+
+
+def _joined(base: str | None, server: str) -> str | None:
+    """Where an operation's own server is, which may be relative."""
+    if "://" in server:
+        return server.rstrip("/")
+    return base and urljoin(f"{base}/", server).rstrip("/")
+
+
+def _same_origin(base: str | None, server: str) -> bool:
+    """Whether what may go to `base` may go to an operation's own server."""
+    if "://" not in server:
+        return True
+    try:
+        return base is not None and URL(base).origin() == URL(server).origin()
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ from yarl import URL
 
 from config.settings import SourceSettings
 from config.settings import Upstream as Limits
+from gateway.upstreams.tokens import Tokens
 from registry.addresses import PrivateAddress, PublicResolver, check_url_host
 from schemas.errors import ToolgateError
 from schemas.source import Source
@@ -28,8 +29,8 @@ class UpstreamFailed(ToolgateError):
 class TooLarge(Exception):
     """An answer is longer than we read."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"answered more than {limit_bytes} bytes (upstream.response_limit_bytes)")
+    def __init__(self, limit_bytes: int, setting: str = "upstream.response_limit_bytes") -> None:
+        super().__init__(f"answered more than {limit_bytes} bytes ({setting})")
 
 
 class Pool:
@@ -41,9 +42,12 @@ class Pool:
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
         self.headers = dict(adjusted.headers)
+        self.credentials = adjusted.credentials
+        self.require_credentials = adjusted.require_credentials
         self.forward_token = adjusted.forward_token
         self.timeout_s = adjusted.timeout_s or limits.timeout_s
         self.retries = limits.retries if adjusted.retries is None else adjusted.retries
+        self.tokens = Tokens(self.timeout_s)
         self.limits = limits
         self.retired = False  # nobody is to begin anything with it
         self.unheld = asyncio.Event()  # nobody keeps it open beyond a call's time
@@ -101,6 +105,7 @@ class Pool:
 
     async def close(self) -> None:
         self.retired = True
+        await self.tokens.close()
         await self.http.close()
         if self._streams is not None:
             await self._streams.close()

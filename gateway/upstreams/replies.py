@@ -56,7 +56,7 @@ def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolRes
     kind = answers.media_type(response)
     if kind in _NO_RESULTS or is_json(kind):
         return no_answer(f"{source} answered with {_told(kind)}, and no result can be read in it")
-    return ToolResult((answers.content(response, request_id),))
+    return ToolResult((answers.content(response, request_id, lenient=True),))
 
 
 def read_single(response: HttpResponse, id_: int, source: str) -> ToolResult:

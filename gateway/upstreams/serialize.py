@@ -1,16 +1,18 @@
-"""Parameter values on the wire: every `style` and `explode` of OpenAPI 3.1, section 4.8.12.3.
+"""Parameter values on the wire: every `style` and `explode` of OpenAPI 3.2, section 4.12.2.
 
-The styles are those of RFC 6570 (simple, label, matrix, form) and three of OpenAPI's own. Values
-are JSON values that already passed the input schema. Everything here is pure.
+The styles are those of RFC 6570 (simple, label, matrix, form), four of OpenAPI's own, and the
+`tsv` of Swagger 2.0. Values are JSON values that already passed the input schema. Everything here
+is pure.
 
 Null, an array without members and an object without members are undefined, as in RFC 6570, section
-2.3: they are not sent, and a path that needs them cannot be.
+2.3: they are not sent unless the parameter says that it may be empty, and a path that needs them
+cannot be.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from schemas.binding import Parameter
 from schemas.errors import InvalidParams
@@ -19,18 +21,24 @@ from schemas.jsonrpc import encode
 # What `allowReserved` lets through (RFC 3986, section 2.2), without those that would end the
 # value (& #) or be read as a space (+).
 RESERVED = ":/?[]@!$'()*,;="
+_RESERVED_IN_PATH = ":[]@!$'()*,;=&+"  # 3.2: not what would end the segment or the path
 _NO_TRIPLE = re.compile("%(?![0-9A-Fa-f]{2})")
 _SAFE_INTEGER = 2**53
+FORM = "application/x-www-form-urlencoded"
 
 
 def in_path(parameter: Parameter, value: Any) -> str:
     """The text that replaces `{name}`. Raises InvalidParams when that would be nothing."""
     if parameter.media_type is not None:
-        return quote(_content(parameter.media_type, value), safe="")
-    value = _defined(value)
-    if value is None:
-        raise InvalidParams(f"{parameter.argument}: null or nothing cannot stand in a path")
-    text = _LAYOUTS[parameter.style](parameter, value, list(_pairs(parameter, value)))
+        text = quote(_content(parameter.media_type, value), safe="")
+    elif isinstance(value, str) and parameter.style == "simple":  # most are
+        text = _quoted(parameter, value)
+    else:
+        value = _defined(value)
+        if value is None:
+            raise InvalidParams(f"{parameter.argument}: null or nothing cannot stand in a path")
+        layout = _LAYOUTS.get(parameter.style, _simple)
+        text = layout(parameter, value, list(_pairs(parameter, value)))
     if not text:
         raise InvalidParams(f"{parameter.argument}: an empty value cannot stand in a path")
     return text
@@ -38,13 +46,29 @@ def in_path(parameter: Parameter, value: Any) -> str:
 
 def in_query(parameter: Parameter, value: Any) -> str:
     """`name=value`, perhaps several, joined by `&`; empty when there is nothing to send."""
+    if isinstance(value, str) and parameter.media_type is None:  # most are
+        return f"{quote(parameter.name, safe='')}={_quoted(parameter, value)}"
     if parameter.media_type is not None:
         text = _quoted(parameter, _content(parameter.media_type, value))
         return f"{quote(parameter.name, safe='')}={text}"
     if parameter.style == "deepObject":
-        flat = _deep(quote(parameter.name, safe=""), value)
-        return "&".join(f"{name}={_quoted(parameter, item)}" for name, item in flat)
-    return _form(parameter, _defined(value))
+        flat = _deep(quote(parameter.name, safe=""), value, parameter.explode)
+        text = "&".join(f"{name}={_quoted(parameter, item)}" for name, item in flat)
+    else:
+        text = _form(parameter, _defined(value))
+    return text if text or not parameter.allow_empty else f"{quote(parameter.name, safe='')}="
+
+
+def in_querystring(parameter: Parameter, value: Any) -> str:
+    """The whole query (3.2, section 4.12.1): form fields, or one value of another media type."""
+    if parameter.media_type == FORM and isinstance(value, dict):
+        return _fields(value)
+    return quote(_content(parameter.media_type or "text/plain", value), safe="")
+
+
+def pairs_of(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
+    """The names and values that the style gives, as they are after decoding."""
+    return parse_qsl(in_query(parameter, value), keep_blank_values=True)
 
 
 def in_header(parameter: Parameter, value: Any) -> str:
@@ -59,7 +83,12 @@ def in_header(parameter: Parameter, value: Any) -> str:
 
 
 def in_cookie(parameter: Parameter, value: Any) -> str:
-    """`name=value` for the Cookie header; empty when there is nothing to send."""
+    """`name=value` for the Cookie header; empty when there is nothing to send.
+
+    Raises InvalidParams for what the style `cookie`, which encodes nothing, cannot send.
+    """
+    if parameter.style == "cookie" and parameter.media_type is None:
+        return _bare_cookie(parameter, _defined(value))
     return in_query(parameter, value).replace("&", "; ")
 
 
@@ -78,6 +107,8 @@ def is_json(media_type: str) -> bool:
 
 
 def _content(media_type: str, value: Any) -> str:
+    if media_type == FORM and isinstance(value, dict):
+        return _fields(value)
     return encode(value).decode() if is_json(media_type) else plain(value)
 
 
@@ -97,7 +128,7 @@ def _header(parameter: Parameter, value: Any) -> str:
         case None:
             return ""
         case list(items):
-            return ",".join(map(plain, items))
+            return _IN_HEADERS.get(parameter.style, ",").join(map(plain, items))
         case dict(members):
             joint = "=" if parameter.explode else ","
             return ",".join(f"{key}{joint}{plain(item)}" for key, item in members.items())
@@ -106,8 +137,12 @@ def _header(parameter: Parameter, value: Any) -> str:
 
 
 def _quoted(parameter: Parameter, value: Any) -> str:
-    text = plain(value)
-    if not parameter.allow_reserved or parameter.location != "query":
+    text = value if isinstance(value, str) else plain(value)
+    if not parameter.allow_reserved:
+        return quote(text, safe="")
+    if parameter.location == "path":
+        return quote(text, safe=_RESERVED_IN_PATH)  # no triples: %2E%2E would climb
+    if parameter.location != "query":
         return quote(text, safe="")
     return quote(_NO_TRIPLE.sub("%25", text), safe=RESERVED + "%")
 
@@ -126,7 +161,7 @@ Pairs = list[tuple[str, str]]
 
 
 def _simple(parameter: Parameter, value: Any, pairs: Pairs) -> str:
-    return _listed(parameter, value, pairs, ",")
+    return _listed(parameter, value, pairs, _DELIMITERS.get(parameter.style, ","))
 
 
 def _label(parameter: Parameter, value: Any, pairs: Pairs) -> str:
@@ -159,7 +194,12 @@ def _members(pairs: Pairs) -> Iterator[str]:
         yield item
 
 
-_DELIMITERS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
+_DELIMITERS = {
+    "form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09",
+}  # fmt: skip
+
+
+_IN_HEADERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 
 
 def _form(parameter: Parameter, value: Any) -> str:
@@ -171,19 +211,59 @@ def _form(parameter: Parameter, value: Any) -> str:
     pairs = list(_pairs(parameter, value))
     if parameter.explode:
         return "&".join(f"{key or name}={item}" for key, item in pairs)
-    return f"{name}={_DELIMITERS[parameter.style].join(_members(pairs))}"
+    return f"{name}={_DELIMITERS.get(parameter.style, ',').join(_members(pairs))}"
 
 
-def _deep(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _deep(prefix: str, value: Any, numbered: bool) -> Iterator[tuple[str, Any]]:
     """`name[key][inner]=value`, the brackets encoded: some servers refuse them as they are.
 
-    Members of arrays are numbered, as the APIs that nest them do.
+    Members of arrays are numbered, as the APIs that nest them do; without `explode` they are not.
     """
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _deep(f"{prefix}%5B{quote(key, safe='')}%5D", item)
+            yield from _deep(f"{prefix}%5B{quote(key, safe='')}%5D", item, numbered)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _deep(f"{prefix}%5B{index}%5D", item)
+            yield from _deep(f"{prefix}%5B{index if numbered else ''}%5D", item, numbered)
     elif value is not None:
         yield prefix, value
+
+
+def _fields(value: dict[str, Any]) -> str:
+    return "&".join(filter(None, (in_query(_field(name), value[name]) for name in value)))
+
+
+def _field(name: str) -> Parameter:
+    """How a field of a form is written about which nobody says anything."""
+    return Parameter(name, name, "query", "form", True)
+
+
+def _bare_cookie(parameter: Parameter, value: Any) -> str:
+    """3.2, section 4.12.2: as it stands, so without what ends a cookie (RFC 6265, 4.1.1)."""
+    if value is None:
+        return f"{parameter.name}=" if parameter.allow_empty else ""
+    members = _named(parameter.name, value)
+    if parameter.explode or not isinstance(value, dict | list):
+        pairs = [f"{name}={text}" for name, text in members]
+    else:
+        joined = ",".join(_flat(value))
+        pairs = [f"{parameter.name}={joined}"]
+    if any(char in ';\\"' or not " " < char < "\x7f" for pair in pairs for char in pair):
+        raise InvalidParams(f"{parameter.argument}: this cannot stand in a cookie")
+    return "; ".join(pairs)
+
+
+def _named(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        yield from ((key, plain(item)) for key, item in value.items())
+    else:
+        yield from ((name, plain(item)) for item in (value if isinstance(value, list) else [value]))
+
+
+def _flat(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from map(plain, value)
+    else:
+        for key, item in value.items():
+            yield key
+            yield plain(item)

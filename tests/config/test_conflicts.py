@@ -26,6 +26,13 @@ def problem(text: str) -> str:
 
 
 IDLE = [
+    ("graphql: http://a/graphql", "entry: a.yaml"),
+    ("graphql: http://a/graphql", "media_types: [text/plain]"),
+    ("graphql: http://a/graphql", "side: query"),
+    ("graphql: http://a/graphql", "pin: true"),
+    ("openapi: a.yaml", "depth: 2"),
+    ("hybrid: a.yaml, base_url: http://a", "cost: 2"),
+    ("mcp: http://a", "depth: 2"),
     ("mcp: http://a", "base_url: http://b"),
     ("mcp: http://a", "retries: 1"),
     ("mcp: http://a", "side: query"),
@@ -74,6 +81,8 @@ def test_a_key_that_means_nothing_beside_a_kind_is_refused(kind: str, key: str) 
         "{command: [a], prefix: always, own_sessions: true, pin: true, exclude: [ab]}",
         "{env: {A: b}, era: stateless, headers: {X-A: b}, pin: true}",
         "{command: [], mcp: 'http://a'}",
+        "{graphql: 'http://a/graphql', overlay: a.yaml, only_marked: true, depth: 2, cost: 9}",
+        "{graphql: a.graphql, base_url: 'http://a/graphql', headers: {X-A: b}, retries: 1}",
     ],
 )
 def test_keys_that_mean_something_are_taken(entry: str) -> None:
@@ -82,8 +91,8 @@ def test_keys_that_mean_something_are_taken(entry: str) -> None:
 
 def test_a_source_is_of_one_kind() -> None:
     assert problem("sources: {one: {mcp: 'http://a', command: [a]}}") == (
-        "toolgate.yaml:1: sources.one.command: expected one of openapi, hybrid, python, mcp, "
-        "command, found mcp and command"
+        "toolgate.yaml:1: sources.one.command: expected one of openapi, graphql, hybrid, python, "
+        "mcp, command, found mcp and command"
     )
 
 
@@ -175,3 +184,15 @@ def test_an_address_of_redis_that_cannot_be_read_is_refused_unseen(url: str) -> 
 )
 def test_addresses_of_redis_are_taken(url: str) -> None:
     assert loaded(f"state: {{backend: redis, redis_url: '{url}'}}").state.redis_url == url
+
+
+def test_profiles_are_told_by_names_that_there_are() -> None:
+    said = problem("profiles: {default: cluade, own: {mine: {}}}")
+    assert "profiles.default: expected one of auto, plain, claude" in said
+    assert said.endswith("mine")
+    assert loaded("profiles: {default: mine, own: {mine: {}}}").profiles.default == "mine"
+
+
+def test_names_of_arguments_are_told_by_a_regular_expression() -> None:
+    said = problem("profiles: {own: {mine: {arguments: '[a'}}}")
+    assert said.endswith("profiles.own.mine.arguments: expected a regular expression")

@@ -24,6 +24,11 @@ sources:
   pets:
     openapi: https://me:hunter2@a.example/openapi.json?token=hunter2
     headers: {Authorization: Bearer hunter2, X-Trace: hunter2}
+    credentials:
+      key: {value: hunter2}
+      basic: {username: hunter2, password: hunter2}
+      bearer: {token: hunter2}
+      oauth: {client_id: me, client_secret: hunter2, token_url: https://id.example/t}
   files:
     command: [files-server, /srv]
     env: {API_KEY: hunter2}
@@ -40,6 +45,9 @@ def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
     assert "hunter2" not in str(shown)
     assert shown["database"]["url"] == "postgresql://me:***@db.example/tools?sslmode=require"
     assert shown["sources"]["pets"]["headers"] == {"Authorization": "***", "X-Trace": "***"}
+    assert shown["sources"]["pets"]["credentials"]["basic"]["password"] == "***"
+    assert shown["sources"]["pets"]["credentials"]["oauth"]["client_id"] == "me"
+    assert shown["sources"]["pets"]["credentials"]["oauth"]["value"] is None
     assert shown["sources"]["pets"]["openapi"] == "https://***@a.example/openapi.json?***"
     assert shown["sources"]["files"]["env"] == {"API_KEY": "***"}
     assert shown["state"]["redis_url"] == "redis://me:***@cache.example/1"
@@ -104,6 +112,18 @@ def test_the_password_of_the_database_is_masked(url: str, shown: str) -> None:
         "sources: {a: {env: {'TOKEN:hunter2'}}}",
         "sources: {a: {env: {TOKEN: [hunter2]}}}",
         'sources: {a: {env: {TOKEN: "hunter2\\0"}}}',
+        "sources: {a: {credentials: hunter2}}",
+        "sources: {a: {credentials: {k: hunter2}}}",
+        "sources: {a: {credentials: {'k:hunter2'}}}",
+        "sources: {a: {credentials: {k: {'value:hunter2'}}}}",
+        "sources: {a: {credentials: {k: {hunter2: 1}}}}",
+        "sources: {a: {credentials: {k: {value: [hunter2]}}}}",
+        'sources: {a: {credentials: {k: {token: "hunter2\\n"}}}}',
+        "sources: {a: {credentials: {k: {token_url: 'https://me:hunter2@a.example'}}}}",
+        "sources: {a: {credentials: {k: {token: hunter2, value: hunter2}}}}",
+        "sources: {a: {credentials: {k: {password: hunter2}}}}",
+        "sources: {a: {credentials: {k: {client_id: hunter2}}}}",
+        "sources: {a: {hybrid: b, base_url: 'http://c', credentials: {k: {value: hunter2}}}}",
         "sources: {a: {mcp: 'https://me:hunter2@a.example/mcp'}}",
         "state: {secret: hunter2}",
         "state: {redis_url: 'http://me:hunter2@cache'}",

@@ -32,7 +32,7 @@ async def test_initialize_agrees_on_the_revision_that_was_asked_for(
 ) -> None:
     session = await client.session(revision)
     assert session.initialized["protocolVersion"] == revision
-    assert session.initialized["capabilities"] == {"tools": {"listChanged": True}}
+    assert session.initialized["capabilities"] == {"tools": {"listChanged": True}, "resources": {}}
     assert session.initialized["serverInfo"]["name"] == "toolgate"
     assert all(0x21 <= ord(char) <= 0x7E for char in session.id)
 
@@ -86,7 +86,7 @@ async def test_discover_and_lists_say_how_long_they_hold(client: Client) -> None
         assert result["ttlMs"] == 60_000
         assert result["cacheScope"] == "private"
     assert discovered["result"]["supportedVersions"][0] == MODERN
-    assert discovered["result"]["capabilities"] == {"tools": {"listChanged": True}}
+    assert discovered["result"]["capabilities"] == {"tools": {"listChanged": True}, "resources": {}}
 
 
 MISSING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}

@@ -95,3 +95,13 @@ def test_a_service_with_another_id_is_another_list() -> None:
     first, second = Catalog([hybrid("a", "h/s/a/1")]), Catalog([hybrid("a", "h/s/a/2")])
     assert first.changed(second) == {"tools"}
     assert not first.changed(Catalog([python("a", "h/s/a/1")]))
+
+
+def test_who_may_not_see_a_tool_finds_the_gateway_s_own_under_the_name_that_it_has() -> None:
+    theirs = tool("describe_tool", HybridBinding("h/z/a/1", scope="admin"))
+    catalog = Catalog([theirs, REST])
+    part = catalog.visible_to(frozenset())
+    assert [one.name for one in part.tools] == ["rest"]
+    assert part.describer is not None
+    assert part.describer.name == "toolgate_describe_tool"
+    assert catalog.find(part.describer.name) == part.describer

@@ -1,10 +1,14 @@
 """What an import changes, without a database."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
+from msgspec import Raw
 
 from registry.changes import Known, assign, changes, storable
 from registry.naming import Naming
-from schemas.binding import OpenAPIBinding
+from schemas.binding import GraphQLBinding, OpenAPIBinding, Variable
 from schemas.tool import ToolDraft
 
 
@@ -129,3 +133,48 @@ def test_the_order_of_properties_is_a_difference() -> None:
     one = ToolDraft("k", "n", "d", {"a": 1, "b": 2}, OpenAPIBinding("GET", "/x"))
     other = ToolDraft("k", "n", "d", {"b": 2, "a": 1}, OpenAPIBinding("GET", "/x"))
     assert storable(one)[1] != storable(other)[1]
+
+
+def test_fields_that_have_their_defaults_are_in_no_digest() -> None:
+    """Or the next release that has one field more would take every tool for changed."""
+    said = ToolDraft("/x@get", "x", "X.", {"type": "object"}, OpenAPIBinding("GET", "/x"))
+    digest = "25c2f41b80e11bade28d355f3dbcf9f6df8d67dbe52f2430e17432643153a7dd"
+    assert storable(said)[1] == digest
+    assert storable(replace(said, toolsets=("a",)))[1] != storable(said)[1]
+    assert storable(replace(said, operation="a"))[1] != storable(said)[1]
+
+
+def test_an_operation_that_moved_is_found_by_its_id() -> None:
+    moved = replace(draft("/v2/pets@get", "list_pets"), operation="list")
+    before = replace(known("list_pets", of=PETS), operation="list")
+    todo = changes(SHOP, [moved], {PETS.key: before}, set())
+    assert todo.saved.updated == ("list_pets",)
+    assert todo.moved == {before.endpoint_id: "/v2/pets@get"}
+    assert (todo.gone, todo.aliases) == ([], {})
+
+
+def test_a_renamed_tool_keeps_its_name_as_an_alias_unless_another_has_it() -> None:
+    before = {PETS.key: known("list_pets", of=PETS)}
+    renamed = draft(PETS.key, "pets_list")
+    assert changes(SHOP, [renamed], before, set()).aliases == {"list_pets": "t-/pets@get"}
+    assert changes(SHOP, [renamed], before, {"list_pets"}).aliases == {}
+    newcomer = draft("/a@get", "List_Pets")
+    assert changes(SHOP, [renamed, newcomer], before, set()).aliases == {}
+
+
+def test_another_rule_of_naming_leaves_no_aliases() -> None:
+    before = {PETS.key: known("list_pets", of=PETS)}
+    todo = changes(Naming("shop", "always", fresh=True), [PETS], before, set())
+    assert (todo.saved.updated, todo.aliases) == (("shop_list_pets",), {})
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+def test_values_that_a_binding_carries_are_kept_beside_text_that_is_mended(text: str) -> None:
+    fixed = Variable("", "region", "Region", Raw(b'{"in": ["EU"]}'))
+    hidden = replace(draft("a", "a", text), binding=GraphQLBinding("query", "a", (fixed,)))
+    clean, _ = storable(hidden)
+    assert clean.description in ("a\ufffdb", "a?b")
+    assert isinstance(clean.binding, GraphQLBinding)
+    [kept] = clean.binding.variables
+    assert isinstance(kept.fixed, Raw)
+    assert msgspec.json.decode(kept.fixed) == {"in": ["EU"]}

@@ -12,7 +12,7 @@ from config.load import load
 from config.settings import Database as DatabaseSettings
 from config.settings import SourceSettings
 from registry import feed as feed_module
-from registry.catalog import Catalogs
+from registry.catalogs import Catalogs
 from registry.feed import Feed
 from registry.sources import NO_SERVICES, ImportSpec, Lister, Services, Sources
 from registry.store import ToolStore

@@ -79,7 +79,7 @@ async def test_an_import_that_would_leave_nothing_is_rejected(
     sources: Sources, store: ToolStore, description: Path
 ) -> None:
     await sources.import_(spec(description))
-    with pytest.raises(ImportRejected, match="exclude all 5 operations"):
+    with pytest.raises(ImportRejected, match="all 5 operations are left out"):
         await sources.import_(spec(description, include=("nothing*",)))
     description.write_text(json.dumps({**pets(), "paths": {}}))
     with pytest.raises(ImportRejected, match="no operations"):
@@ -98,6 +98,7 @@ async def test_an_unknown_source_cannot_be_refreshed(sources: Sources) -> None:
         ([{"url": "https://api.example.com/v1/"}], None, ("https://api.example.com/v1", False)),
         ([{"url": "https://api.example.com"}], "http://10.0.0.1", ("http://10.0.0.1", True)),
         ([{"url": "/v1"}], None, (None, False)),  # relative to a file: no address
+        ([{"url": "http://[x"}, {"url": "http://y.example"}], None, ("http://y.example", False)),
         ([{"url": "ftp://x"}, {"url": "http://y.example"}], None, ("http://y.example", False)),
     ],
 )
@@ -219,7 +220,7 @@ async def test_an_action_that_is_skipped_gets_no_name(
         ("- host: a", "holds a list; expected the spec.yaml"),
         ("host: a\n service: b", "line 2"),
         ("{host: a, service: b, action: [{name: c}]}", "every operation was skipped"),
-        (SPEC, "exclude all 3 operations"),
+        (SPEC, "all 3 operations are left out"),
     ],
 )
 async def test_what_is_no_hybrid_service_is_rejected_and_nothing_written(
@@ -283,7 +284,7 @@ async def test_actions_that_cannot_be_tools_are_rejected_with_their_module(
     broken = Action("h/s/add/1", request_schema={"type": "nonsense"})
     with pytest.raises(ImportRejected, match=r"company\.rules: the schema of h/s/add/1"):
         await serving(store, broken).import_(WRITTEN)
-    with pytest.raises(ImportRejected, match="exclude all 1 operations"):
+    with pytest.raises(ImportRejected, match="all 1 operations are left out"):
         await serving(store, Action("a")).import_(replace(WRITTEN, exclude=("a",)))
 
 

@@ -144,9 +144,9 @@ async def test_a_source_comes_back_as_it_was_saved(store: ToolStore) -> None:
 async def test_the_options_of_a_source_come_back_and_count_as_a_change(
     store: ToolStore, options: HybridOptions
 ) -> None:
-    before = replace(SHOP, options=HybridOptions(batch=2))
+    before = replace(SHOP, kind="hybrid", options=HybridOptions(batch=2))
     await store.save(HOST, before, [FULL], DOCUMENT)
-    await store.save(HOST, replace(SHOP, options=options), [FULL], DOCUMENT)
+    await store.save(HOST, replace(before, options=options), [FULL], DOCUMENT)
     (source,) = await store.sources(HOST)
     assert source.options == options
 
@@ -163,7 +163,7 @@ async def test_a_change_of_options_alone_is_notified(store: ToolStore, database:
 async def test_options_of_a_later_release_hide_no_source(
     store: ToolStore, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await save(store, FULL)
+    await store.save(HOST, replace(SHOP, kind="hybrid"), [FULL], DOCUMENT)
     await rows(database, """UPDATE api_t SET options = '{"batch": 3, "later": 1}' RETURNING 1""")
     (source,) = await store.sources(HOST)
     assert source.options == HybridOptions(batch=3)

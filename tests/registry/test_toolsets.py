@@ -1,9 +1,13 @@
 """Toolsets: parts of a catalog."""
 
+from dataclasses import replace
+
 import pytest
 
 from config.settings import Toolset
-from registry.catalog import Catalog, Catalogs
+from registry.catalog import Catalog
+from registry.catalogs import Catalogs
+from registry.toolsets import unknown
 from schemas.mcp.revisions import V2026_07_28
 from tests.fixtures_database import HOST
 from tests.registry.servers import RESOURCES, item, listed_tool, source
@@ -97,6 +101,18 @@ def test_another_definition_is_a_change_and_another_source_is_none() -> None:
 
 def test_whether_tools_can_be_tasks_is_part_of_their_list() -> None:
     tools = [listed_tool("t", definition={"execution": {"taskSupport": "optional"}})]
-    tasks = {"requests": {"tools": {"call": {}}}}
+    tasks: dict[str, object] = {"requests": {"tools": {"call": {}}}}
     without, having = Catalog(tools, [source()]), Catalog(tools, [source(tasks=tasks)])
     assert without.changed(having) == {"tools"}
+
+
+def test_a_description_puts_its_tools_into_toolsets_unless_they_are_excluded() -> None:
+    marked = replace(listed_tool("get_b", "b"), toolsets=("one", "nowhere"))
+    whole = Catalog([marked, listed_tool("get_a", "a")], [source("a"), source("b")])
+    only_a = Toolset(sources=("a",))
+    assert [tool.name for tool in whole.toolset("one", only_a).tools] == ["get_a", "get_b"]
+    assert set(whole.toolset("one", only_a).sources) == {"a", "b"}
+    assert [tool.name for tool in whole.toolset("two", only_a).tools] == ["get_a"]
+    again = Catalog(whole.tools, whole.sources.values())
+    assert again.toolset("one", Toolset(exclude=("get_b",))).get("get_b") is None
+    assert unknown([marked.toolsets], {"one": only_a}) == {"nowhere": 1}

@@ -243,3 +243,50 @@ def test_a_schema_is_read_in_the_dialect_that_it_names(
 def test_a_keyword_of_another_dialect_is_no_valid_schema() -> None:
     with pytest.raises(ValueError, match="number"):
         Checker(b'{"maximum": 3, "exclusiveMaximum": true}')
+
+
+def multiplied(keyword, levels, times):
+    """Each level applies the next one several times to the same value."""
+    inner = {f"L{n}": {keyword: [{"$ref": f"#/$defs/L{n + 1}"}] * times} for n in range(levels)}
+    return {"$ref": "#/$defs/L0", "$defs": {**inner, f"L{levels}": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_a_schema_that_nobody_could_check_in_time_is_refused(keyword):
+    with pytest.raises(ValueError, match="more often than can be checked"):
+        checker(multiplied(keyword, 40, 2))
+    names = [f"N{n}" for n in range(30)]
+    each = {one: {keyword: [{"$ref": f"#/$defs/{other}"} for other in names]} for one in names}
+    with pytest.raises(ValueError, match="more often than can be checked"):
+        checker({"$ref": "#/$defs/N0", "$defs": each})
+    assert checker(multiplied(keyword, 40, 1)).accepts("x")
+
+
+@pytest.mark.parametrize("reference", ["#/%24defs/L{}", "#L{}", "urn:l{}"])
+def test_it_does_not_matter_how_the_next_level_is_referred_to(reference):
+    inner = {
+        f"L{n}": {
+            "$id": f"urn:l{n}",
+            "allOf": [{"$ref": reference.format(n + 1)}] * 2,
+        }
+        for n in range(30)
+    }
+    if reference.startswith("#L"):
+        for name, one in inner.items():
+            del one["$id"]
+            one["$anchor"] = name
+    if reference.startswith("#/"):
+        for one in inner.values():
+            del one["$id"]
+    with pytest.raises(ValueError, match="more often than can be checked"):
+        checker({"$ref": reference.format(0), "$defs": inner})
+
+
+def test_a_schema_that_comes_back_below_a_value_is_no_circle():
+    tree = {"type": "object", "properties": {"inner": {"anyOf": [{"$ref": "#"}] * 3}}}
+    assert checker(tree).accepts({"inner": {"inner": {}}})
+
+
+def test_a_schema_with_many_alternatives_of_its_own_is_checked():
+    many = {"anyOf": [{"const": number, "title": "x"} for number in range(20_000)]}
+    assert checker(many).accepts(19_999)

@@ -1,12 +1,12 @@
-"""OpenAPI 3.x to tools: parse, normalise, map, report. Pure: bytes in, drafts and outcomes out.
+"""OpenAPI 3.x and Swagger 2.0 to tools: parse, put files together, normalise, map, report.
 
-`output_schema` of a draft stays None: output schemas, Swagger 2.0, documents in several files and
-security schemes are read by later versions of this package.
+Pure: bytes in, drafts and outcomes out.
 """
 
 from registry.importers.imported import Imported
 from registry.importers.openapi.load import parse
+from registry.importers.openapi.marks import Overlay, overlay
 from registry.importers.openapi.read import read
 from registry.importers.openapi.selection import Options
 
-__all__ = ["Imported", "Options", "parse", "read"]
+__all__ = ["Imported", "Options", "Overlay", "overlay", "parse", "read"]

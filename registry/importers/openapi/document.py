@@ -1,16 +1,19 @@
 """The document as a whole: its version, and what a `$ref` points at."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from registry.importers.openapi.values import mapping
-from schemas.errors import ImportRejected
+from registry.importers.openapi.files import FILES, Unread, shown
+from registry.importers.openapi.pointers import ABSENT, segments, step
+from registry.importers.openapi.scanning import scan
+from registry.importers.openapi.swagger import upgraded
+from registry.importers.openapi.values import mapping, sequence
+from registry.importers.openapi.versions import version_of
 
 REF_HOPS = 32  # a `$ref` to a `$ref` to ...: longer chains are loops
 
-_ABSENT = object()
+__all__ = ["REF_HOPS", "Document", "Missing", "Skip", "canonical", "segments", "server_urls"]
 
 
 class Skip(Exception):
@@ -22,33 +25,47 @@ class Missing(Skip):
 
 
 class Document:
-    """A parsed OpenAPI 3 document. Every pointer is followed once."""
+    """A parsed description. Every pointer is followed once.
+
+    `root` is that of an OpenAPI 3 document, of Swagger 2.0 too: there servers, security schemes and
+    schemas stand where 3.x has them, and operations are upgraded as they are asked for.
+    """
 
     def __init__(self, root: dict[str, Any]) -> None:
-        """Raises `ImportRejected` for versions other than 3.0, 3.1 and 3.2."""
-        self.root = root
-        self.version = _version(root)
+        """Raises `ImportRejected` for versions other than 2.0, 3.0, 3.1 and 3.2."""
+        self.version = version_of(root)
+        self.root = upgraded(root) if self.version == (2, 0) else root
         self._found: dict[str, object] = {}
+        self._anchors: dict[str, str] | None = None
 
     @property
     def old_schemas(self) -> bool:
-        """Whether Schema Objects are 3.0's dialect rather than JSON Schema 2020-12."""
-        return self.version == (3, 0)
+        """Whether Schema Objects are those of 3.0 or 2.0 rather than JSON Schema 2020-12."""
+        return self.version <= (3, 0)
+
+    def schema_name(self, pointer: str) -> str | None:
+        """`Pet` for the place where the document keeps its schemas by name."""
+        kept = "#/definitions/" if self.version == (2, 0) else "#/components/schemas/"
+        name = pointer.removeprefix(kept)
+        return segments(f"/{name}")[0] if name != pointer and "/" not in name else None
 
     def find(self, ref: str) -> Any:
-        """What the local `ref` points at. Raises `Missing`, or `Skip` for another document."""
+        """What `ref` points at. Raises `Missing`."""
         pointer = canonical(ref)
         if pointer not in self._found:
-            self._found[pointer] = _walk(self.root, pointer)
+            self._found[pointer] = self._walk(pointer, _Hops())
         found = self._found[pointer]
-        if found is _ABSENT:
-            raise Missing(f"$ref {ref!r} points at nothing")
+        if isinstance(found, Unread):
+            raise Missing(f"$ref {shown(ref)!r} cannot be read: {found.reason}")
+        if found is ABSENT:
+            raise Missing(f"$ref {shown(ref)!r} points at nothing")
         return found
 
     def resolve(self, node: object) -> dict[str, Any]:
         """`node`, or the object at the end of its `$ref`s, with `summary` and `description`
         beside a `$ref` kept (3.1, section 4.8.23). Not for schemas: they may be circular."""
         overrides: dict[str, Any] = {}
+        ref: object = None
         for _ in range(REF_HOPS):
             value = mapping(node)
             ref = value.get("$ref")
@@ -58,68 +75,58 @@ class Document:
                 if key in value:
                     overrides.setdefault(key, value[key])
             node = self.find(ref)
-        raise Skip(f"$ref {ref!r} never ends")
+        raise Skip(f"$ref {shown(str(ref))!r} never ends")
+
+    def _walk(self, pointer: str, hops: "_Hops") -> object:
+        """Down to `pointer`, through references that stand on the way."""
+        if pointer != "#" and not pointer.startswith("#/"):
+            pointer = self._anchored(pointer)
+        node: object = self.root
+        for segment in segments(pointer):
+            if isinstance(node, Unread):
+                break
+            child = step(node, segment)
+            while child is ABSENT and hops.left and "$ref" in (holder := mapping(node)):
+                node = self._walk(canonical(str(holder["$ref"])), hops.next())
+                child = step(node, segment)
+            node = node if isinstance(node, Unread) else child
+        return node
+
+    def _anchored(self, pointer: str) -> str:
+        """Where the `$anchor` stands (JSON Schema 2020-12, section 8.2.2)."""
+        if self._anchors is None:
+            own = {key: value for key, value in self.root.items() if key != FILES}
+            self._anchors = scan("", own).anchors
+        return f"#{self._anchors.get(pointer[1:], '/' + pointer[1:])}"
+
+
+class _Hops:
+    """How many references one look-up may follow, all of its parts together."""
+
+    def __init__(self) -> None:
+        self.left = REF_HOPS
+
+    def next(self) -> "_Hops":
+        self.left -= 1
+        return self
 
 
 def canonical(ref: str) -> str:
     """One spelling per target: `#/paths/~1pets%2F` and `#/paths/~1pets/` are the same."""
     if not ref.startswith("#"):
-        raise Skip(f"$ref {ref!r} points into another document, which is not read")
+        raise Missing(f"$ref {ref!r} points into another document, which is not read")
     return unquote(ref)
 
 
-def segments(pointer: str) -> list[str]:
-    """RFC 6901: `#/paths/~1pets/get` gives `["paths", "/pets", "get"]`."""
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
-
-
-def _walk(root: object, pointer: str) -> object:
-    if pointer != "#" and not pointer.startswith("#/"):
-        return _ABSENT  # an $anchor: a name, not a place
-    node = root
-    for segment in segments(pointer):
-        if isinstance(node, dict) and segment in node:
-            node = node[segment]
-        elif isinstance(node, list) and segment.isdecimal() and int(segment) < len(node):
-            node = node[int(segment)]
-        else:
-            return _ABSENT
-    return node
-
-
-def _version(root: dict[str, Any]) -> tuple[int, int]:
-    supported = "Supported: OpenAPI 3.0, 3.1 and 3.2"
-    if "swagger" in root:
-        raise ImportRejected(f"This is Swagger {root['swagger']}. {supported}.")
-    stated = root.get("openapi")
-    if stated is None and _is_hybrid(root):
-        raise ImportRejected(
-            "This describes a hybrid service: `toolgate import hybrid` reads it, and `hybrid:` in "
-            "the settings."
-        )
-    if stated is None:
-        raise ImportRejected(f"This is no OpenAPI description: `openapi` is missing. {supported}.")
-    # unquoted in YAML, `openapi: 3.1` is a number
-    match = re.match(r"3\.([012])(\.|-|$)", str(stated).strip())
-    if match is None:
-        raise ImportRejected(f"This is OpenAPI {str(stated)[:40]!r}. {supported}.")
-    return 3, int(match[1])
-
-
-def _is_hybrid(root: dict[str, Any]) -> bool:
-    """Whether it is a spec.yaml or a schema.json of light-hybrid-4j."""
-    ids = (key for key in root if key.count("/") == 3 and not key.startswith("/"))
-    return {"host", "service", "action"} <= root.keys() or next(ids, None) is not None
-
-
 def server_urls(servers: object) -> Iterator[str]:
-    """The URLs of a `servers` list, variables replaced by their defaults."""
+    """The URLs of a `servers` list, variables replaced by their defaults, else the first choice."""
     for server in servers if isinstance(servers, list) else []:
         url = mapping(server).get("url")
         if not isinstance(url, str) or not url.strip():
             continue
         for name, variable in mapping(mapping(server).get("variables")).items():
-            default = mapping(variable).get("default")
+            choices = sequence(mapping(variable).get("enum")) or [None]
+            default = mapping(variable).get("default", choices[0])
             if default is not None:
                 url = url.replace(f"{{{name}}}", str(default))
         yield url.strip()

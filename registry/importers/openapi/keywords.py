@@ -43,7 +43,7 @@ def _flag(value: Any) -> Checked:
     if isinstance(value, bool):
         return value, None
     if isinstance(value, str) and value in SPELLED:
-        return SPELLED[value], "is text; read as true or false"
+        return SPELLED[value], None  # nothing is lost
     return ABSENT, "is not true or false"
 
 
@@ -51,7 +51,7 @@ def _number(value: Any) -> Checked:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value, None
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", value):
-        return (float(value) if "." in value else int(value)), "is text; read as a number"
+        return (float(value) if "." in value else int(value)), None
     return ABSENT, "is not a number"
 
 
@@ -70,7 +70,8 @@ def _count(value: Any) -> Checked:
 def _type(value: Any) -> Checked:
     stated = value if isinstance(value, list) else [value]
     names = list(dict.fromkeys(_type_name(name) for name in stated))
-    problem = None if set(names) <= set(map(str, stated)) & TYPES else f"{value!r:.60} is unknown"
+    known = all(str(name) in TYPES or str(name).lower() in _MEANT for name in stated)
+    problem = None if known else f"{value!r:.60} is unknown"
     if not names:
         return ABSENT, "is empty"
     if not TYPES.issuperset(names):

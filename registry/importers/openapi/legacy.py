@@ -10,6 +10,7 @@ _COMPOSITION = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if"})
 _ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})
 _MARKERS = frozenset(
     {"nullable", "exclusiveMinimum", "exclusiveMaximum", "example", "dependencies", "items"}
+    | {"x-nullable"}  # Swagger 2.0 has no other way
 )
 
 
@@ -23,7 +24,8 @@ def modernise(schema: dict[str, Any]) -> dict[str, Any]:
     _example(modern)
     _tuple(modern)
     _dependencies(modern)
-    return _nullable(modern) if modern.pop("nullable", None) is True else modern
+    stated = modern.pop("nullable", None), modern.pop("x-nullable", None)
+    return _nullable(modern) if True in stated else modern
 
 
 def _bound(schema: dict[str, Any], limit: str, exclusive: str) -> None:

@@ -1,16 +1,30 @@
-"""The operations of a document, before anybody looks into them."""
+"""The operations of a document, in 3.x's words and with their marks; nobody has looked into them
+yet."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from registry.importers.openapi.document import REF_HOPS, Document, Skip
+from registry.importers.openapi.files import shown
+from registry.importers.openapi.marks import (
+    NO_OVERLAY,
+    UNMARKED,
+    Marks,
+    Overlay,
+    merged,
+    operation_marks,
+    shared_marks,
+)
+from registry.importers.openapi.swagger_operations import Swagger
 from registry.importers.openapi.values import mapping, text
 from schemas.errors import ImportRejected
 from schemas.source import Outcome
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-_UNREAD = ("query", "additionalOperations")  # 3.2, section 4.9
+_QUERY = "query"  # 3.2, section 4.9
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 # GitHub has about 1,100, Kubernetes 1,123; a document ten times as large is no service of a company
 OPERATIONS_LIMIT = 10_000
 
@@ -19,14 +33,16 @@ OPERATIONS_LIMIT = 10_000
 class Operation:
     """One method of one path."""
 
-    method: str  # upper case
+    method: str  # upper case, or as `additionalOperations` has it
     path: str  # as in the document
     item: dict[str, Any]  # the path item around it
     node: dict[str, Any]
+    marks: Marks = UNMARKED  # those of document, path item and overlay included
+    notes: tuple[str, ...] = ()  # what was lost on the way here
 
     @property
     def key(self) -> str:
-        return f"{self.path}@{self.method.lower()}"
+        return _key(self.path, self.method)
 
     @property
     def operation_id(self) -> str | None:
@@ -41,60 +57,117 @@ class Operation:
         return self.operation_id or self.endpoint
 
 
-def operations(document: Document) -> tuple[list[Operation], list[Outcome]]:
+def operations(
+    document: Document, overlay: Overlay = NO_OVERLAY
+) -> tuple[list[Operation], list[Outcome]]:
     """All operations, and a `skipped` for each place where one should be and none can be read.
 
     Raises `ImportRejected` for a document without `paths` or with too many operations.
     """
-    paths = document.root.get("paths")
-    if not isinstance(paths, dict):
-        raise ImportRejected("The description has no `paths`, so there is nothing to import.")
-    found: list[Operation] = []
-    skipped: list[Outcome] = []
-    for path, item in paths.items():
-        if path.startswith("x-"):
-            continue
-        try:
-            found.extend(_of_path(document, path, item, skipped))
+    return _Reading(document, overlay).all()
+
+
+class _Reading:
+    def __init__(self, document: Document, overlay: Overlay) -> None:
+        self._document = document
+        self._overlay = overlay
+        self._swagger = Swagger(document) if document.version == (2, 0) else None
+        self._skipped: list[Outcome] = []
+
+    def all(self) -> tuple[list[Operation], list[Outcome]]:
+        found: list[Operation] = []
+        for path, item in self._paths().items():
+            if path.startswith("x-"):
+                continue
+            try:
+                found.extend(self._of_path(path, item))
+            except Skip as skip:
+                self._skip(path, path, str(skip))
+            if len(found) > OPERATIONS_LIMIT:
+                raise ImportRejected(
+                    f"The description has more than {OPERATIONS_LIMIT:,} operations, the limit."
+                )
+        return found, self._skipped
+
+    def _paths(self) -> dict[str, Any]:
+        stated = self._document.root.get("paths")
+        if not isinstance(stated, dict):
+            raise ImportRejected("The description has no `paths`, so there is nothing to import.")
+        if not isinstance(stated.get("$ref"), str):
+            return stated
+        try:  # no version has it, and many that keep their paths in a file write it
+            own = {path: item for path, item in stated.items() if path != "$ref"}
+            return {**self._document.resolve(stated), **own}
         except Skip as skip:
-            skipped.append(_skipped(path, path, str(skip)))
-        if len(found) > OPERATIONS_LIMIT:
-            raise ImportRejected(
-                f"The description has more than {OPERATIONS_LIMIT:,} operations, the limit."
-            )
-    return found, skipped
+            raise ImportRejected(f"The description has no `paths`: {skip}.") from skip
+
+    def _of_path(self, path: str, raw: object) -> Iterator[Operation]:
+        if not isinstance(raw, dict):
+            raise Skip("the path item is not an object")
+        item = self._path_item(raw)
+        for method, node in _methods(item):
+            try:
+                yield self._operation(path, item, method, node)
+            except Skip as skip:
+                self._skip(_key(path, method), f"{method} {path}", str(skip))
+
+    def _path_item(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """With what its `$ref` points at; its own members win, where 3.0 leaves it undefined."""
+        item = raw
+        for _ in range(REF_HOPS):
+            if "$ref" not in item:
+                return item
+            own = {key: value for key, value in item.items() if key != "$ref"}
+            item = {**mapping(self._document.find(str(item["$ref"]))), **own}
+        raise Skip(f"$ref {shown(str(raw['$ref']))!r} never ends")
+
+    def _operation(self, path: str, item: dict[str, Any], method: str, raw: object) -> Operation:
+        if not isinstance(raw, dict):
+            raise Skip("the operation is not an object")
+        if not _TOKEN.fullmatch(method):
+            raise Skip(f"the method {method[:40]!r} cannot be sent")
+        node = self._document.resolve(raw)  # files for single operations: common, and in no version
+        notes: list[str] = []
+        marks = self._marks(f"{method} {path}", item, node)
+        if self._swagger:
+            item, node = self._swagger.operation(item, node, notes)
+        return Operation(method, path, item, node, marks, tuple(notes))
+
+    def _marks(self, endpoint: str, item: dict[str, Any], node: dict[str, Any]) -> Marks:
+        """From the farthest to the nearest."""
+        layers = [
+            shared_marks(self._document.root, "the document"),
+            self._overlay.defaults,
+            shared_marks(item, "the path"),
+            operation_marks(node),
+        ]
+        entries = self._overlay.operations
+        layers += [entries[key] for key in (_id(node), endpoint) if key in entries]
+        marks = UNMARKED
+        for layer in layers:
+            if layer is not UNMARKED and layer != UNMARKED:
+                marks = merged(marks, layer) if marks is not UNMARKED else layer
+        return marks
+
+    def _skip(self, key: str, operation: str, reason: str) -> None:
+        self._skipped.append(Outcome(key, operation, None, "skipped", reason))
 
 
-def _of_path(
-    document: Document, path: str, raw: object, skipped: list[Outcome]
-) -> Iterator[Operation]:
-    if not isinstance(raw, dict):
-        raise Skip("the path item is not an object")
-    item = _path_item(document, raw)
-    for method in METHODS:
-        if method in item:
-            operation = Operation(method.upper(), path, item, mapping(item[method]))
-            if isinstance(item[method], dict):
-                yield operation
-            else:
-                reason = "the operation is not an object"
-                skipped.append(_skipped(operation.key, operation.endpoint, reason))
-    for method in _UNREAD:
-        if method in item:
-            reason = f"`{method}` (OpenAPI 3.2) is not read yet"
-            skipped.append(_skipped(f"{path}@{method.lower()}", f"{method} {path}", reason))
+def _id(node: dict[str, Any]) -> str:
+    return text(node.get("operationId"))
 
 
-def _path_item(document: Document, raw: dict[str, Any]) -> dict[str, Any]:
-    """With what its `$ref` points at; its own members win, where 3.0 leaves it undefined."""
-    item = raw
-    for _ in range(REF_HOPS):
-        if "$ref" not in item:
-            return item
-        own = {key: value for key, value in item.items() if key != "$ref"}
-        item = {**mapping(document.find(str(item["$ref"]))), **own}
-    raise Skip(f"$ref {raw['$ref']!r} never ends")
+def _methods(item: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """Method and node; `query` and `additionalOperations` since 3.2, and
+    wherever else somebody writes them."""
+    for name in (*METHODS, _QUERY):
+        if name in item:
+            yield name.upper(), item[name]
+    for method, node in mapping(item.get("additionalOperations")).items():
+        if method.lower() not in item or method.lower() not in (*METHODS, _QUERY):
+            yield method, node
 
 
-def _skipped(key: str, operation: str, reason: str) -> Outcome:
-    return Outcome(key, operation, None, "skipped", reason)
+def _key(path: str, method: str) -> str:
+    # methods are case-sensitive, and those that everybody knows are written in capitals
+    return f"{path}@{method.lower() if method.isupper() else method}"

@@ -5,32 +5,38 @@ OpenAPI or HTTP reserve.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from registry.importers.openapi.document import Document, Skip
 from registry.importers.openapi.keywords import VALUE_DEPTH_LIMIT
+from registry.importers.openapi.legacy import modernise
+from registry.importers.openapi.marks import ArgumentMarks, argument_marks
+from registry.importers.openapi.paths import named, variables_of
 from registry.importers.openapi.schema_tree import Converted
 from registry.importers.openapi.schemas import Schemas
+from registry.importers.openapi.security import Identity, identity_of
 from registry.importers.openapi.values import mapping, nested_at_most, sequence, text
 from schemas.binding import Location, Style
 
-_TEMPLATE = re.compile(r"\{([^{}]+)\}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 
 # section 4.8.12.2: Accept, Content-Type and Authorization "SHALL be ignored"; the others frame the
-# message or choose its receiver (RFC 9110, sections 7.2, 7.6.1, 10.1; RFC 9112, section 6)
+# message or choose its receiver (RFC 9110, sections 7.2, 7.6.1, 8.4, 10.1; RFC 9112, section 6), or
+# are made of what is described as cookies
 _RESERVED_HEADERS = frozenset(
     {"accept", "content-type", "authorization", "host", "content-length", "transfer-encoding"}
     | {"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "expect"}
+    | {"content-encoding", "cookie"}
 )
 
+_DELIMITED: tuple[Style, ...] = ("spaceDelimited", "pipeDelimited", "tabDelimited")
 _STYLES: dict[Location, tuple[Style, ...]] = {  # the first one is the default
     "path": ("simple", "label", "matrix"),
-    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "query": ("form", *_DELIMITED, "deepObject"),
+    "querystring": ("form",),
     "header": ("simple",),
-    "cookie": ("form",),
+    "cookie": ("form", "cookie"),
 }
 # what Swagger 2.0 has directly in the parameter
 _SCHEMA_KEYWORDS = ("type", "format", "items", "enum", "default", "minimum", "maximum", "pattern")
@@ -48,30 +54,38 @@ class Wire:
     schema: Converted
     allow_reserved: bool = False
     media_type: str | None = None
+    allow_empty: bool = False
+    marks: ArgumentMarks | None = None
 
 
 class Parameters:
     """Reads the parameters of operations; a Parameter Object is read once per document."""
 
-    def __init__(self, document: Document, schemas: Schemas) -> None:
+    def __init__(self, document: Document, schemas: Schemas, secrets: frozenset[Identity]) -> None:
+        """`secrets` are filled by security schemes, never by callers."""
         self._document = document
         self._schemas = schemas
-        self._secrets = frozenset(_secrets(document))
+        self._secrets = secrets
         # by identity: the document holds every object for as long as we live
         self._read: dict[int, _Read] = {}
 
     def of(
         self, item: dict[str, Any], operation: dict[str, Any], path: str, notes: list[str]
-    ) -> list[Wire]:
-        """The parameters of an operation, those of its path item overridden by (name, location).
-        Raises `Skip` when a required one cannot be sent."""
+    ) -> tuple[list[Wire], str]:
+        """The parameters of an operation, those of its path item overridden by (name, location),
+        and its path with their names in it. Raises `Skip` when a required one cannot be sent."""
         merged: dict[tuple[str, str], Wire] = {}
         for raw in self._objects(item, notes) + self._objects(operation, notes):
-            wire, problems = self._wire(raw)
-            notes.extend(problems)
-            if wire:
-                merged[_identity(wire.name, wire.location)] = wire
-        return _fit_template(list(merged.values()), path, self._schemas, notes)
+            if wire := self.read(raw, notes):
+                merged[identity_of(wire.name, wire.location)] = wire
+        path = named(path, {wire.name for wire in merged.values() if wire.location == "path"})
+        return _fit_template(list(merged.values()), path, self._schemas, notes), path
+
+    def read(self, raw: dict[str, Any], notes: list[str]) -> Wire | None:
+        """One Parameter Object; None where callers do not give it. Raises `Skip`."""
+        wire, problems = self._wire(raw)
+        notes.extend(problems)
+        return wire
 
     def _objects(self, holder: dict[str, Any], notes: list[str]) -> list[dict[str, Any]]:
         stated = holder.get("parameters")
@@ -94,20 +108,43 @@ class Parameters:
                 raise Skip(f"required {problem}")
             notes.append(f"{problem}; left out")
             return None
-        if _identity(name, location) in self._secrets or _reserved(name, location):
+        if identity_of(name, location) in self._secrets or _reserved(name, location):
             return None
         media_type, schema = self._schema(raw, notes)
-        style, explode = _style(raw, location, notes)
+        style, explode = self._style(raw, location, notes)
+        allow_empty = location == "query" and raw.get("allowEmptyValue") is True
+        converted = self._described(raw, self._schemas.convert(schema))
         return Wire(
             name=name,
             location=location,
             style=style,
             explode=explode,
             required=location == "path" or raw.get("required") is True,
-            schema=self._described(raw, self._schemas.convert(schema)),
-            allow_reserved=location == "query" and raw.get("allowReserved") is True,
+            schema=_or_empty(converted) if allow_empty else converted,
+            allow_reserved=self._reserved_pass(location) and raw.get("allowReserved") is True,
             media_type=media_type,
+            allow_empty=allow_empty,
+            marks=argument_marks(raw),
         )
+
+    def _style(
+        self, raw: dict[str, Any], location: Location, notes: list[str]
+    ) -> tuple[Style, bool]:
+        """Stated or by default: 4.8.12.2, `style` and `explode`."""
+        legal = _STYLES[location]
+        if self._document.version == (2, 0) and location in ("path", "header"):
+            legal = (*legal, *_DELIMITED)  # whose `collectionFormat` is for any location
+        style = raw.get("style", legal[0])
+        if style not in legal:
+            notes.append(f"parameter {raw['name']}: style {style!r} is not for a {location}")
+            style = legal[0]
+        explode = raw.get("explode")
+        return style, explode if isinstance(explode, bool) else style in ("form", "cookie")
+
+    def _reserved_pass(self, location: Location) -> bool:
+        """Where `allowReserved` means something: until 3.2 in the query only."""
+        later = self._document.version >= (3, 2)
+        return location == "query" or (later and location == "path")
 
     def _schema(self, raw: dict[str, Any], notes: list[str]) -> tuple[str | None, object]:
         """(media type, schema); the media type only of a `content` parameter."""
@@ -132,9 +169,9 @@ class Parameters:
 
     def _examples(self, raw: dict[str, Any]) -> list[Any]:
         stated = [raw["example"]] if "example" in raw else []
-        for named in mapping(raw.get("examples")).values():
+        for example in mapping(raw.get("examples")).values():
             try:
-                stated += [self._document.resolve(named)["value"]]
+                stated += [self._document.resolve(example)["value"]]
             except (Skip, KeyError):
                 continue  # an example is not worth an operation
         return [value for value in stated if nested_at_most(value, VALUE_DEPTH_LIMIT)]
@@ -147,22 +184,6 @@ class _Read:
     raw: dict[str, Any]
     wire: Wire | None
     notes: tuple[str, ...]
-
-
-def _secrets(document: Document) -> Iterator[tuple[str, str]]:
-    """Names and locations of API keys."""
-    components = mapping(document.root.get("components"))
-    for raw in mapping(components.get("securitySchemes")).values():
-        try:
-            scheme = document.resolve(raw)
-        except Skip:
-            continue
-        if scheme.get("type") == "apiKey":
-            yield _identity(str(scheme.get("name")), str(scheme.get("in")))
-
-
-def _identity(name: str, location: str) -> tuple[str, str]:
-    return (name.lower() if location == "header" else name), location
 
 
 def _reserved(name: str, location: str) -> bool:
@@ -179,20 +200,14 @@ def _unsendable(name: object, location: object) -> str | None:
     return None
 
 
-def _style(raw: dict[str, Any], location: Location, notes: list[str]) -> tuple[Style, bool]:
-    """Stated or by default: 4.8.12.2, `style` and `explode`."""
-    legal = _STYLES[location]
-    style = raw.get("style", legal[0])
-    if style not in legal:
-        notes.append(f"parameter {raw['name']}: style {style!r} is not for a {location}")
-        style = legal[0]
-    explode = raw.get("explode")
-    return style, explode if isinstance(explode, bool) else style == "form"
+def _or_empty(converted: Converted) -> Converted:
+    """With null, which is sent as `name=`."""
+    return replace(converted, schema=modernise({**converted.schema, "nullable": True}))
 
 
 def _fit_template(wires: list[Wire], path: str, schemas: Schemas, notes: list[str]) -> list[Wire]:
     """One path parameter for each variable of the template, no more and no less."""
-    variables = list(dict.fromkeys(_TEMPLATE.findall(path)))
+    variables = list(dict.fromkeys(variables_of(path)))
     kept = []
     for wire in wires:
         if wire.location == "path" and wire.name not in variables:

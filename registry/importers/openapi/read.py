@@ -1,10 +1,12 @@
 """The pipeline: find the operations, name them, select, map each one, report on all."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from registry.importers.imported import Imported
 from registry.importers.openapi.document import Document, Skip, server_urls
+from registry.importers.openapi.files import FILES, Unread
 from registry.importers.openapi.operations import Operation, operations
 from registry.importers.openapi.selection import Options, matches, refusal
 from registry.importers.openapi.tools import Tools
@@ -15,16 +17,17 @@ from schemas.tool import ToolDraft
 
 _EVERYTHING = Options()
 _REASONS_LIMIT = 5  # named in one outcome; a person reads no more
+_FILES_NAMED = 10
 
 
 def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
     """Raises `ImportRejected` only where no operation could be read at all."""
     parsed = Document(document)
-    found, outcomes = operations(parsed)
+    found, outcomes = operations(parsed, options.overlay)
     # named before any are left out: a selection must not rename the others
-    names = assign({op.key: (_name(op), op.operation_id) for op in found})
+    names = assign({op.key: (_name(op), op.marks.name or op.operation_id) for op in found})
     drafts = []
-    mapper = _Mapper(parsed, found)
+    mapper = _Mapper(parsed, found, options.media_types)
     for operation in found:
         draft, outcome = mapper.map(operation, names[operation.key], options)
         outcomes.append(outcome)
@@ -33,7 +36,7 @@ def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
     return Imported(
         title=_stated(info.get("title")),
         version=_stated(info.get("version")),
-        servers=tuple(server_urls(document.get("servers"))),
+        servers=tuple(server_urls(parsed.root.get("servers"))),
         drafts=tuple(drafts),
         outcomes=tuple(outcomes),
         notes=tuple(_notes(parsed, found, names, options)),
@@ -43,8 +46,10 @@ def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
 class _Mapper:
     """Maps operations one by one; none can fail another."""
 
-    def __init__(self, document: Document, found: list[Operation]) -> None:
-        self._tools = Tools(document)
+    def __init__(
+        self, document: Document, found: list[Operation], media_types: tuple[str, ...]
+    ) -> None:
+        self._tools = Tools(document, media_types)
         self._ids = Counter(op.operation_id for op in found)
 
     def map(
@@ -54,6 +59,7 @@ class _Mapper:
             return None, Outcome(operation.key, operation.label, None, "excluded", reason)
         try:
             draft, notes = self._tools.draft(operation, name)
+            notes = [*operation.notes, *notes]
         except Skip as skip:
             return None, Outcome(operation.key, operation.label, None, "skipped", str(skip))
         if operation.operation_id and self._ids[operation.operation_id] > 1:
@@ -70,7 +76,8 @@ def _reason(notes: list[str]) -> str | None:
 
 
 def _name(operation: Operation) -> str:
-    return tool_name(operation.operation_id, operation.method, operation.path)
+    wanted = operation.marks.name or operation.operation_id
+    return tool_name(wanted, operation.method, operation.path)
 
 
 def _stated(value: object) -> str | None:
@@ -80,11 +87,17 @@ def _stated(value: object) -> str | None:
 
 def _notes(
     document: Document, found: list[Operation], names: dict[str, str], options: Options
-) -> list[str]:
-    notes = ["OpenAPI 3.2 is read as 3.1"] if document.version == (3, 2) else []
-    idle = (
-        pattern
-        for pattern in (*options.include, *options.exclude)
-        if not any(matches(op, names[op.key], pattern) for op in found)
-    )
-    return notes + [f"the pattern {pattern!r} matches no operation" for pattern in idle]
+) -> Iterator[str]:
+    others = mapping(document.root.get(FILES)).items()
+    unread = sorted((name, one.reason) for name, one in others if isinstance(one, Unread))
+    for name, reason in unread[:_FILES_NAMED]:
+        yield f"the file {name!r} cannot be read: {reason}"
+    if (more := len(unread) - _FILES_NAMED) > 0:
+        yield f"{more:,} more files cannot be read"
+    for pattern in (*options.include, *options.exclude):
+        if not any(matches(op, names[op.key], pattern) for op in found):
+            yield f"the pattern {pattern!r} matches no operation"
+    known = {key for op in found for key in (op.endpoint, op.operation_id)}
+    for key in options.overlay.operations:
+        if key not in known:
+            yield f"the overlay's {key!r} matches no operation"

@@ -28,6 +28,8 @@ _NESTED: dict[str, tuple[_Shape, bool]] = {
     **dict.fromkeys(("properties", "patternProperties"), ("map", False)),
 }
 _CHOICES = ("anyOf", "oneOf")
+_SCALARS = ("string", "number", "integer", "boolean", "null")
+_OF_ARRAYS = ("uniqueItems", "minItems", "maxItems")  # without effect on what is no array
 _NOTES_LIMIT = 20  # of one schema; a person reads the first
 
 
@@ -83,7 +85,6 @@ class Tree:
         if at.depth > DEPTH_LIMIT:
             raise Skip(f"schemas are nested deeper than {DEPTH_LIMIT} levels")
         if isinstance(raw, str) and raw in SPELLED:
-            self._note("is text; read as true or false")
             raw = SPELLED[raw]
         if isinstance(raw, bool):
             return {} if raw else {"not": {}}
@@ -197,6 +198,9 @@ class Tree:
                 self._note("`items` is missing; any items are accepted")
         if out.get("type") == "string" and "enum" in out:
             self._enumerate_text(out)
+        if out.get("type") in _SCALARS:
+            for keyword in _OF_ARRAYS:  # Kubernetes says `uniqueItems` of every parameter
+                out.pop(keyword, None)
         return _flatten(out)
 
     def _enumerate_text(self, out: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from registry.importers.openapi.cycles import Cycles
 from registry.importers.openapi.document import Document, Skip, segments
 from registry.importers.openapi.schema_tree import Component, Converted, Tree
-from registry.importers.openapi.visibility import Visibility
+from registry.importers.openapi.visibility import Flag, Visibility
 from registry.names import legal, suffixed
 
 # Kubernetes' largest request body needs 134. Far above, no model reads it, and a document with
@@ -37,12 +37,15 @@ class Parts:
 
 
 class Schemas:
-    """The converted schemas of one document, for requests."""
+    """The converted schemas of one document: for requests, or for answers."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(
+        self, document: Document, left_out: Flag = "readOnly", cycles: Cycles | None = None
+    ) -> None:
+        """`cycles` are those of the document, if they are known already."""
         self.document = document
-        self.cycles = Cycles(document)
-        self.visibility = Visibility(document)
+        self.cycles = cycles or Cycles(document)
+        self.visibility = Visibility(document, left_out)
         self._converted: dict[Component, Converted | str] = {}  # or why there is none
         self._names: dict[Component, str] = {}
         self._named: dict[str, Component] = {}
@@ -94,8 +97,8 @@ class Schemas:
         return self._names[component]
 
     def _new_name(self, component: Component) -> str:
-        *place, last = segments(component.pointer) or ["", "root"]
+        *_, last = segments(component.pointer) or ["root"]
         name = legal(last, _ILLEGAL_IN_NAMES)
-        if place == ["components", "schemas"] and name == last and component.choices:
+        if self.document.schema_name(component.pointer) == name and component.choices:
             return name
         return suffixed(name or "schema", f"{component.pointer} {component.choices}")

@@ -1,8 +1,10 @@
-"""Which operations a person wants: patterns against name, operationId, endpoint or tag."""
+"""Which operations a person wants: patterns against name, operationId, endpoint or tag, and marks
+on the operations themselves."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from registry.importers.openapi.marks import KEY, NO_OVERLAY, Overlay
 from registry.importers.openapi.operations import Operation
 from registry.importers.openapi.values import sequence
 
@@ -16,6 +18,9 @@ class Options:
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    only_marked: bool = False  # leave out what is not marked as enabled
+    media_types: tuple[str, ...] = ()  # of request bodies, to prefer where they are described
+    overlay: Overlay = NO_OVERLAY
 
 
 def refusal(operation: Operation, name: str, options: Options) -> str | None:
@@ -25,6 +30,10 @@ def refusal(operation: Operation, name: str, options: Options) -> str | None:
             return f"excluded by {pattern!r}"
     if options.include and not any(matches(operation, name, p) for p in options.include):
         return "not included"
+    if operation.marks.enabled is False:
+        return f"{KEY} says `enabled: false`"
+    if options.only_marked and operation.marks.enabled is not True:
+        return f"no {KEY} says `enabled: true`"
     return None
 
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from config.settings import Database as DatabaseSettings
-from gateway.cli import checkup
+from gateway.cli import checkup, costs
+from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate, answering
 
 
@@ -29,7 +30,7 @@ def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> N
     assert {check["name"]: check["status"] for check in ran.json} == dict.fromkeys(
         [
             *("python", "shadowing", "files", "settings", "port", "auth"),
-            *("database", "migrations", "source"),
+            *("database", "migrations", "source", "lists"),
         ],
         "ok",
     )
@@ -37,6 +38,27 @@ def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> N
     assert details["port"] == f"127.0.0.1:{free_port} is free"
     assert re.fullmatch(r"PostgreSQL 1\d\S* \(database\.url\)", details["database"])
     assert details["source"] == f"pets: 5 tools; http://127.0.0.1:{port} can be reached"
+
+
+def test_an_address_that_calls_are_refused_to_is_no_healthy_one(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    document = {**pets(), "servers": [{"url": "http://127.0.0.1:9"}]}
+    (folder / "pets.json").write_text(json.dumps(document))
+    assert toolgate("import", "openapi", "pets.json", "--name", "pets").code == 0
+    [check] = [one for one in toolgate("doctor", "--json").json if one["name"] == "source"]
+    assert check["status"] == "warning"
+    assert "calls are refused: http://127.0.0.1:9 is private" in check["detail"]
+    assert "set sources.pets.base_url" in check["detail"]
+
+
+def test_a_list_that_no_model_can_read_is_told(
+    with_pets: Toolgate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "LARGE", 100)  # instead of a description of a megabyte
+    [check] = [one for one in with_pets("doctor", "--json").json if one["name"] == "lists"]
+    assert check["status"] == "warning"
+    assert "more than most models can read: serve parts of it as `toolsets`" in check["detail"]
 
 
 def test_in_a_pipe_every_check_is_a_line(with_pets: Toolgate, free_port: str) -> None:

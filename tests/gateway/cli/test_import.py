@@ -44,6 +44,7 @@ def test_the_json_of_an_import_has_one_object_for_each_operation(
     assert report["saved"]["added"] == len([o for o in report["operations"] if o["name"]])
     by_operation = {one["operation"]: one for one in report["operations"]}
     assert by_operation.keys() == {"listPets", "createPet", "getPet", "deletePet", "slow", "odd"}
+    assert by_operation["getPet"].pop("tokens") > 20
     assert by_operation["getPet"] == {
         "key": "/pets/{id}@get",
         "operation": "getPet",
@@ -135,16 +136,19 @@ def test_a_private_address_that_only_the_description_names_is_pointed_out_at_onc
     assert f"Calls are refused: {url} is private" in ran.out
     assert f"confirm it with --base-url {url}" in ran.out
     assert f"Calls go to {url}\n" in toolgate(*IMPORT, "--base-url", url).out
+    other = "http://127.0.0.1:8767"
+    (folder / "toolgate.yaml").write_text(f"sources: {{pets: {{base_url: '{other}'}}}}")
+    assert f"Calls go to {other}\n" in toolgate(*IMPORT, "--dry-run").out
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("name: pets", "pets.json: This is no OpenAPI description: `openapi` is missing."),
+        ("name: pets", "pets.json: This is no OpenAPI description: `openapi` is missing"),
         ('{"openapi": "3.0.0", ', "pets.json, line 1, column 22: not valid JSON"),
         ("", "pets.json is empty; expected an OpenAPI description"),
         ("<html>", "pets.json is HTML or XML"),
-        ('{"swagger": "2.0"}', "pets.json: This is Swagger 2.0. Supported: OpenAPI 3.0"),
+        ('{"swagger": "1.2"}', "pets.json: This is Swagger '1.2'. Supported: Swagger 2.0"),
         ('{"openapi": "3.0.0", "paths": {}}', "Nothing to import"),
     ],
 )
@@ -260,8 +264,9 @@ def test_a_source_that_does_not_exist_is_refused_with_one_that_does(
 
 def test_a_report_cannot_rewrite_the_terminal(toolgate: Toolgate, folder: Path) -> None:
     document: dict[str, Any] = pets()
-    document["info"]["title"] = "Pets \x1b[2J[bold]!"
+    document["info"]["title"] = "Pets \x1b[2J[bold]!\u202e"
     (folder / "pets.json").write_text(json.dumps(document))
     ran = toolgate(*IMPORT, FORCE_COLOR="1")
     assert "\x1b[2J" not in ran.out
-    assert "[2J[bold]! 1: 5 imported" in ran.out
+    assert "\u202e" not in ran.out
+    assert "[2J[bold]!\N{REPLACEMENT CHARACTER} 1: 5 imported" in ran.out

@@ -42,10 +42,14 @@ def stuck_import(url: str) -> Iterator[subprocess.Popen[str]]:
             stderr=PIPE,
             text=True,
         )
-        deadline = time.monotonic() + DEADLINE_S
-        while not watcher.execute(WAITING).fetchall():
-            assert time.monotonic() < deadline, process.communicate()
-        yield process
+        try:
+            deadline = time.monotonic() + DEADLINE_S
+            while not watcher.execute(WAITING).fetchall():
+                assert time.monotonic() < deadline, "it never began to write"
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture

@@ -28,8 +28,9 @@ def test_what_init_comments_out_is_valid_too(folder: Path) -> None:
         if not line.startswith(prose)
     )
     (folder / "toolgate.yaml").write_text(text)
-    settings = load(None, {"DB_PASSWORD": "x", "PETSHOP_TOKEN": "y"})
-    assert settings.sources["petshop"].headers == {"Authorization": "Bearer y"}
+    settings = load(None, {"DB_PASSWORD": "x", "PETSHOP_KEY": "y"})
+    assert settings.sources["petshop"].credentials["api_key"].value == "y"
+    assert settings.sources["petshop"].headers == {"X-Client": "toolgate"}
     assert settings.database.url == "postgresql://toolgate:x@db.example.com/toolgate"
 
 
@@ -58,13 +59,13 @@ def test_init_says_why_it_cannot_write(bare: Toolgate, folder: Path) -> None:
 def test_config_show_is_yaml_without_secrets_that_names_its_origin(
     bare: Toolgate, folder: Path
 ) -> None:
-    (folder / "toolgate.yaml").write_text("database: {url: postgresql://me:hidden@db/x}")
+    (folder / "toolgate.yaml").write_text("database: {url: postgresql://me:hunter2@db/x}")
     ran = bare("config", "show", TOOLGATE_SERVER__PORT="1234")
     assert ran.out.startswith("# toolgate.yaml over the defaults\n")
     shown = yaml.safe_load(ran.out)
     assert shown["database"]["url"] == "postgresql://me:***@db/x"
     assert shown["server"]["port"] == 1234
-    assert "hidden" not in ran.out
+    assert "hunter2" not in ran.out
     assert bare("config", "show", "--json", TOOLGATE_SERVER__PORT="1234").json == shown
 
 

@@ -1,5 +1,6 @@
 """`toolgate tools`."""
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_gateway import pets
-from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.conftest import Toolgate, answering
 
 
 def test_tools_are_listed_by_name_one_a_line(with_pets: Toolgate) -> None:
@@ -62,12 +63,26 @@ def test_search_finds_by_words_best_first(with_pets: Toolgate) -> None:
     assert with_pets("tools", "search", "zebra").code == 0
 
 
+def test_an_answer_comes_whole_as_nobody_can_ask_this_process_for_the_rest(
+    with_pets: Toolgate,
+) -> None:
+    pet = json.dumps({"name": "x" * 100_000})
+    with answering({"/pets/1": pet.encode(), "/pets/2": b"\xff" * 2_000_000}) as port:
+        url = f"http://127.0.0.1:{port}"
+        with_pets("import", "openapi", "pets.json", "--name", "pets", "--base-url", url)
+        assert with_pets("tools", "call", "getPet", "id=1").out == pet + "\n"
+        binary = with_pets("tools", "call", "getPet", "id=2", "--json").json
+    [item] = binary["content"]
+    assert base64.b64decode(item["resource"]["blob"]) == b"\xff" * 2_000_000
+
+
 def test_show_explains_the_arguments_and_gives_a_call_to_try(with_pets: Toolgate) -> None:
     assert with_pets("tools", "show", "createPet").out.splitlines() == [
         "createPet  of pets",
         "Add a pet",
         "",
         "POST http://127.0.0.1:9/pets",
+        "72 tokens (characters / 4) in a list",
         "",
         "name  string   required",
         "age   integer",

@@ -16,7 +16,8 @@ from gateway.abc import Asked
 from gateway.context import Context, Identity, Principal, Session
 from gateway.methods.lists import Lists
 from gateway.protocol.shapes import Members
-from registry.catalog import Catalog, Catalogs
+from registry.catalog import Catalog
+from registry.catalogs import Catalogs
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import Request, decode_members, encode
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION

@@ -14,6 +14,7 @@ from schemas.errors import (
 from schemas.mcp.messages import META_SERVER
 from schemas.mcp.revisions import V2025_11_25, V2026_07_28
 from schemas.mcp.snapshot import ServerFacts
+from tests.gateway.keeping import keeping
 from tests.gateway.methods.federation import (
     META,
     REVISIONS,
@@ -43,7 +44,7 @@ FILE = {"uri": "test://a", "text": "hello", "x-own": 1}
 
 def resources(answer=None, catalog=BOTH, hub=None):
     relay = Answers({"contents": [FILE]} if answer is None else answer)
-    return Resources(lists(catalog), relay, hub or Hub(10)), relay
+    return Resources(lists(catalog), relay, hub or Hub(10), keeping()), relay
 
 
 async def reading(methods, revision, uri, **more):

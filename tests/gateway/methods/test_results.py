@@ -23,6 +23,7 @@ from schemas.tool import (
     BlobResource,
     EmbeddedResource,
     ImageContent,
+    ResourceLink,
     TextContent,
     ToolResult,
 )
@@ -165,3 +166,29 @@ def test_a_failed_tool_without_structure_gives_its_content(content, message):
 )
 def test_a_client_of_the_legacy_payload_gets_no_envelope(result, payload):
     assert spoken(result) == payload
+
+
+LINK = ResourceLink("toolgate-answer:x", "a.zip", mime_type="application/zip", size=5_000_000)
+
+
+@pytest.mark.parametrize("revision", [*HANDSHAKE.values(), V2026_07_28], ids=lambda r: r.name)
+def test_a_link_is_one_or_is_told_in_words(revision):
+    [content] = shown(ToolResult((LINK,)), revision)["content"]
+    if revision in (V2024_11_05, V2025_03_26):
+        words = "[a.zip, application/zip, 5,000,000 bytes: read the resource toolgate-answer:x]"
+        assert content == {"type": "text", "text": words}
+    else:
+        assert content == {
+            "type": "resource_link",
+            "uri": "toolgate-answer:x",
+            "name": "a.zip",
+            "mimeType": "application/zip",
+            "size": 5_000_000,
+        }
+
+
+@pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda r: r.name)
+def test_what_a_result_says_about_itself_is_handed_on(revision):
+    wire = shown(ToolResult(TEXT, meta={"toolgate/next": {"arguments": {"page": 2}}}), revision)
+    assert wire["_meta"]["toolgate/next"] == {"arguments": {"page": 2}}
+    assert ("io.modelcontextprotocol/serverInfo" in wire["_meta"]) is revision.result_type

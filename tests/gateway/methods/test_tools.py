@@ -20,6 +20,7 @@ from schemas.errors import (
 )
 from schemas.mcp.messages import META_SERVER
 from schemas.mcp.revisions import JSON_RPC, V2025_06_18, V2025_11_25, V2026_07_28
+from tests.gateway.keeping import answering
 from tests.gateway.methods.federation import (
     META,
     REVISIONS,
@@ -59,7 +60,8 @@ LINK = {"type": "resource_link", "uri": "test://x", "name": "x"}
 
 def tools(answer=None, catalog=CATALOG):
     relay = Answers({"content": [TEXT]} if answer is None else answer)
-    return Tools(lists(catalog, page_size=100), {McpBinding: relay}, verify_scope=True), relay
+    of_servers = lists(catalog, page_size=100)
+    return Tools(of_servers, {McpBinding: relay}, True, answering()), relay
 
 
 async def call(methods, revision, name, arguments=None, letter=None, **more):

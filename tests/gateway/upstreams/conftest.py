@@ -23,6 +23,8 @@ def limits(**changes: Any) -> Limits:
         "response_limit_bytes": 1000,
         "retries": 2,
         "retry_backoff_s": 0.001,
+        "upload_limit_bytes": 10_000,
+        "upload_private_networks": False,
         "python_threads": 1,
         "python_calls": 1,
         "mcp_sessions": 4,

@@ -68,6 +68,8 @@ def test_nothing_cannot_stand_in_a_path(style, explode, value):
 def test_an_empty_text_is_no_path(explode):
     with pytest.raises(InvalidParams, match=r"^argument: an empty value cannot stand in a path"):
         in_path(parameter("path", "simple", explode), "")
+    with pytest.raises(InvalidParams, match=r"^argument: an empty value cannot stand in a path"):
+        in_path(parameter("path", "simple", explode, media_type="text/plain"), "")
 
 
 @pytest.mark.parametrize(
@@ -191,8 +193,7 @@ def test_reserved_characters_pass_where_the_description_lets_them(value, text):
     assert in_query(allowing, value) == f"color={text}"
 
 
-def test_reserved_characters_never_pass_into_a_path_or_a_cookie():
-    # OpenAPI 3.1.1, 4.8.12.2.1: `allowReserved` is for the query only
+def test_what_would_leave_a_path_or_a_cookie_never_passes():
     assert in_path(parameter("path", "simple", allow_reserved=True), "a/b?c") == "a%2Fb%3Fc"
     assert in_cookie(parameter("cookie", "form", allow_reserved=True), "a;b") == "color=a%3Bb"
 
@@ -207,11 +208,12 @@ def test_reserved_characters_never_pass_into_a_path_or_a_cookie():
         ("application/vnd.api+json", {"a": 1}, '{"a":1}'),
         ("text/plain", "x y", "x y"),
         ("text/plain", 5, "5"),
+        ("application/x-www-form-urlencoded", {"a": [1, 2], "b": None}, "a=1&a=2"),
     ],
 )
 def test_a_content_parameter_is_written_as_its_media_type(media_type, value, text):
     encoded = {'"': "%22", " ": "%20", "{": "%7B", "}": "%7D", ":": "%3A"}
-    encoded |= {"[": "%5B", "]": "%5D", ",": "%2C"}
+    encoded |= {"=": "%3D", "&": "%26", "[": "%5B", "]": "%5D", ",": "%2C"}
     quoted = "".join(encoded.get(char, char) for char in text)
     of = {"media_type": media_type}
     assert in_query(parameter("query", "form", **of), value) == f"color={quoted}"
@@ -247,3 +249,65 @@ def test_a_name_is_encoded_as_well():
     odd = Parameter("argument", "filter[a&b]", "query", "form", True)
     assert in_query(odd, "x") == "filter%5Ba%26b%5D=x"
     assert in_query(odd, ["x", "y"]) == "filter%5Ba%26b%5D=x&filter%5Ba%26b%5D=y"
+
+
+@pytest.mark.parametrize(
+    ("explode", "value", "text"),
+    [
+        (False, {"a": ["x", {"b": 1}]}, "color%5Ba%5D%5B%5D=x&color%5Ba%5D%5B%5D%5Bb%5D=1"),
+        (False, ["x", "y"], "color%5B%5D=x&color%5B%5D=y"),
+        (True, ["x", "y"], "color%5B0%5D=x&color%5B1%5D=y"),
+    ],
+)
+def test_a_deep_array_is_numbered_only_if_it_explodes(explode, value, text):
+    assert in_query(parameter("query", "deepObject", explode), value) == text
+
+
+@pytest.mark.parametrize("style", ["form", "deepObject", "pipeDelimited"])
+@pytest.mark.parametrize("value", [None, "", [], {}, [None]])
+def test_what_may_be_empty_is_sent_with_nothing(style, value):
+    assert in_query(parameter("query", style, allow_empty=True), value) == "color="
+    assert in_query(parameter("query", style, allow_empty=True), "x") == "color=x"
+
+
+@pytest.mark.parametrize(
+    ("style", "in_a_path", "in_a_header"),
+    [
+        ("spaceDelimited", "a%20b", "a b"),
+        ("pipeDelimited", "a%7Cb", "a|b"),
+        ("tabDelimited", "a%09b", "a\tb"),
+    ],
+)
+def test_delimiters_of_swagger_2_in_every_place(style, in_a_path, in_a_header):
+    assert in_query(parameter("query", style), ["a", "b"]) == f"color={in_a_path}"
+    assert in_path(parameter("path", style), ["a", "b"]) == in_a_path
+    assert in_header(parameter("header", style), ["a", "b"]) == in_a_header
+
+
+@pytest.mark.parametrize(
+    ("explode", "value", "text"),
+    [
+        (True, "a%20b/c=d,", "color=a%20b/c=d,"),
+        (True, ["x", "y"], "color=x; color=y"),
+        (False, ["x", "y"], "color=x,y"),
+        (True, {"R": 1, "G": 2}, "R=1; G=2"),
+        (False, {"R": 1, "G": None}, "color=R,1"),
+        (True, None, ""),
+        (True, [], ""),
+    ],
+)
+def test_the_cookie_style_encodes_nothing(explode, value, text):
+    assert in_cookie(parameter("cookie", "cookie", explode), value) == text
+
+
+@pytest.mark.parametrize("value", ["a;b", "a b", 'a"b', "a\\b", "é", "a\r\nb", ["x", "y;z"]])
+@pytest.mark.parametrize("explode", [True, False])
+def test_the_cookie_style_refuses_what_would_end_the_cookie(explode, value):
+    with pytest.raises(InvalidParams, match="cannot stand in a cookie"):
+        in_cookie(parameter("cookie", "cookie", explode), value)
+
+
+def test_reserved_characters_that_stay_in_a_segment_pass_where_3_2_lets_them():
+    open_path = parameter("path", "simple", allow_reserved=True)
+    assert in_path(open_path, "a:b@c,d;e=f!g") == "a:b@c,d;e=f!g"
+    assert in_path(open_path, "a/b?c#d%2E") == "a%2Fb%3Fc%23d%252E"

@@ -1,6 +1,9 @@
 import pytest
 
-from registry.importers.openapi.body import preferred
+from registry.importers.openapi.document import Document
+from registry.importers.openapi.encodings import FILE
+from registry.importers.openapi.media_types import preferred
+from registry.importers.openapi.members import Members
 from schemas.binding import Body
 from tests.registry.importers.describe import components, describe, json_body, only, query
 
@@ -10,6 +13,7 @@ PET = {
     "required": ["name"],
 }
 STRING = {"type": "string"}
+A_FILE = {"type": ["string", "object"], "description": FILE}
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -140,21 +144,29 @@ def test_an_empty_body_is_sent_only_if_one_is_required():
     ],
 )  # fmt: skip
 def test_the_best_media_type_is_chosen(media_types, best):
-    assert preferred(media_types) == best
+    content = {media_type: {"schema": STRING} for media_type in media_types}
+    assert preferred(content, Members(Document(describe({})))) == best
 
 
 @pytest.mark.parametrize(
-    ("stated", "sent"),
-    [("*/*", "application/json"), ("text/*", "text/plain"), ("image/*", "image/*")],
+    ("stated", "schema", "sent"),
+    [
+        ("*/*", PET, "application/json"),
+        ("application/*", {}, "application/json"),
+        ("*/*", STRING, "*/*"),  # of the file that is sent
+        ("text/*", STRING, "text/plain"),
+        ("multipart/*", PET, "multipart/form-data"),
+        ("image/*", STRING, "image/*"),
+    ],
 )
-def test_a_range_stands_for_the_type_we_prefer(stated, sent):
-    operation = {"requestBody": {"content": {stated: {"schema": STRING}}}}
+def test_a_range_stands_for_the_type_we_prefer(stated, schema, sent):
+    operation = {"requestBody": {"content": {stated: {"schema": schema}}}}
     assert only(describe(operation)).draft.binding.body.media_type == sent
 
 
 @pytest.mark.parametrize(
     ("media_type", "schema"),
-    [("application/json", {}), ("text/plain", STRING), ("image/png", STRING)],
+    [("application/json", {}), ("text/plain", STRING), ("image/png", A_FILE)],
 )
 def test_a_media_type_without_schema(media_type, schema):
     one = only(describe({"requestBody": {"content": {media_type: {}}}}))
@@ -162,10 +174,9 @@ def test_a_media_type_without_schema(media_type, schema):
 
 
 def test_forms_are_hoisted():
-    properties = {"file": {"type": "string", "format": "binary"}}
-    content = {"multipart/form-data": {"schema": {"properties": properties}}}
+    content = {"multipart/form-data": {"schema": PET}}
     one = only(describe({"requestBody": {"content": content}}))
-    assert one.properties == properties
+    assert one.properties == PET["properties"]
 
 
 @pytest.mark.parametrize("endpoint", ["GET /", "HEAD /", "DELETE /"])
@@ -196,3 +207,9 @@ def test_a_recursive_body_keeps_its_cycle():
     assert list(one.properties) == ["children"]
     assert one.accepts(children=[{"children": [{}]}])
     assert list(one.schema["$defs"]) == ["Node"]
+
+
+def test_a_media_type_that_would_end_its_header_is_none():
+    content = {"text/plain\r\nX-Forged: 1": {}, "text/csv": {"schema": STRING}}
+    one = only(describe({"requestBody": {"content": content}}))
+    assert one.draft.binding.body.media_type == "text/csv"

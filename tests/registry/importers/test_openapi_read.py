@@ -103,23 +103,33 @@ def test_duplicate_operation_ids_are_imported_and_reported():
     assert result.outcomes[0].reason == "operationId x is used more than once"
 
 
-@pytest.mark.parametrize("version", ["3.0.0", "3.0.4", "3.1.0", "3.1.1", 3.1, "3.0", "3.1.0-rc1"])
+@pytest.mark.parametrize(
+    "version", ["3.0.0", "3.0.4", "3.1.0", "3.1.1", 3.1, "3.0", "3.1.0-rc1", "3.2.0"]
+)
 def test_versions_that_are_read(version):
     assert read(document({"/": {"get": {}}}, version)).notes == ()
 
 
-def test_version_3_2_is_read_as_3_1():
-    paths = {"/": {"get": {}, "query": {}, "additionalOperations": {"COPY": {}}}}
-    result = read(document(paths, "3.2.0"))
-    assert result.notes == ("OpenAPI 3.2 is read as 3.1",)
-    assert [o.status for o in result.outcomes] == ["skipped", "skipped", "imported"]
-    assert len({o.key for o in result.outcomes}) == 3
+def test_the_methods_of_3_2():
+    others = {"COPY": {}, "Unlock": {}, "no method": {}, "PUT": None}
+    item = {"get": {}, "query": {}, "put": {}, "additionalOperations": others}
+    result = read(document({"/": item}, "3.2.0"))
+    assert [(d.key, d.name, d.binding.method) for d in result.drafts] == [
+        ("/@get", "get", "GET"),
+        ("/@put", "put", "PUT"),
+        ("/@query", "query", "QUERY"),
+        ("/@copy", "copy", "COPY"),
+        ("/@Unlock", "unlock", "Unlock"),
+    ]
+    [skipped] = [o for o in result.outcomes if o.status == "skipped"]
+    assert skipped.reason == "the method 'no method' cannot be sent"
 
 
 @pytest.mark.parametrize(
     ("root", "message"),
     [
-        ({"swagger": "2.0"}, "This is Swagger 2.0. Supported: OpenAPI 3.0, 3.1 and 3.2"),
+        ({"swagger": "1.2"}, "This is Swagger '1.2'. Supported: Swagger 2.0, OpenAPI 3.0, 3.1 and"),
+        ({"overlay": "1.0.0", "actions": []}, "This is an OpenAPI Overlay"),
         ({"openapi": "4.0.0"}, "This is OpenAPI '4.0.0'. Supported"),
         ({"openapi": "3.10.0"}, "This is OpenAPI '3.10.0'. Supported"),
         ({"openapi": None}, "`openapi` is missing"),
@@ -149,6 +159,7 @@ def test_a_document_with_too_many_operations_is_refused():
         ({"$ref": "#/components/pathItems/Nope"}, "points at nothing"),
         ({"$ref": "paths.yaml#/x"}, "another document"),
         ({"$ref": "#/paths/~1bad"}, "never ends"),
+        ({"get": {"$ref": "#/paths/~1bad/get"}}, "never ends"),
         ({"get": {"requestBody": {"$ref": "#/nope"}}}, "points at nothing"),
         ({"get": {"parameters": [{"$ref": "other.json#/p"}]}}, "another document"),
     ],

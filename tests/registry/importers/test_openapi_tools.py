@@ -95,11 +95,25 @@ def test_the_operation_s_server_goes_before_the_path_s(operation, expected):
     assert only(document({"/": item}, servers=root)).draft.binding.server == expected
 
 
-@pytest.mark.parametrize("url", ["/v2", "v2", "ftp://example.com", "https://{host}/", "https://"])
-def test_a_server_that_is_no_full_url_is_ignored_and_reported(url):
+@pytest.mark.parametrize(
+    "url", ["ftp://example.com", "https://{host}/", "https://", "//other", "http://[x", "//[x"]
+)
+def test_a_server_that_is_no_url_is_ignored_and_reported(url):
     one = only(describe({"servers": [server(url)]}))
     assert one.draft.binding.server is None
-    assert "is not a full http(s) URL" in one.reason
+    assert "is no http(s) URL; ignored" in one.reason
+
+
+@pytest.mark.parametrize("url", ["/v2", "v2", "/v2/{area}", "/"])
+def test_a_server_may_be_relative_to_the_source_s(url):
+    one = only(describe({"servers": [server(url, area="eu")]}))
+    assert (one.draft.binding.server, one.outcome.status) == (url.format(area="eu"), "imported")
+
+
+def test_a_variable_without_a_default_is_its_first_choice():
+    variables = {"area": {"enum": ["eu", "us"]}}
+    servers = [{"url": "https://{area}.example.com", "variables": variables}]
+    assert only(describe({"servers": servers})).draft.binding.server == "https://eu.example.com"
 
 
 @pytest.mark.parametrize("servers", [None, {}, [1], [{"url": 5}], [{"url": ""}], [{}]])

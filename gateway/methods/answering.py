@@ -1,0 +1,341 @@
+"""What becomes of an answer on its way to the caller: the members that they want, whether it fits
+its schema, what follows it, and how much of it a model gets at a time.
+
+Of tools that we imported from descriptions alone: `_fields` and `_continue` are arguments of ours,
+which those of other servers do not have. Nothing is left out without a word, and what a cut leaves
+out is kept for who asks on.
+"""
+
+import codecs
+import logging
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.context import Context
+from gateway.methods.cutting import cut_at
+from gateway.methods.projection import Paths, paths_of, project
+from gateway.state.kept import About, Full, Kept, Slice, uri_of
+from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
+from schemas.errors import InvalidParams, ParseError, Unavailable
+from schemas.jsonrpc import decode_json, encode
+from schemas.jsonschema import Checker, Problem
+from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool, ToolResult
+
+log = logging.getLogger("toolgate.answers")
+
+META_CONTINUE, META_MISMATCH = "toolgate/continue", "toolgate/mismatch"
+CHARACTERS_A_TOKEN = 4
+SHOWN = 500  # characters of arguments in a text for a model; `_meta` has them all
+CHECKERS_LIMIT = 200  # of output schemas
+PROBLEMS = 3
+COMPARED_BYTES = 2**20  # the event loop waits for a comparison
+
+_UTF8_BYTES = 4  # of one character, at most
+_HANDLE = re.compile(r"([0-9a-f]{40})\.([0-9]{1,12})")
+_EXPIRED = "There is no such answer, or it is no longer kept: call {name} again without _continue"
+
+_LESS = (
+    " The argument _fields gives the members that it names alone, as in "
+    '{"_fields":["id","owner.login"]}.'
+)
+
+Json = dict[str, Any]
+_properties = msgspec.json.Decoder(dict[str, Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the reserved arguments of a call say."""
+
+    fields: Paths = ()
+    handle: str | None = None  # of an answer that is to be continued
+    called: str = ""  # what the caller's list calls the tool, where that is not its name
+
+    @property
+    def texts(self) -> list[str]:
+        return [".".join(path) for path in self.fields]
+
+
+NOTHING_ASKED = Asked()
+
+
+class Answering:
+    def __init__(
+        self, kept: Kept, tokens: int, validates: Callable[[str], bool], mismatches: "Mismatches"
+    ) -> None:
+        """`tokens` is what a model gets of a text at a time, 0 for all; `validates` tells for the
+        name of a source whether its answers are compared with their schemas."""
+        self._kept = kept
+        self._limit = tokens * CHARACTERS_A_TOKEN
+        self._validates = validates
+        self._mismatches = mismatches
+        self._checkers: OrderedDict[str, Checker | None] = OrderedDict()  # by digest
+
+    def taken(self, tool: Tool, arguments: Json, called: str = "") -> tuple[Asked, Json]:
+        """The reserved arguments, and the others. Raises InvalidParams."""
+        nothing = Asked(called=called) if called else NOTHING_ASKED
+        if FIELDS not in arguments and CONTINUE not in arguments:
+            return nothing, arguments
+        if not isinstance(tool.binding, OpenAPIBinding | GraphQLBinding | GatewayBinding):
+            return nothing, arguments
+        own = _own_arguments(tool)
+        reserved = {key for key in (FIELDS, CONTINUE) if key in arguments and key not in own}
+        rest = {key: value for key, value in arguments.items() if key not in reserved}
+        fields = paths_of(arguments[FIELDS]) if FIELDS in reserved else ()
+        handle = arguments[CONTINUE] if CONTINUE in reserved else None
+        if handle is not None and not isinstance(handle, str):
+            raise InvalidParams("_continue: expected the handle that a cut answer came with")
+        return Asked(fields, handle, called), rest
+
+    async def finished(
+        self, result: ToolResult, tool: Tool, asked: Asked, context: Context, checker: Checker
+    ) -> ToolResult:
+        """`result` as the caller gets it; `checker` is that of the tool's arguments."""
+        if self._is_done(result, tool, asked):
+            return result
+        if self._validates(tool.source) and not result.is_error:
+            result = self._compared(result, tool)
+        if asked.fields and not result.is_error and isinstance(tool.binding, OpenAPIBinding):
+            # in a thread: ten megabytes take half a second
+            told = context.revision.mcp
+            result = await to_thread.run_sync(_projected, result, asked.fields, told)
+        result = _with_next(result, tool, asked, context, checker)
+        advice = "" if asked.fields or FIELDS in _own_arguments(tool) else _LESS
+        return await self.fitted(result, asked.called or tool.name, tool.id, context, advice)
+
+    async def fitted(
+        self, result: ToolResult, name: str, tool_id: str, context: Context, advice: str = ""
+    ) -> ToolResult:
+        """`result` with no more text than a model gets at a time, if it is for one."""
+        if not self._limit or not context.revision.mcp or not result.content:
+            return result
+        first, others = result.content[0], result.content[1:]
+        if not isinstance(first, TextContent) or len(first.text) <= self._limit:
+            return result
+        is_json = result.structured_content is not UNSET and not result.is_error
+        text = first.text
+        at = cut_at(text, self._limit, is_json)
+        handle, reason = await self._keep(text, is_json, tool_id, context)
+        where = f"{handle}.{len(text[:at].encode())}" if handle else None
+        share = f"{at:,} of {len(text):,} characters"
+        advice = advice if is_json else ""
+        notice = TextContent(self._notice(share, name, where, reason, advice))
+        meta = {**(result.meta or {}), **_continues(where)}
+        return replace(
+            result,
+            content=(TextContent(text[:at]), notice, *others),
+            structured_content=UNSET,  # the whole again, which is what the caller is spared
+            meta=meta or UNSET,
+        )
+
+    async def continued(self, handle: str, name: str, tool_id: str, context: Context) -> ToolResult:
+        """The next part of an answer that was cut."""
+        limit = self._limit if context.revision.mcp else 0
+        found = await self._found(handle, tool_id, limit, context)
+        if found is None:
+            return ToolResult((TextContent(_EXPIRED.format(name=name)),), is_error=True)
+        text, start, ended, about = found
+        if ended and (not limit or len(text) <= limit):
+            return ToolResult((TextContent(text),))
+        at = cut_at(text, limit, about.mime_type == "application/json")
+        end = start + len(text[:at].encode())
+        where = f"{handle.partition('.')[0]}.{end}"
+        share = f"{end:,} of {about.size:,} bytes"
+        notice = TextContent(self._notice(share, name, where))
+        return ToolResult((TextContent(text[:at]), notice), meta=_continues(where))
+
+    async def _found(
+        self, handle: str, tool_id: str, limit: int, context: Context
+    ) -> tuple[str, int, bool, About] | None:
+        match = _HANDLE.fullmatch(handle)
+        if match is None:
+            return None
+        start = int(match[2])
+        # one character more than is given shows whether anything follows
+        length = (limit + 1) * _UTF8_BYTES if limit else 1 << 40
+        found = await self._kept.slice(context.principal, match[1], start, length)
+        if found is None or found.about.tool != tool_id or start > found.about.size:
+            return None
+        text = _decoded(found)
+        return None if text is None else (text, start, found.ended, found.about)
+
+    async def _keep(
+        self, text: str, is_json: bool, tool_id: str, context: Context
+    ) -> tuple[str, str]:
+        """The handle, or why there is none."""
+        data = text.encode()
+        mime_type = "application/json" if is_json else "text/plain"
+        about = About(mime_type, text=True, tool=tool_id, size=len(data))
+        try:
+            return await self._kept.keep(context.principal, about, data), ""
+        except Full as full:
+            return "", str(full)
+        except Unavailable as fault:
+            return "", fault.message
+
+    def _notice(
+        self, share: str, name: str, where: str | None, reason: str = "", advice: str = ""
+    ) -> str:
+        if where is None:
+            return (
+                f"[Cut here: these are the first {share}. The rest could not be kept: {reason}. "
+                f"Ask for less.{advice}]"
+            )
+        call = encode({CONTINUE: where}).decode()
+        handle = where.partition(".")[0]
+        return (
+            f"[Cut here, after {share}. To go on, call {name} with {call}: that reads on in this "
+            f"answer, kept for {self._kept.keep_s:g} s, and asks for nothing anew. The resource "
+            f"{uri_of(handle)} is all of it.{advice}]"
+        )
+
+    def _is_done(self, result: ToolResult, tool: Tool, asked: Asked) -> bool:
+        """Whether there is nothing to do, as with nearly every call."""
+        if asked.fields or result.meta is not UNSET or self._validates(tool.source):
+            return False
+        first = result.content[0] if result.content else None
+        return not isinstance(first, TextContent) or len(first.text) <= (self._limit or 1 << 62)
+
+    def _compared(self, result: ToolResult, tool: Tool) -> ToolResult:
+        """With what is wrong with the answer by its schema, if anything is."""
+        checker = self._output_checker(tool)
+        if checker is None or result.structured_content is UNSET:
+            return result
+        if len(memoryview(result.structured_content)) > COMPARED_BYTES:
+            return _with_meta(
+                result, META_MISMATCH, [f"not compared: above {COMPARED_BYTES:,} bytes"]
+            )
+        problems = _problems(checker, bytes(result.structured_content))
+        if not problems:
+            return result
+        self._mismatches.count(tool.source)
+        told = [f"{one.argument or 'the answer'}: {one.message}" for one in problems]
+        return _with_meta(result, META_MISMATCH, told)
+
+    def _output_checker(self, tool: Tool) -> Checker | None:
+        """`jsonschema_rs`, as for arguments. openapi-core was considered: it validates whole
+        responses against the description, which is not at hand when a tool is called, and takes a
+        hundred times as long."""
+        if tool.output_schema is None:
+            return None
+        if tool.digest not in self._checkers:
+            self._checkers[tool.digest] = _compiled(tool)
+            if len(self._checkers) > CHECKERS_LIMIT:
+                self._checkers.popitem(last=False)
+        return self._checkers[tool.digest]
+
+
+class Mismatches(Collector):
+    """Answers that did not fit the output schemas of their tools, by source."""
+
+    def __init__(self) -> None:
+        self._count: Counter[str] = Counter()
+
+    def count(self, source: str) -> None:
+        self._count[source] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_answer_mismatches",
+            "Answers that did not fit the output schemas of their tools, by source.",
+            labels=("source",),
+        )
+        for source, count in list(self._count.items()):
+            total.add_metric((source,), count)
+        yield total
+
+
+def _own_arguments(tool: Tool) -> set[str]:
+    """The names of arguments that a tool has of its own, were they reserved or not."""
+    properties = _properties.decode(tool.input_schema).get("properties")
+    return set() if properties is None else set(_properties.decode(properties))
+
+
+def _projected(result: ToolResult, fields: Paths, told: bool) -> ToolResult:
+    """With the members that are wanted alone; `told` in words what could not be found."""
+    if result.structured_content is UNSET:
+        return _unprojected(result, "is no JSON", told)
+    try:
+        value, missing = project(result.structured_content, fields)
+    except RecursionError:
+        return _unprojected(result, "is nested too deeply", told)
+    content: list[Content] = [TextContent(bytes(value).decode())]
+    if missing and told:
+        named = ", ".join(missing[:20])
+        content.append(TextContent(f"[_fields: not in this answer: {named}]"))
+    return replace(result, content=(*content, *result.content[1:]), structured_content=value)
+
+
+def _unprojected(result: ToolResult, why: str, told: bool) -> ToolResult:
+    if not told:
+        return result
+    note = TextContent(f"[_fields: the answer {why}, so all of it is here]")
+    return replace(result, content=(*result.content, note))
+
+
+def _with_next(
+    result: ToolResult, tool: Tool, asked: Asked, context: Context, checker: Checker
+) -> ToolResult:
+    """With the arguments of the next page, if the tool takes them, told in words, too."""
+    meta = result.meta or {}
+    following = meta.get(META_NEXT)
+    if following is None:
+        return result
+    arguments = following["arguments"]
+    if not checker.accepts(arguments):
+        rest = {key: value for key, value in meta.items() if key != META_NEXT}
+        return replace(result, meta=rest or UNSET)
+    if asked.fields:
+        arguments = {**arguments, FIELDS: asked.texts}
+        result = _with_meta(result, META_NEXT, {"arguments": arguments})
+    if not context.revision.mcp:
+        return result
+    shown = encode(arguments).decode()
+    if len(shown) > SHOWN:
+        shown = f'the arguments in _meta["{META_NEXT}"]'
+    hint = TextContent(f"More follows: call {asked.called or tool.name} again with {shown}")
+    return replace(result, content=(*result.content, hint))
+
+
+def _with_meta(result: ToolResult, key: str, value: Any) -> ToolResult:
+    return replace(result, meta={**(result.meta or {}), key: value})
+
+
+def _continues(where: str | None) -> Json:
+    return {META_CONTINUE: {"arguments": {CONTINUE: where}}} if where else {}
+
+
+def _decoded(found: Slice) -> str | None:
+    """None when the slice begins inside a character: nobody was told to begin there."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return decoder.decode(found.data, final=found.ended)
+    except UnicodeDecodeError:
+        return None
+
+
+def _compiled(tool: Tool) -> Checker | None:
+    try:
+        return Checker(bytes(tool.output_schema or b"true"))
+    except ValueError as error:
+        reason = str(error).split("\n", 1)[0][:300]
+        log.warning("output_schema_unusable", extra={"tool": tool.name, "reason": reason})
+        return None
+
+
+def _problems(checker: Checker, answer: bytes) -> list[Problem]:
+    try:
+        value = decode_json(answer)
+        return [] if checker.accepts(value) else checker.explain(value)[:PROBLEMS]
+    except (ParseError, ValueError, RecursionError) as error:
+        return [Problem("", f"cannot be checked: {str(error)[:100]}")]

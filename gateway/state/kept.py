@@ -1,0 +1,210 @@
+"""Answers that are too long to be given at once, kept for who asked for them, on any node.
+
+An answer is a stream of the log: what it is, its bytes in pieces, its end. The stream's name says
+whose it is, so a handle is of no use to anybody else; and it cannot be guessed.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Struct
+
+from gateway.abc import Counter, Log
+from gateway.context import Principal
+from schemas.errors import InvalidParams
+from schemas.jsonrpc import encode
+
+PREFIX = "k/"  # of the names of the streams
+SCHEME = "toolgate-answer:"  # no source's: those are `toolgate://<source>/`
+PIECE_BYTES = 3 << 16  # whole groups of base64
+_READ_AT_ONCE = 8
+
+_HANDLE = re.compile(r"[0-9a-f]{40}")
+_HEAD, _PIECE, _END = b"?", b"+", b"."
+
+
+class Full(Exception):
+    """No room is left for more; says whose limit that is and when there is room again."""
+
+    def __init__(self, setting: str, retry_after_s: float) -> None:
+        super().__init__(f"{setting} is reached; again in {max(1, round(retry_after_s))} s")
+
+
+class About(Struct, frozen=True, omit_defaults=True):
+    """What an answer is."""
+
+    mime_type: str
+    text: bool = False  # UTF-8
+    tool: str = ""  # the id of the tool that gave it
+    size: int = -1  # bytes; -1: not known when it began
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    keep_s: float
+    caller_bytes: int  # in `keep_s` seconds
+    kept_bytes: int  # of all callers
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    about: About
+    pieces: list[bytes]  # of PIECE_BYTES each, but for the last
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    about: About
+    data: bytes
+    ended: bool  # nothing follows
+
+
+class Writing:
+    """An answer while it is kept."""
+
+    def __init__(self, kept: "Kept", owner: str, handle: str) -> None:
+        self._kept = kept
+        self._owner = owner
+        self.handle = handle
+        self.size = 0  # bytes
+        self._rest = bytearray()
+
+    async def add(self, data: bytes) -> None:
+        """Raises Full, and Unavailable."""
+        self._rest += data
+        self.size += len(data)
+        while len(self._rest) >= PIECE_BYTES:
+            await self._put(bytes(self._rest[:PIECE_BYTES]))
+            del self._rest[:PIECE_BYTES]
+
+    async def end(self) -> str:
+        """The handle to read it by; from now on that works."""
+        if self._rest:
+            await self._put(bytes(self._rest))
+        await self._kept.log.append(self._stream, _END)
+        return self.handle
+
+    async def drop(self) -> None:
+        await self._kept.log.drop(self._stream)
+
+    async def _put(self, piece: bytes) -> None:
+        await self._kept.make_room(self._owner)
+        await self._kept.log.append(self._stream, _PIECE + piece)
+
+    @property
+    def _stream(self) -> str:
+        return f"{self._owner}/{self.handle}"
+
+
+class Kept:
+    """The answers that are kept."""
+
+    def __init__(self, log: Log, counter: Counter, limits: Limits) -> None:
+        """`log` keeps every event of a stream, for `limits.keep_s`."""
+        self.log = log
+        self.keep_s = limits.keep_s
+        self._counter = counter
+        self._limits = limits
+
+    async def begin(self, principal: Principal, about: About) -> Writing:
+        """Raises Unavailable."""
+        writing = Writing(self, _owner(principal), secrets.token_hex(20))
+        await self.log.append(f"{_owner(principal)}/{writing.handle}", _HEAD + encode(about))
+        return writing
+
+    async def keep(self, principal: Principal, about: About, data: bytes) -> str:
+        """The handle of `data`. Raises Full, and Unavailable."""
+        writing = await self.begin(principal, about)
+        try:
+            await writing.add(data)
+        except Full:
+            await writing.drop()
+            raise
+        return await writing.end()
+
+    async def whole(self, principal: Principal, handle: str) -> Whole | None:
+        """None for what this caller has not, or no more. Raises Unavailable."""
+        about: About | None = None
+        pieces: list[bytes] = []
+        async with aclosing(self._events(principal, handle)) as events:
+            async for kind, data in events:
+                if kind == _HEAD:
+                    about = msgspec.json.decode(data, type=About)
+                elif about is None:
+                    return None  # the beginning is forgotten already
+                elif kind == _END:
+                    return Whole(about, pieces)
+                else:
+                    pieces.append(data)
+                    await asyncio.sleep(0)  # others have their turn
+        return None
+
+    async def slice(
+        self, principal: Principal, handle: str, start: int, length: int
+    ) -> Slice | None:
+        """At most `length` bytes, beginning with byte `start`; None as with `whole`."""
+        about: About | None = None
+        found, at = bytearray(), 0
+        async with aclosing(self._events(principal, handle)) as events:
+            async for kind, data in events:
+                if kind == _HEAD:
+                    about = msgspec.json.decode(data, type=About)
+                elif about is None:
+                    return None
+                elif kind == _END:
+                    return Slice(about, bytes(found), ended=True)
+                else:
+                    found += data[max(0, start - at) :][: length - len(found)]
+                    at += len(data)
+                    if at > start + length:
+                        return Slice(about, bytes(found), ended=False)
+        return None
+
+    async def make_room(self, owner: str) -> None:
+        """For one more piece. Raises Full, and Unavailable. What expired in the meantime counts no
+        more: an answer is kept for as long as a use of the counter lasts."""
+        limits = self._limits
+        for key, most, setting in (
+            (f"kept/{owner}", limits.caller_bytes, "answers.caller_bytes"),
+            ("kept", limits.kept_bytes, "answers.kept_bytes"),
+        ):
+            verdict = await self._counter.hit(key, max(1, most // PIECE_BYTES), limits.keep_s)
+            if not verdict.allowed:
+                raise Full(setting, verdict.retry_after_s)
+
+    async def _events(
+        self, principal: Principal, handle: str
+    ) -> AsyncGenerator[tuple[bytes, bytes], None]:
+        if not _HANDLE.fullmatch(handle):
+            return
+        stream, after = f"{_owner(principal)}/{handle}", ""
+        while True:
+            try:
+                events = await self.log.read(stream, after, _READ_AT_ONCE)
+            except InvalidParams:
+                return  # what follows was forgotten while it was read
+            if not events:
+                return
+            for event in events:
+                yield event.data[:1], event.data[1:]
+            after = events[-1].id
+
+
+def uri_of(handle: str) -> str:
+    return SCHEME + handle
+
+
+def handle_of(uri: str) -> str | None:
+    """The handle in a URI of `uri_of`; None for another URI."""
+    return uri.removeprefix(SCHEME) if uri.startswith(SCHEME) else None
+
+
+def _owner(principal: Principal) -> str:
+    digest = blake2b(encode(list(principal.key)), digest_size=20)
+    return f"{PREFIX}{digest.hexdigest()}"

@@ -1,0 +1,147 @@
+"""Answers that are too long for a result: they are kept while they arrive, and linked to."""
+
+from collections.abc import AsyncIterator
+from email.message import Message
+from email.utils import collapse_rfc2231_value
+from typing import Any
+from urllib.parse import unquote
+
+import aiohttp
+
+from gateway.context import Principal
+from gateway.state.kept import About, Full, Kept
+from gateway.upstreams.answers import charset_of, essence, is_textual
+from gateway.upstreams.client import Download
+from gateway.upstreams.connections import TooLarge
+
+_SETTING = "answers.download_bytes"
+NAME_LIMIT = 120  # characters of a file's name
+_UNICODE = frozenset(("", "utf-8", "utf8", "us-ascii", "ascii"))
+
+
+class NoRoom(TooLarge):
+    """There is no room to keep it."""
+
+    def __init__(self, full: Full) -> None:
+        Exception.__init__(self, f"answered more than can be kept now: {full}")
+
+
+class Downloads:
+    def __init__(self, kept: Kept, inline_bytes: int, download_bytes: int) -> None:
+        """What is neither JSON nor text, or wants to be a file, is kept if it is longer than
+        `inline_bytes`."""
+        self._kept = kept
+        self._inline_bytes = inline_bytes
+        self._download_bytes = download_bytes
+
+    def of(self, principal: Principal, tool: str) -> "Reading":
+        """How an answer for `principal` is read, from the tool with this id."""
+        return Reading(self._kept, self._inline_bytes, self._download_bytes, principal, tool)
+
+
+class Reading:
+    """Reads one answer, into memory or into what is kept."""
+
+    __slots__ = ("_download_bytes", "_inline_bytes", "_kept", "_principal", "_tool")
+
+    def __init__(
+        self, kept: Kept, inline_bytes: int, download_bytes: int, principal: Principal, tool: str
+    ) -> None:
+        self._kept = kept
+        self._inline_bytes = inline_bytes
+        self._download_bytes = download_bytes
+        self._principal = principal
+        self._tool = tool
+
+    async def __call__(
+        self, response: aiohttp.ClientResponse, limit_bytes: int
+    ) -> bytes | Download:
+        """Raises TooLarge for more than `limit_bytes` that are no download, and NoRoom."""
+        shortest = min(self._inline_bytes, limit_bytes)
+        declared = response.content_length
+        if (
+            declared is not None
+            and declared <= shortest
+            and "Content-Encoding" not in response.headers
+        ):
+            return await response.read()
+        good = 200 <= response.status < 300
+        inline = shortest if good and not _belongs_into_result(response) else limit_bytes
+        most = max(self._download_bytes, inline) if good else limit_bytes
+        if declared is not None and declared > most and response.method != "HEAD":
+            raise _too_large(most, limit_bytes)
+        chunks: list[bytes] = []
+        size = 0
+        arriving = response.content.iter_any()  # decompressed: a bomb counts in full
+        async for chunk in arriving:
+            size += len(chunk)
+            chunks.append(chunk)
+            if size > inline:
+                if size > most:
+                    raise _too_large(most, limit_bytes)
+                return await self._keep(response, chunks, aiter(arriving), most)
+        return b"".join(chunks)
+
+    async def _keep(
+        self,
+        response: aiohttp.ClientResponse,
+        chunks: list[bytes],
+        arriving: AsyncIterator[bytes],
+        most: int,
+    ) -> Download:
+        kind = essence(response.headers.get("Content-Type", "")) or "application/octet-stream"
+        text = is_textual(kind) and charset_of(response.headers) in _UNICODE
+        writing = await self._kept.begin(self._principal, About(kind, text, self._tool))
+        try:
+            while chunks:
+                await writing.add(chunks.pop(0))
+            async for chunk in arriving:
+                if writing.size + len(chunk) > most:
+                    raise TooLarge(most, _SETTING)
+                await writing.add(chunk)
+            handle = await writing.end()
+        except (Full, TooLarge, aiohttp.ClientError) as error:
+            await writing.drop()
+            if isinstance(error, Full):
+                raise NoRoom(error) from error
+            raise
+        return Download(handle, name_of(response), kind, writing.size)
+
+
+def _too_large(most: int, limit_bytes: int) -> TooLarge:
+    return TooLarge(most) if most == limit_bytes else TooLarge(most, _SETTING)
+
+
+def _belongs_into_result(response: aiohttp.ClientResponse) -> bool:
+    """JSON and text, unless the service says that it is a file."""
+    kind = essence(response.headers.get("Content-Type", ""))
+    disposition = response.headers.get("Content-Disposition", "")
+    return is_textual(kind) and not disposition.lstrip().lower().startswith("attachment")
+
+
+def name_of(response: aiohttp.ClientResponse) -> str:
+    """What the service calls the file, else the end of its path."""
+    disposition = _one_line(response.headers.get("Content-Disposition", ""))
+    named = _named(disposition) or unquote(response.url.raw_path.rpartition("/")[2])
+    return _safe(named) or "download"
+
+
+def _named(disposition: str) -> str:
+    """The `filename*`, which goes before `filename` (RFC 6266, section 4.3)."""
+    message = Message()
+    message["Content-Disposition"] = disposition
+    parameters: list[tuple[str, Any]] = [*message.get_params([], "Content-Disposition")]
+    found = [value for name, value in parameters if name.lower() == "filename"]
+    extended = [value for value in found if isinstance(value, tuple)]
+    return collapse_rfc2231_value(next(iter(extended + found), "")).strip()
+
+
+def _one_line(header: str) -> str:
+    return "".join(char for char in header if char.isprintable())
+
+
+def _safe(name: str) -> str:
+    """Without directories and what cannot be seen."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    shown = "".join(char for char in last if char.isprintable()).strip(" .")
+    return shown.encode("utf-8", errors="replace").decode()[:NAME_LIMIT]

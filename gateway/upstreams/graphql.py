@@ -1,0 +1,245 @@
+"""Fields of a GraphQL service: arguments to one POST, its answer to a tool's result.
+
+As in "GraphQL over HTTP". What a service says in `errors` is shown without what it says to its own
+developers: extensions other than a code, and stack traces.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.context import Context
+from gateway.upstreams import answers
+from gateway.upstreams.answers import failed
+from gateway.upstreams.client import Client, HttpRequest, HttpResponse
+from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.selections import narrowed
+from schemas.binding import GraphQLBinding
+from schemas.jsonrpc import encode
+from schemas.source import Source
+from schemas.tool import FIELDS, META_NEXT, TextContent, Tool, ToolResult
+
+META_ERRORS = "toolgate/errors"
+ERRORS_SHOWN = 20
+MESSAGE_CHARACTERS = 500  # a longer one is a page, or a stack trace
+
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/graphql-response+json, application/json;q=0.9",
+}
+_STACK = ("\n    at ", "\n\tat ", "\nTraceback ", "\n  File ")  # Node, Java, Python
+
+
+class _Envelope(Struct):
+    data: Raw | UnsetType = UNSET
+    errors: Raw | UnsetType = UNSET
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_members = msgspec.json.Decoder(dict[str, Raw])
+_anything = msgspec.json.Decoder()
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class GraphQLUpstream:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def call(
+        self,
+        tool: Tool,
+        source: Source | None,
+        arguments: dict[str, Any],
+        context: Context,  # noqa: ARG002 - nothing of it goes to the service
+    ) -> ToolResult:
+        if source is None:
+            return failed(f"The source of {tool.name} is gone")
+        binding = cast("GraphQLBinding", tool.binding)  # app.py: each upstream has its own kind
+        try:
+            request = build(binding, arguments, self._target(source))
+            response = await self._client.send(source, request)
+        except UpstreamFailed as error:
+            return failed(str(error))
+        return read(response, binding, arguments, source.name)
+
+    def _target(self, source: Source) -> str:
+        """The address is the whole endpoint: a slash at its end, which base URLs lose, counts."""
+        address = self._client.connections.of(source).address or ""
+        return "/" if address.endswith("/") else ""
+
+
+def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "") -> HttpRequest:
+    """The request that `arguments` ask for. Raises InvalidParams."""
+    selection = binding.selection
+    if FIELDS in arguments and _is_ours(binding):
+        paths = [text.split(".") for text in arguments[FIELDS]]
+        selection = narrowed(selection, paths, _always(binding))
+    body = {
+        "query": document(binding, selection),
+        "variables": _variables(binding, arguments),
+        "operationName": binding.field,
+    }
+    idempotent = binding.operation == "query"
+    return HttpRequest("POST", target, _HEADERS, encode(body), idempotent=idempotent)
+
+
+def _is_ours(binding: GraphQLBinding) -> bool:
+    """Whether the field has no argument of that name itself."""
+    return all(one.argument != FIELDS for one in binding.variables)
+
+
+def document(binding: GraphQLBinding, selection: str) -> str:
+    """One operation with one root field, all of its arguments variables."""
+    declared = ", ".join(f"${one.name}: {one.type}" for one in binding.variables)
+    passed = ", ".join(f"{one.name}: ${one.name}" for one in binding.variables)
+    head = f"{binding.operation} {binding.field}{f'({declared})' if declared else ''}"
+    field = f"{binding.field}{f'({passed})' if passed else ''}"
+    return f"{head} {{ {field}{f' {selection}' if selection else ''} }}"
+
+
+def _variables(binding: GraphQLBinding, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are not given are not sent: the service has its own defaults for them."""
+    variables = {
+        one.name: arguments[one.argument] if one.fixed is UNSET else one.fixed
+        for one in binding.variables
+        if one.fixed is not UNSET or one.argument in arguments
+    }
+    size = binding.pagination.limit if binding.pagination else None
+    if size and binding.page_size and not variables.keys() & {"first", "last"}:
+        variables["first"] = binding.page_size
+    return variables
+
+
+def _always(binding: GraphQLBinding) -> dict[str, str]:
+    """What says whether more follows, whatever a caller selects."""
+    if binding.pagination is None:
+        return {}
+    info, cursor = binding.pagination.path
+    return {info: f"{info} {{ {binding.pagination.more[-1]} {cursor} }}"}
+
+
+def read(
+    response: HttpResponse, binding: GraphQLBinding, arguments: Mapping[str, Any], source: str
+) -> ToolResult:
+    """The result that `response` is; an error where nothing of value came."""
+    envelope = None if 300 <= response.status < 400 else _decode(response.body)
+    if envelope is None:
+        if 200 <= response.status < 300:
+            return failed(f"{source} did not answer with a GraphQL response")
+        return answers.error(response)
+    data, errors = _data(envelope), _errors(envelope)
+    value = data.get(binding.field)
+    if errors and (value is None or bytes(value) == b"null"):
+        return _failure(errors)
+    if value is None:
+        return failed(f"{source} answered without {binding.field}")
+    return _result(value, errors, binding, arguments)
+
+
+def _decode(body: bytes) -> _Envelope | None:
+    """None for what is no GraphQL response."""
+    raw = answers.structure(body)
+    try:
+        envelope = None if raw is UNSET else _envelope.decode(raw)
+    except _UNREADABLE:
+        return None
+    if envelope is None or (envelope.data is UNSET and envelope.errors is UNSET):
+        return None
+    return envelope
+
+
+def _data(envelope: _Envelope) -> dict[str, Raw]:
+    try:
+        return {} if envelope.data is UNSET else _members.decode(envelope.data)
+    except _UNREADABLE:  # null, or nothing that has fields
+        return {}
+
+
+def _errors(envelope: _Envelope) -> list[dict[str, Any]]:
+    try:
+        told = None if envelope.errors is UNSET else _anything.decode(envelope.errors)
+    except _UNREADABLE:
+        return [{"message": "The service reported an error that cannot be read"}]
+    if not isinstance(told, list):
+        return [_error(told)] if told else []
+    return [_error(one) for one in told[:ERRORS_SHOWN]]
+
+
+def _error(told: Any) -> dict[str, Any]:
+    """What a caller may know of an error (October 2021, section 7.1.2)."""
+    members = told if isinstance(told, dict) else {"message": told}
+    message = members.get("message")
+    error: dict[str, Any] = {"message": _plain(message) if isinstance(message, str) else "Failed"}
+    if isinstance(path := members.get("path"), list):
+        error["path"] = [one for one in path if isinstance(one, str | int)][:50]
+    extensions = members.get("extensions")
+    code = extensions.get("code") if isinstance(extensions, dict) else None
+    code = code or members.get("type")  # GitHub's NOT_FOUND stands there
+    if isinstance(code, str | int):
+        error["code"] = str(code)[:100]
+    return error
+
+
+def _plain(message: str) -> str:
+    for mark in _STACK:
+        message = message.partition(mark)[0]
+    message = message.strip()
+    if len(message) <= MESSAGE_CHARACTERS:
+        return message
+    return f"{message[: MESSAGE_CHARACTERS - 1]}…"
+
+
+def _shown(error: Mapping[str, Any]) -> str:
+    path = ".".join(str(one) for one in error.get("path", ()))
+    about = "; ".join(filter(None, (f"at {path}" if path else "", error.get("code", ""))))
+    return f"{error['message']} ({about})" if about else str(error["message"])
+
+
+def _failure(errors: list[dict[str, Any]]) -> ToolResult:
+    text = "\n".join(_shown(error) for error in errors)
+    return ToolResult((TextContent(text),), Raw(encode({"errors": errors})), is_error=True)
+
+
+def _result(
+    value: Raw,
+    errors: list[dict[str, Any]],
+    binding: GraphQLBinding,
+    arguments: Mapping[str, Any],
+) -> ToolResult:
+    text = str(memoryview(value), "utf-8")
+    if text.startswith('"'):
+        text = _anything.decode(value)
+    content = [TextContent(text)]
+    meta: dict[str, Any] = {}
+    if following := _following(value, binding, arguments):
+        meta[META_NEXT] = {"arguments": following}
+    if errors:
+        meta[META_ERRORS] = errors
+        told = "; ".join(_shown(error) for error in errors)
+        content.append(TextContent(f"Parts of this answer are missing: {told}"))
+    return ToolResult(tuple(content), value, meta=meta or UNSET)
+
+
+def _following(
+    value: Raw, binding: GraphQLBinding, arguments: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The arguments of the next page; None where this is the last one, or nobody can tell."""
+    pagination = binding.pagination
+    if pagination is None or "last" in arguments:  # which pages backwards
+        return None
+    try:
+        info = _members.decode(_members.decode(value)[pagination.path[0]])
+        more = _anything.decode(info[pagination.more[-1]])
+        cursor = _anything.decode(info[pagination.path[-1]])
+    except (*_UNREADABLE, KeyError):
+        return None
+    if more is not True or not isinstance(cursor, str) or not cursor:
+        return None
+    if cursor == arguments.get(pagination.argument):
+        return None
+    following = {**arguments, pagination.argument: cursor}
+    if _is_ours(binding):
+        following.pop(FIELDS, None)
+    return following

@@ -1,0 +1,205 @@
+"""The arguments of the next page, from an answer that says that one follows. Pure.
+
+Where an answer is not what its description promised, or leaves it open, there is no next page: a
+wrong one would send a model in circles. A URL of the next page is only read for its query; it is
+neither followed nor shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from schemas.binding import OpenAPIBinding, Pagination
+from schemas.tool import META_NEXT, ToolResult
+
+_LINK_LIMIT = 16_384  # characters of a Link header
+_URL_LIMIT = 8192
+_FIELDS_LIMIT = 200  # parameters in a query
+
+Json = dict[str, Any]
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_array = msgspec.json.Decoder(list[Raw]).decode
+_any = msgspec.json.Decoder().decode
+
+
+def with_next(result: ToolResult, arguments: Json | None) -> ToolResult:
+    """`result` with the arguments of the call for what follows, if anything does."""
+    if arguments is None:
+        return result
+    return replace(result, meta={**(result.meta or {}), META_NEXT: {"arguments": arguments}})
+
+
+def following(
+    binding: OpenAPIBinding, arguments: Json, headers: Mapping[str, str], body: bytes
+) -> Json | None:
+    """The arguments that get the next page; None where none follows, or that is not sure."""
+    paging = binding.pagination
+    if paging is None:
+        return None
+    try:
+        found = _FOUND[paging.kind](paging, binding, arguments, headers, Raw(body))
+    except (msgspec.DecodeError, ValueError, RecursionError):  # not what was promised
+        return None
+    return None if found is None or found == arguments else found
+
+
+def _cursor(
+    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
+) -> Json | None:
+    if paging.more and _value(body, paging.more) is not True:
+        return None
+    return _advanced(paging, arguments, _value(body, paging.path))
+
+
+def _last(
+    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
+) -> Json | None:
+    if _value(body, paging.more) is not True:
+        return None
+    members = _members(body, paging.path)
+    return _advanced(paging, arguments, _value(members[-1], (paging.key,))) if members else None
+
+
+def _page(
+    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
+) -> Json | None:
+    current, total = arguments.get(paging.argument, paging.first), _value(body, paging.total)
+    if not _is_number(current) or not _is_number(total):
+        return None
+    following = current + 1
+    return {**arguments, paging.argument: following} if following - paging.first < total else None
+
+
+def _offset(
+    paging: Pagination, _binding: Any, arguments: Json, _headers: Any, body: Raw
+) -> Json | None:
+    current, total = arguments.get(paging.argument, paging.first), _value(body, paging.total)
+    if not _is_number(current) or not _is_number(total):
+        return None
+    count = len(_members(body, paging.path))
+    following = current + count
+    more = count > 0 and following - paging.first < total
+    return {**arguments, paging.argument: following} if more else None
+
+
+def _link(
+    paging: Pagination,
+    binding: OpenAPIBinding,
+    arguments: Json,
+    headers: Mapping[str, str],
+    body: Raw,
+) -> Json | None:
+    url = _value(body, paging.path) if paging.path else _next_link(_link_header(headers))
+    if not isinstance(url, str) or not 0 < len(url) <= _URL_LIMIT:
+        return None
+    fed = {paging.argument, *paging.also}
+    said = _said_by(url, binding, fed)
+    changed: Json = {}
+    for argument, texts in said.items():
+        if len(texts) != 1:
+            return None
+        value = _typed(paging, argument, texts[0])
+        if value is None:
+            return None
+        changed[argument] = value
+    if not changed:
+        return None
+    return {key: value for key, value in arguments.items() if key not in fed} | changed
+
+
+_FOUND = {"cursor": _cursor, "last": _last, "page": _page, "offset": _offset, "link": _link}
+
+
+def _said_by(url: str, binding: OpenAPIBinding, fed: set[str]) -> dict[str, list[str]]:
+    """The values that the query of `url` has for the arguments `fed`."""
+    names = {
+        one.name: one.argument
+        for one in binding.parameters
+        if one.location == "query" and one.argument in fed
+    }
+    said: dict[str, list[str]] = {}
+    query = urlsplit(url).query
+    for name, text in parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS_LIMIT):
+        if name in names:
+            said.setdefault(names[name], []).append(text)
+    return said
+
+
+def _advanced(paging: Pagination, arguments: Json, position: Any) -> Json | None:
+    """The arguments with `position`, as it came in an answer."""
+    if isinstance(position, bool) or not isinstance(position, str | int) or position == "":
+        return None
+    text = str(position)
+    if len(text) > _URL_LIMIT or "://" in text:
+        return None
+    value = _typed(paging, paging.argument, text)
+    return None if value is None else {**arguments, paging.argument: value}
+
+
+def _typed(paging: Pagination, argument: str, text: str) -> str | int | None:
+    if argument not in paging.integers:
+        return text
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _value(body: Raw, path: tuple[str, ...]) -> Any:
+    """None where nothing is. Raises DecodeError where something else is on the way."""
+    raw = _inside(body, path)
+    return None if raw is None else _any(raw)
+
+
+def _members(body: Raw, path: tuple[str, ...]) -> list[Raw]:
+    raw = _inside(body, path)
+    return [] if raw is None else _array(raw)
+
+
+def _inside(body: Raw, path: tuple[str, ...]) -> Raw | None:
+    raw: Raw | None = body
+    for step in path:
+        if raw is None or bytes(raw) == b"null":
+            return None
+        raw = _object(raw).get(step)
+    return raw
+
+
+def _link_header(headers: Mapping[str, str]) -> str:
+    """Several lines are one list (RFC 9110, section 5.3)."""
+    return ", ".join(value for name, value in headers.items() if name.lower() == "link")
+
+
+def _next_link(header: str) -> str | None:
+    """The target of `rel="next"` (RFC 8288, section 3)."""
+    for target, parameters in _links(header[:_LINK_LIMIT]):
+        for one in parameters:
+            name, _, value = one.partition("=")
+            if name.strip().lower() == "rel" and "next" in value.strip(' "').lower().split():
+                return target
+    return None
+
+
+def _links(header: str) -> Iterator[tuple[str, list[str]]]:
+    """Targets with their parameters; what stands in quotes or in <> separates nothing."""
+    at = header.find("<")
+    while at >= 0:
+        end = header.find(">", at)
+        if end < 0:
+            return
+        target, parts, quoted = header[at + 1 : end], [""], False
+        place = end + 1
+        while place < len(header) and (quoted or header[place] != ","):
+            quoted ^= header[place] == '"'
+            if header[place] == ";" and not quoted:
+                parts.append("")
+            else:
+                parts[-1] += header[place]
+            place += 1
+        yield target, parts
+        at = header.find("<", place)

@@ -1,0 +1,91 @@
+"""The current catalog of every tenant, replaced whole when the registry says that something
+changed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from anyio import to_thread
+
+from config.settings import Toolset
+from registry.catalog import Catalog, Kind
+from registry.shaping import Shaping
+from registry.store import ToolStore
+from registry.toolsets import unknown
+
+log = logging.getLogger("toolgate.catalog")
+
+WARNED_LIMIT = 1000  # toolsets that are missed
+NO_TOOLSETS: Mapping[str, Toolset] = {}
+
+Watcher = Callable[[str, frozenset[Kind]], None]
+
+
+class Catalogs:
+    """The current catalog of every tenant."""
+
+    shaping = Shaping()  # unless another is given
+
+    def __init__(
+        self, toolsets: Mapping[str, Toolset] = NO_TOOLSETS, shaping: Shaping | None = None
+    ) -> None:
+        self._toolsets = toolsets
+        self.shaping = shaping or self.shaping
+        self._current: dict[str, Catalog] = {}
+        self._warned: set[tuple[str, str]] = set()
+        self._loading = asyncio.Lock()  # a slow load must not replace what a later one found
+        self._watchers: list[Watcher] = []
+        self._loaders: list[Callable[[str], None]] = []
+
+    def of(self, tenant: str, toolset: str | None = None) -> Catalog:
+        """The snapshot to serve a request of `tenant` from; empty when it has no tools, or when
+        there is no such toolset."""
+        catalog = self._current.get(tenant) or _EMPTY
+        if toolset is None:
+            return catalog
+        wanted = self._toolsets.get(toolset)
+        return catalog.toolset(toolset, wanted) if wanted else _EMPTY
+
+    def on_load(self, watcher: Callable[[str], None]) -> None:
+        """Call `watcher(tenant)` after each load: sources may have come or gone, too."""
+        self._loaders.append(watcher)
+
+    def on_change(self, watcher: Watcher) -> None:
+        """Call `watcher(tenant, lists)` after lists of a tenant have changed."""
+        self._watchers.append(watcher)
+
+    async def reload(self, store: ToolStore, tenant: str) -> None:
+        """Replace the snapshot of `tenant`; readers see the old one until the new one is whole."""
+        async with self._loading:
+            tools = await store.tools(tenant)
+            items = await store.items(tenant)
+            sources = await store.sources(tenant)
+            before = self._current.get(tenant)
+            after = Catalog(tools, sources, before, items, self.shaping)
+            made = before.tool_lists if before else ()
+            profiles = [self.shaping.profiles.default, *(one.chosen for one in made)]
+            await to_thread.run_sync(after.prepare, profiles)
+            self._current[tenant] = after
+        for loader in self._loaders:
+            loader(tenant)
+        log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
+        self._warn(tenant, after)
+        kinds = after.changed(before) if before is not None else frozenset()
+        if kinds:
+            for watcher in self._watchers:
+                watcher(tenant, kinds)
+
+    def _warn(self, tenant: str, catalog: Catalog) -> None:
+        """Once of each toolset that descriptions name and the settings do not."""
+        for name in unknown((tool.toolsets for tool in catalog.tools), self._toolsets):
+            if (tenant, name) not in self._warned and len(self._warned) < WARNED_LIMIT:
+                self._warned.add((tenant, name))
+                log.warning("toolset_unknown", extra={"tenant": tenant, "toolset": name})
+
+    async def reload_all(self, store: ToolStore, tenant: str) -> None:
+        """Reload `tenant` and every other that is held: what the feed missed is unknown."""
+        for held in {tenant, *self._current}:
+            await self.reload(store, held)
+
+
+_EMPTY = Catalog()

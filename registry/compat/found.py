@@ -1,0 +1,28 @@
+"""What a comparison of two schemas finds."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Weight(Enum):
+    LOST = "lost"  # values that were accepted are not any more
+    IGNORED = "ignored"  # a property that was described is not: it may be sent, and does nothing
+    NEW = "new"  # a property that nobody sent until now
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    kind: str
+    where: str
+    before: str = ""
+    after: str = ""
+    weight: Weight = Weight.LOST
+
+
+def lost(found: Iterable[Found]) -> bool:
+    return any(one.weight is Weight.LOST for one in found)
+
+
+def joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,273 @@
+"""JSON Schemas as they are compared: what applies to one value, gathered from where it stands.
+
+Schemas are those of 2020-12, and whole: every `$ref` points into the document around it.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
+UNIONS = ("anyOf", "oneOf")
+GATHERED = 500  # schemas that apply to one value
+DEPTH = 100
+SAME_STEPS = 1_000_000
+READ = 300_000  # schemas looked at for one comparison; Kubernetes' largest tool takes 20,000
+READ_IN_ALL = 100 * READ  # for all tools of a source: a minute or two
+
+Pair = tuple[int, int]  # ids of two schemas
+
+# What says nothing about a value by itself.
+SILENT = {
+    "$ref", "allOf", "title", "description", "default", "example", "examples", "deprecated",
+    "readOnly", "writeOnly", "format", "$comment", "$defs",
+}  # fmt: skip
+
+# One schema for each type, to tell apart what has several.
+OF_TYPE = {name: {"type": name} for name in TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A schema, and the document that its references lead into."""
+
+    schema: Any  # an object, true or false
+    root: Any
+
+    def of(self, schema: Any) -> "At":
+        return At(schema, self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What all has to hold of one value. `$ref` and `allOf` in it are followed already."""
+
+    parts: tuple[At, ...]  # objects
+    never: bool = False  # nothing can hold
+    unread: bool = False  # there is more that could not be followed
+
+
+class TooMuch(Exception):
+    """The two could be compared for hours."""
+
+
+_left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
+
+
+@contextmanager
+def bounded(most: int = READ) -> Iterator[None]:
+    """Inside, no more than `most` schemas are looked at, nor more than are left around it: unions
+    of unions that lead to one another multiply. Raises TooMuch."""
+    around = _left.get()
+    begun = most if around is None else max(0, min(most, around[0]))
+    left = [begun]
+    token = _left.set(left)
+    try:
+        yield
+    finally:
+        _left.reset(token)
+        if around is not None:
+            around[0] -= begun - max(0, left[0])
+
+
+def _spend(count: int) -> None:
+    left = _left.get()
+    if left is not None:
+        left[0] -= count
+        if left[0] < 0:
+            raise TooMuch
+
+
+def gather(schemas: Iterable[At]) -> Gathered:
+    left = list(schemas)
+    _spend(len(left) + 1)
+    parts: list[At] = []
+    met: set[int] = set()
+    never = unread = False
+    while left:
+        one = left.pop()
+        if not isinstance(one.schema, dict):
+            never = never or one.schema is False
+        elif id(one.schema) not in met:
+            if len(met) >= GATHERED:
+                return Gathered(tuple(parts), never, True)
+            met.add(id(one.schema))
+            if not one.schema.keys() <= SILENT:
+                parts.append(one)
+            followed = list(_followed(one))
+            _spend(len(followed))
+            unread = unread or None in followed
+            left += [more for more in followed if more is not None]
+    return Gathered(tuple(parts), never, unread)
+
+
+def _followed(one: At) -> Iterator[At | None]:
+    """What applies beside it; None: something that cannot be found."""
+    for keyword in ("$ref", "$dynamicRef"):
+        if keyword in one.schema:
+            yield resolve(one.root, one.schema[keyword])
+    yield from (one.of(member) for member in listed(one.schema.get("allOf")))
+
+
+def resolve(root: Any, reference: object) -> At | None:
+    """A reference inside the document; None when nothing is there."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    found = root
+    for step in reference.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        elif isinstance(found, dict) and name in found:
+            found = found[name]
+        else:
+            return None
+    return At(found, root)
+
+
+def types(schemas: Iterable[At], depth: int = 8) -> frozenset[str]:
+    """The types that a value may have; where a number may be one, an integer may, too."""
+    found = TYPES
+    for part in gather(schemas).parts:
+        found &= _own_types(part.schema)
+        for branches in unions(part) if depth else ():
+            found &= frozenset().union(*(types([branch], depth - 1) for branch in branches))
+    return found
+
+
+def stated_types(schema: dict[str, Any]) -> frozenset[str]:
+    """Those that `type` itself allows."""
+    if "type" not in schema:
+        return TYPES
+    said = schema["type"]
+    found = frozenset([said] if isinstance(said, str) else map(str, listed(said)))
+    return found | {"integer"} if "number" in found else found
+
+
+def _own_types(schema: dict[str, Any]) -> frozenset[str]:
+    found = stated_types(schema)
+    if (values := finite(schema)) is not None:
+        found &= frozenset().union(*map(_types_of, values))
+    return found
+
+
+def _types_of(value: object) -> set[str]:
+    match value:
+        case None:
+            return {"null"}
+        case bool():
+            return {"boolean"}
+        case int():
+            return {"integer", "number"}
+        case float():
+            return {"integer", "number"} if value.is_integer() else {"number"}
+        case str():
+            return {"string"}
+        case list():
+            return {"array"}
+    return {"object"}
+
+
+def finite(schema: dict[str, Any]) -> list[Any] | None:
+    """The values of `enum` or `const`; None when it has neither."""
+    if "const" in schema:
+        return [schema["const"]]
+    return listed(schema["enum"]) if isinstance(schema.get("enum"), list) else None
+
+
+def unions(part: At) -> Iterator[list[At]]:
+    """The alternatives of a schema, for each of its keywords that has some."""
+    for keyword in UNIONS:
+        if branches := listed(part.schema.get(keyword)):
+            yield [part.of(branch) for branch in branches]
+
+
+def declared(schemas: Iterable[At], depth: int = 8) -> frozenset[str]:
+    """The properties that are described anywhere for one value."""
+    found: set[str] = set()
+    for part in gather(schemas).parts:
+        found.update(members(part.schema, "properties"))
+        branches = [branch for union in unions(part) for branch in union]
+        conditions = [part.of(part.schema[k]) for k in ("then", "else") if k in part.schema]
+        for branch in [*branches, *conditions] if depth else ():
+            found |= declared([branch], depth - 1)
+    return frozenset(found)
+
+
+def listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def members(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, dict) else {}
+
+
+def canonical(value: Any) -> bytes:
+    """Equal for equal JSON values: 1 is 1.0, and neither is true."""
+    return msgspec.json.encode(_plain(value), order="deterministic")
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_plain(member) for member in value]
+        case dict():
+            return {key: _plain(member) for key, member in value.items()}
+    return value
+
+
+class Sameness:
+    """Whether schemas of two documents say the same, to the letter. In doubt they do not."""
+
+    def __init__(self) -> None:
+        self._met: set[Pair] = set()
+        self._differ: set[Pair] = set()
+        self._left = SAME_STEPS
+
+    def __call__(self, one: At, other: At) -> bool:
+        fresh: set[Pair] = set()
+        if not self._same(one, other, fresh, DEPTH):
+            return False
+        self._met |= fresh
+        return True
+
+    def _same(self, one: At, other: At, fresh: set[Pair], depth: int) -> bool:
+        """`fresh`: pairs that are taken for the same until one turns out not to be."""
+        a, b = one.schema, other.schema
+        if not isinstance(a, dict | list) or not isinstance(b, dict | list):
+            return canonical(a) == canonical(b)
+        pair = (id(a), id(b))
+        if pair in self._met or pair in fresh:
+            return True
+        self._left -= 1
+        if pair in self._differ or depth == 0 or self._left < 0:
+            return False
+        fresh.add(pair)
+        if self._alike(one, other, fresh, depth):
+            return True
+        self._differ.add(pair)
+        return False
+
+    def _alike(self, one: At, other: At, fresh: set[Pair], depth: int) -> bool:
+        a, b = one.schema, other.schema
+        if type(a) is not type(b) or len(a) != len(b):
+            return False
+        if isinstance(a, list):
+            pairs = [*zip(a, b, strict=True)]
+        elif a.keys() == b.keys():
+            pairs = [(value, b[name]) for name, value in a.items()]
+        else:
+            return False
+        if not all(self._same(one.of(x), other.of(y), fresh, depth - 1) for x, y in pairs):
+            return False
+        if not isinstance(a, dict) or not isinstance(a.get("$ref"), str):
+            return True
+        here, there = resolve(one.root, a["$ref"]), resolve(other.root, b["$ref"])
+        return here is not None and there is not None and self._same(here, there, fresh, depth - 1)

@@ -1,0 +1,61 @@
+"""What the owner of a gateway says about single fields, in a file beside the description."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from registry.importers.openapi.marks import Marks, merged
+from schemas.errors import ImportRejected
+
+
+class FieldMarks(Marks, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """On a field of Query or Mutation."""
+
+    selection: str | None = None  # { id name owner { login } }
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    operations: dict[str, FieldMarks] = msgspec.field(default_factory=dict)
+    defaults: FieldMarks = msgspec.field(default_factory=FieldMarks)
+
+
+_UNMARKED = FieldMarks()
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """The marks of one description, by `Query.pets` or `pets`."""
+
+    operations: Mapping[str, FieldMarks] = field(default_factory=dict)
+    defaults: FieldMarks = _UNMARKED
+
+    def of(self, root: str, name: str) -> FieldMarks:
+        for key in (f"{root}.{name}", name):
+            if key in self.operations:
+                return _over(self.defaults, self.operations[key])
+        return self.defaults
+
+
+def read_overlay(document: Mapping[str, Any], location: str) -> Overlay:
+    """Raises ImportRejected, which names the place."""
+    try:
+        read = msgspec.convert(document, _File)
+    except msgspec.ValidationError as error:
+        raise ImportRejected(f"{location}: {error}; expected {_EXPECTED}.") from error
+    return Overlay(read.operations, read.defaults)
+
+
+_KEYS = [key for key in FieldMarks.__struct_fields__ if key != "media_type"]
+_EXPECTED = (
+    '`operations`, as in {"Query.pets": {"selection": "{ id name }"}}, and `defaults`, with any of '
+    + ", ".join(_KEYS)
+)
+
+
+def _over(defaults: FieldMarks, marks: FieldMarks) -> FieldMarks:
+    selection = marks.selection or defaults.selection
+    return FieldMarks(**asdict(merged(defaults, marks)), selection=selection)

@@ -1,0 +1,174 @@
+"""The pipeline: load, name, select, map each field, report on all."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from msgspec import UNSET
+
+from registry.importers.graphql.load import load
+from registry.importers.graphql.marks import FieldMarks, Overlay
+from registry.importers.graphql.schema import Schema
+from registry.importers.graphql.tools import OPERATIONS, Root, Skip, Tools
+from registry.importers.imported import Imported
+from registry.names import assign, legal
+from schemas.errors import ImportRejected
+from schemas.source import Outcome, OutcomeStatus
+from schemas.tool import ToolDraft
+
+FIELDS_LIMIT = 10_000  # as many as operations of an OpenAPI description
+NOTES_LIMIT = 5  # in one outcome; a person reads no more
+
+_SUBSCRIPTION = "a subscription answers for as long as it is open; a tool answers once"
+_FEDERATION = ("_entities", "_service")  # Apollo Federation: between its router and subgraphs
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Globs (`fnmatch`) against the tool's name, the field or `Query.field`; `tag:mutation` takes
+    all mutations. `include` empty: all. `exclude` wins."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    overlay: Overlay = field(default_factory=Overlay)
+    only_marked: bool = False
+    depth: int = 3
+    cost: int = 60
+
+
+_EVERYTHING = Options()
+
+
+def read(
+    data: bytes, location: str, options: Options = _EVERYTHING, endpoint: str | None = None
+) -> Imported:
+    """`endpoint` is where the schema was asked for, if it was. Raises ImportRejected only where no
+    field could be read at all."""
+    schema = load(data, location)
+    roots = list(_roots(schema))
+    if len(roots) > FIELDS_LIMIT:
+        raise ImportRejected(f"{location} has more than {FIELDS_LIMIT:,} fields, the limit.")
+    if not roots:
+        raise ImportRejected(f"{location}: the schema has no type Query or Mutation with fields.")
+    names = _names(roots, options)
+    tools = Tools(schema, options.depth, options.cost)
+    drafts, outcomes = [], []
+    for root in roots:
+        draft, outcome = _map(tools, root, names[root.key], options)
+        outcomes.append(outcome)
+        drafts.extend([draft] if draft else [])
+    return Imported(
+        title=None,
+        version=None,
+        servers=(endpoint,) if endpoint else (),
+        drafts=tuple(drafts),
+        outcomes=(*outcomes, *_subscriptions(schema, options)),
+        notes=(*schema.notes, *_notes(schema, roots, names, options)),
+    )
+
+
+def _roots(schema: Schema) -> Iterator[Root]:
+    for operation in OPERATIONS:
+        if type_ := schema.root(operation):
+            yield from (Root(operation, one) for one in type_.fields.values())
+
+
+def _subscriptions(schema: Schema, options: Options) -> Iterator[Outcome]:
+    """Left out in any case; skipped are those that nobody said they did not want."""
+    for texts in _subscribed(schema):
+        field, label = texts
+        marks = options.overlay.of("Subscription", field)
+        reason = _refusal("subscription", texts, marks, options)
+        status: OutcomeStatus = "excluded" if reason else "skipped"
+        yield Outcome(f"{label}@subscription", label, None, status, reason or _SUBSCRIPTION)
+
+
+def _subscribed(schema: Schema) -> list[tuple[str, str]]:
+    type_ = schema.root("subscription")
+    return [(name, f"Subscription.{name}") for name in type_.fields] if type_ else []
+
+
+def _names(roots: list[Root], options: Options) -> dict[str, str]:
+    """A mutation that is called like a query says so in its name."""
+    queries = {root.field.name.casefold() for root in roots if root.operation == "query"}
+    wanted = {}
+    for root in roots:
+        name = root.field.name
+        if root.operation == "mutation" and name.casefold() in queries:
+            name = f"{name}_mutation"
+        wanted[root.key] = (legal(_marks(root, options).name or name), root.field.name)
+    return assign(wanted)
+
+
+def _marks(root: Root, options: Options) -> FieldMarks:
+    return options.overlay.of(root.operation.capitalize(), root.field.name)
+
+
+def _map(tools: Tools, root: Root, name: str, options: Options) -> tuple[ToolDraft | None, Outcome]:
+    marks = _marks(root, options)
+
+    def without(status: OutcomeStatus, reason: str) -> tuple[None, Outcome]:
+        return None, Outcome(root.key, root.label, None, status, reason)
+
+    if reason := _refusal(root.operation, _texts(root, name), marks, options):
+        return without("excluded", reason)
+    if root.operation == "query" and root.field.name in _FEDERATION:
+        return without("excluded", "it serves the router of Apollo Federation, not callers")
+    try:
+        draft, notes = tools.draft(root, name, marks)
+    except Skip as skip:
+        return without("skipped", str(skip))
+    status: OutcomeStatus = "degraded" if notes else "imported"
+    return draft, Outcome(root.key, root.label, name, status, _reason(notes))
+
+
+def _refusal(
+    operation: str, texts: tuple[str, ...], marks: FieldMarks, options: Options
+) -> str | None:
+    """Why the field is not wanted; None when it is."""
+    for pattern in options.exclude:
+        if _matches(operation, texts, pattern):
+            return f"excluded by {pattern!r}"
+    if options.include and not any(_matches(operation, texts, one) for one in options.include):
+        return "not included"
+    if marks.enabled is False:
+        return "its marks say that it is not enabled"
+    if options.only_marked and marks.enabled is UNSET:
+        return "it is not marked as enabled"
+    return None
+
+
+def _texts(root: Root, name: str) -> tuple[str, ...]:
+    return name, root.field.name, root.label
+
+
+def _matches(operation: str, texts: tuple[str, ...], pattern: str) -> bool:
+    if pattern.startswith("tag:"):
+        return fnmatchcase(operation, pattern.removeprefix("tag:"))
+    return any(fnmatchcase(text, pattern) for text in texts)
+
+
+def _reason(notes: list[str]) -> str | None:
+    reasons = list(dict.fromkeys(notes))
+    more = len(reasons) - NOTES_LIMIT
+    named = "; ".join(reasons[:NOTES_LIMIT])
+    return f"{named}; and {more} more" if more > 0 else named or None
+
+
+def _notes(
+    schema: Schema, roots: list[Root], names: dict[str, str], options: Options
+) -> Iterator[str]:
+    deprecated = sum(root.field.deprecated is not None for root in roots)
+    if deprecated:
+        yield f"{deprecated} of {len(roots)} fields are deprecated; their descriptions say so"
+    fields: list[tuple[str, tuple[str, ...]]] = [
+        *((root.operation, _texts(root, names[root.key])) for root in roots),
+        *(("subscription", texts) for texts in _subscribed(schema)),
+    ]
+    known = {text for _, texts in fields for text in texts[-2:]}
+    for key in options.overlay.operations:
+        if key not in known:
+            yield f"the overlay's {key!r} matches no field"
+    for pattern in (*options.include, *options.exclude):
+        if not any(_matches(*one, pattern) for one in fields):
+            yield f"the pattern {pattern!r} matches no field"

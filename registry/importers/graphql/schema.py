@@ -1,0 +1,137 @@
+"""A GraphQL schema as this importer holds it, whether it was written as SDL or read by
+introspection.
+
+What is missing or contradicts itself costs what needs it, and nothing else; so this is not
+graphql-core's schema, which exists as a whole or not at all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+Kind = Literal["scalar", "object", "interface", "union", "enum", "input", "missing"]
+Operation = Literal["query", "mutation"]
+
+BUILT_IN = ("Int", "Float", "String", "Boolean", "ID")  # October 2021, section 3.5
+COMPOSITE = frozenset({"object", "interface", "union"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A type as it is referred to: exactly one of `name` and `of` is set."""
+
+    name: str = ""
+    of: "Ref | None" = None
+    wrap: Literal["", "list", "required"] = ""
+
+    @property
+    def named(self) -> str:
+        ref = self
+        while ref.of is not None:
+            ref = ref.of
+        return ref.name
+
+    @property
+    def required(self) -> bool:
+        return self.wrap == "required"
+
+    @property
+    def nullable(self) -> "Ref":
+        return self.of if self.wrap == "required" and self.of is not None else self
+
+    @property
+    def lists(self) -> int:
+        """How many lists are around the named type."""
+        ref, count = self, 0
+        while ref.of is not None:
+            count += ref.wrap == "list"
+            ref = ref.of
+        return count
+
+    def __str__(self) -> str:
+        if self.of is None:
+            return self.name
+        return f"[{self.of}]" if self.wrap == "list" else f"{self.of}!"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An argument, or a field of an input object."""
+
+    name: str
+    type: Ref
+    description: str = ""
+    default: Any = UNSET  # as JSON
+    deprecated: str | None = None  # why
+
+    @property
+    def demanded(self) -> bool:
+        return self.type.required and self.default is UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    type: Ref
+    args: dict[str, Value] = field(default_factory=dict)
+    description: str = ""
+    deprecated: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value of an enum."""
+
+    name: str
+    description: str = ""
+    deprecated: str | None = None
+
+
+@dataclass(slots=True)
+class Type:
+    name: str
+    kind: Kind
+    description: str = ""
+    fields: dict[str, Field] = field(default_factory=dict)  # object, interface
+    inputs: dict[str, Value] = field(default_factory=dict)  # input
+    choices: dict[str, Choice] = field(default_factory=dict)  # enum
+    members: list[str] = field(default_factory=list)  # interface, union: objects it may be
+    one_of: bool = False  # input: exactly one of its fields is given
+    specified_by: str | None = None  # scalar: URL
+
+
+@dataclass(slots=True)
+class Schema:
+    types: dict[str, Type] = field(default_factory=dict)
+    roots: dict[str, str] = field(default_factory=dict)  # operation -> name of its type
+    description: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def of(self, ref: Ref) -> Type:
+        """The named type of `ref`; of kind "missing" where the description does not define it."""
+        return self.types.get(ref.named) or Type(ref.named, "missing")
+
+    def root(self, operation: str) -> Type | None:
+        return self.types.get(self.roots.get(operation, ""))
+
+    def finish(self) -> "Schema":
+        """With what every schema has, and the note on what it refers to in vain."""
+        for name in BUILT_IN:
+            self.types.setdefault(name, Type(name, "scalar"))
+        if not self.roots:  # section 3.3.1: the usual names need no `schema`
+            self.roots = {one: one.capitalize() for one in ("query", "mutation", "subscription")}
+        missing = sorted({ref.named for ref in self._references()} - self.types.keys())
+        if missing:
+            named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+            self.notes.append(f"{len(missing)} types are not defined: {named}")
+        return self
+
+    def _references(self) -> Iterator[Ref]:
+        for type_ in self.types.values():
+            for value in type_.inputs.values():
+                yield value.type
+            for one in type_.fields.values():
+                yield one.type
+                yield from (argument.type for argument in one.args.values())

@@ -1,0 +1,149 @@
+"""Schema definition language to a Schema (GraphQL October 2021, section 3, and @oneOf)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from graphql import GraphQLError, parse, value_from_ast_untyped
+from graphql.language import ast
+from msgspec import UNSET
+
+from registry.importers.graphql.schema import Choice, Field, Kind, Ref, Schema, Type, Value
+from schemas.errors import ImportRejected
+
+TOKENS_LIMIT = 3_000_000  # GitHub's schema, of 1,600 types, has 160,000
+DEFAULT_BYTES = 2_000  # of a default that is told; a longer one is the service's own affair
+
+_KINDS: dict[type, Kind] = {
+    ast.ScalarTypeDefinitionNode: "scalar",
+    ast.ScalarTypeExtensionNode: "scalar",
+    ast.ObjectTypeDefinitionNode: "object",
+    ast.ObjectTypeExtensionNode: "object",
+    ast.InterfaceTypeDefinitionNode: "interface",
+    ast.InterfaceTypeExtensionNode: "interface",
+    ast.UnionTypeDefinitionNode: "union",
+    ast.UnionTypeExtensionNode: "union",
+    ast.EnumTypeDefinitionNode: "enum",
+    ast.EnumTypeExtensionNode: "enum",
+    ast.InputObjectTypeDefinitionNode: "input",
+    ast.InputObjectTypeExtensionNode: "input",
+}
+
+
+def read_sdl(text: str, location: str) -> Schema:
+    """Raises ImportRejected, which names line and column."""
+    try:
+        document = parse(text, no_location=True, max_tokens=TOKENS_LIMIT)
+    except GraphQLError as error:
+        at = error.locations[0] if error.locations else None
+        where = f"{location}, line {at.line}, column {at.column}" if at else location
+        problem = error.message.removeprefix("Syntax Error: ").rstrip(".")
+        raise ImportRejected(f"{where}: not a GraphQL schema (SDL): {problem}.") from error
+    except RecursionError as error:
+        raise ImportRejected(f"{location} is nested too deeply to be read.") from error
+    schema = Schema()
+    implementing: list[tuple[str, str]] = []
+    for node in document.definitions:
+        if type(node) in _KINDS:
+            _take(schema, node, implementing)
+        elif isinstance(node, ast.SchemaDefinitionNode | ast.SchemaExtensionNode):
+            schema.description = schema.description or _text(getattr(node, "description", None))
+            for root in node.operation_types or ():
+                schema.roots[root.operation.value] = root.type.name.value
+    for name, interface in implementing:
+        if interface in schema.types and name not in schema.types[interface].members:
+            schema.types[interface].members.append(name)
+    return schema.finish()
+
+
+def _take(schema: Schema, node: Any, implementing: list[tuple[str, str]]) -> None:
+    """A definition or an extension of a type, whichever comes first."""
+    name, kind = node.name.value, _KINDS[type(node)]
+    known = schema.types.setdefault(name, Type(name, kind))
+    if known.kind != kind:
+        schema.notes.append(f"type {name} is defined as {known.kind} and {kind}: the first holds")
+        return
+    known.description = known.description or _text(getattr(node, "description", None))
+    match kind:
+        case "object" | "interface":
+            for one in node.fields or ():
+                known.fields.setdefault(one.name.value, _field(one))
+            if kind == "object":
+                implementing += [(name, one.name.value) for one in node.interfaces or ()]
+        case "input":
+            for one in node.fields or ():
+                known.inputs.setdefault(one.name.value, _value(one))
+            known.one_of = known.one_of or _directive(node, "oneOf") is not None
+        case "enum":
+            for one in node.values or ():
+                choice = Choice(one.name.value, _text(one.description), _deprecated(one))
+                known.choices.setdefault(choice.name, choice)
+        case "union":
+            known.members += [one.name.value for one in node.types or ()]
+        case "scalar" if (stated := _directive(node, "specifiedBy")) is not None:
+            known.specified_by = stated.get("url")
+
+
+def _field(node: Any) -> Field:
+    args = {one.name.value: _value(one) for one in node.arguments or ()}
+    return Field(node.name.value, _ref(node.type), args, _text(node.description), _deprecated(node))
+
+
+def _value(node: Any) -> Value:
+    return Value(
+        node.name.value,
+        _ref(node.type),
+        _text(node.description),
+        default_of(node.default_value),
+        _deprecated(node),
+    )
+
+
+def _ref(node: Any) -> Ref:
+    wraps: list[str] = []
+    while not isinstance(node, ast.NamedTypeNode):
+        wraps.append("list" if isinstance(node, ast.ListTypeNode) else "required")
+        node = node.type
+    return wrapped(node.name.value, reversed(wraps))
+
+
+def wrapped(name: str, wraps: Iterable[str]) -> Ref:
+    """The innermost first."""
+    ref = Ref(name)
+    for wrap in wraps:
+        ref = Ref(of=ref, wrap="list" if wrap == "list" else "required")
+    return ref
+
+
+def default_of(node: Any) -> Any:
+    """A literal as JSON; UNSET where there is none, or none that JSON can hold."""
+    if node is None:
+        return UNSET
+    try:
+        value = value_from_ast_untyped(node)
+        encoded = msgspec.json.encode(value)
+        same = msgspec.json.decode(encoded) == value  # 1e400 is null there
+    except (GraphQLError, TypeError, ValueError, OverflowError, RecursionError):
+        return UNSET
+    return value if same and len(encoded) <= DEFAULT_BYTES else UNSET
+
+
+def _text(node: Any) -> str:
+    return str(node.value).strip() if node is not None else ""
+
+
+def _deprecated(node: Any) -> str | None:
+    stated = _directive(node, "deprecated")
+    return None if stated is None else str(stated.get("reason") or "No longer supported")
+
+
+def _directive(node: Any, name: str) -> dict[str, Any] | None:
+    """The arguments of the directive `name`, those that are text; None without it."""
+    for one in node.directives or ():
+        if one.name.value == name:
+            return {
+                argument.name.value: argument.value.value
+                for argument in one.arguments or ()
+                if isinstance(argument.value, ast.StringValueNode)
+            }
+    return None

@@ -1,0 +1,233 @@
+"""The arguments of one tool: what a caller gives, in one flat object, and where each goes."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jsonschema_rs
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from registry.importers.openapi.arguments import Arguments, legal_argument
+from registry.importers.openapi.body import Payload
+from registry.importers.openapi.document import Skip
+from registry.importers.openapi.marks import ArgumentMarks, Marks
+from registry.importers.openapi.parameters import Wire
+from registry.importers.openapi.schema_tree import Converted
+from registry.importers.openapi.schemas import Parts, Schemas
+from schemas.binding import Body, Location, Parameter, Part
+from schemas.jsonrpc import encode
+
+# who keeps a plain name
+_LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")
+_UNMARKED = ArgumentMarks()
+EXAMPLES_LIMIT = 5
+
+
+class Inputs:
+    """Takes parameters and a body; gives the parts of a binding and the input schema."""
+
+    def __init__(self, schemas: Schemas, marks: Marks) -> None:
+        self.parts = Parts()
+        self._schemas = schemas
+        self._marks = marks
+        self._unused = dict.fromkeys(marks.arguments)
+        self._names = Arguments()
+        self._properties: dict[str, Any] = {}
+        self._required: list[str] = []
+        self._dependent: dict[str, list[str]] = {}
+
+    def parameters(self, wires: list[Wire]) -> tuple[Parameter, ...]:
+        """Raises `Skip` when one that is needed is hidden and has no value."""
+        marks = [self._marks_of(wire.name, wire.marks) for wire in wires]
+        offered = [i for i, mark in enumerate(marks) if not mark.hide]
+        names = self._name_parameters({i: wires[i] for i in offered}, marks)
+        found = []
+        for i, wire in enumerate(wires):
+            if i in names:
+                self._offer(names[i], self._described(wire, marks[i]), required=wire.required)
+                found.append(_parameter(wire, names[i]))
+            elif hidden := self._hidden(wire, marks[i]):
+                found.append(hidden)
+        return tuple(found)
+
+    def body(self, body: Payload) -> Body:
+        headers = self._part_headers(body)
+        parts = tuple(
+            replace(part, headers=headers.pop(part.name, ())) for part in body.encoded.parts
+        )
+        parts += tuple(Part(name, headers=of_part) for name, of_part in headers.items())
+        made = self._whole(body) if body.properties is None else self._hoisted(body)
+        xml = {"xml": body.xml, "xml_types": body.xml_types}
+        return replace(made, parts=parts, file=body.file, **xml)
+
+    def schema(self) -> dict[str, Any]:
+        """Raises `Skip` if it does not compile after all."""
+        schema: dict[str, Any] = {"type": "object", "properties": self._properties}
+        if self._required:
+            schema["required"] = self._required
+        if self._dependent:
+            schema["dependentRequired"] = self._dependent
+        schema["additionalProperties"] = False
+        if self._marks.examples:
+            schema["examples"] = list(self._marks.examples[:EXAMPLES_LIMIT])
+        if definitions := self._schemas.definitions(self.parts):
+            schema["$defs"] = definitions
+        try:
+            jsonschema_rs.Draft202012Validator(schema)
+        except (jsonschema_rs.ValidationError, ValueError) as error:
+            problem = str(error).partition("\n")[0]
+            raise Skip(f"its input schema cannot be compiled: {problem}") from error
+        for name in self._unused:
+            self.parts.notes.append(f"the argument {name!r}, which is marked, is not there")
+        return schema
+
+    def _marks_of(self, name: str, own: ArgumentMarks | None) -> ArgumentMarks:
+        """Those of the operation, else those that stand on the argument itself."""
+        self._unused.pop(name, None)
+        return self._marks.arguments.get(name) or own or _UNMARKED
+
+    def _described(self, wire: Wire, marks: ArgumentMarks) -> dict[str, Any]:
+        return _redescribed(self.parts.take(wire.schema, f"parameter {wire.name}"), marks)
+
+    def _offer(self, name: str, schema: dict[str, Any], required: bool = False) -> None:
+        self._properties[name] = schema
+        if required:
+            self._required.append(name)
+
+    def _name_parameters(
+        self, wires: Mapping[int, Wire], marks: list[ArgumentMarks]
+    ) -> dict[int, str]:
+        """As its owner calls it; else the wire's name, where it is legal and no other location has
+        it."""
+        order = sorted(wires, key=lambda i: _LOCATIONS.index(wires[i].location))
+        names = {i: self._names.claim(given) for i in order if (given := marks[i].name)}
+        for i in order:
+            if i not in names and self._names.claim_exact(wires[i].name):
+                names[i] = wires[i].name
+        for i in order:
+            if i not in names:
+                wanted = legal_argument(wires[i].name)
+                names[i] = self._names.claim(wanted, f"{wanted}_{wires[i].location}")
+        return names
+
+    def _hidden(self, wire: Wire, marks: ArgumentMarks) -> Parameter | None:
+        value = self._value(marks, wire.schema.schema)
+        if value is UNSET:
+            if wire.required:
+                raise Skip(f"parameter {wire.name} is needed, but hidden, and has no value")
+            return None
+        return replace(_parameter(wire, ""), fixed=Raw(encode(value)))
+
+    def _value(self, marks: ArgumentMarks, schema: dict[str, Any]) -> Any:
+        """What is sent for an argument that nobody gives."""
+        if marks.value is not UNSET:
+            return marks.value
+        target = self._schemas.target(schema)
+        return (target.schema if target else schema).get("default", UNSET)
+
+    def _part_headers(self, body: Payload) -> dict[str, tuple[Parameter, ...]]:
+        found: dict[str, tuple[Parameter, ...]] = {}
+        for part, wires in body.encoded.headers.items():
+            named = []
+            for wire in wires:
+                wanted = legal_argument(f"{part}_{wire.name}")
+                name = self._names.claim(wanted)
+                self._offer(name, self._described(wire, _UNMARKED))
+                named.append(_parameter(wire, name))
+            found[part] = tuple(named)
+        return found
+
+    def _hoisted(self, body: Payload) -> Body:
+        self.parts.take(body.converted, "body")
+        properties = body.properties or {}
+        marks = {name: self._marks_of(name, body.marks.get(name)) for name in properties}
+        fixed = self._fixed(body, marks)
+        order = [name for name in properties if not marks[name].hide]
+        names = self._name_properties(order, marks)
+        for name in order:
+            self._offer(names[name], _redescribed(properties[name], marks[name]))
+        demanded = [names[name] for name in body.demanded if name in names]
+        self._demand(demanded, list(names.values()), body.required)
+        hoisted = tuple((names[name], name) for name in order)
+        return Body(body.media_type, required=body.required, properties=hoisted, fixed=fixed)
+
+    def _fixed(self, body: Payload, marks: Mapping[str, ArgumentMarks]) -> dict[str, Any]:
+        fixed = {}
+        for name, mark in marks.items():
+            if not mark.hide:
+                continue
+            value = self._value(mark, (body.properties or {})[name])
+            if value is not UNSET:
+                fixed[name] = value
+            elif name in body.demanded and body.required:
+                raise Skip(f"body: {name} is needed, but hidden, and has no value")
+        return fixed
+
+    def _name_properties(
+        self, order: list[str], marks: Mapping[str, ArgumentMarks]
+    ) -> dict[str, str]:
+        names = {name: self._names.claim(given) for name in order if (given := marks[name].name)}
+        for name in order:
+            if name not in names and self._names.claim_exact(name):
+                names[name] = name
+        for name in order:
+            if name not in names:
+                names[name] = self._names.claim(name, f"body_{legal_argument(name)}")
+        return names
+
+    def _demand(self, demanded: list[str], arguments: Iterable[str], required: bool) -> None:
+        """A body that may be absent demands its properties only once one of them is given."""
+        if required:
+            self._required += demanded
+            return
+        for argument in arguments:
+            if others := [name for name in demanded if name != argument]:
+                self._dependent[argument] = others
+
+    def _whole(self, body: Payload) -> Body:
+        marks = self._marks_of("body", body.whole_marks)
+        fixed = self._fixed_members(body)
+        schema = self.parts.take(body.converted, "body")
+        if body.description:
+            schema = {**schema, "description": _joined(body, schema)}
+        if marks.hide:
+            raise Skip("its body is hidden: hide its properties instead")
+        name = self._names.claim(marks.name or "body")
+        self._offer(name, _redescribed(schema, marks), required=body.required)
+        return Body(body.media_type, required=body.required, argument=name, fixed=fixed)
+
+    def _fixed_members(self, body: Payload) -> dict[str, Any]:
+        """What is always sent of a body that callers give as a whole: they see it all the same."""
+        marked = {**body.marks, **self._marks.arguments}
+        return {
+            name: mark.value
+            for name, mark in marked.items()
+            if mark.hide and mark.value is not UNSET and name in self._members(body.converted)
+        }
+
+    def _members(self, converted: Converted) -> dict[str, Any]:
+        target = self._schemas.target(converted.schema) or converted
+        properties: dict[str, Any] = target.schema.get("properties", {})
+        return properties
+
+
+def _joined(body: Payload, schema: dict[str, Any]) -> str:
+    """What the body says of itself, and for a file how it can be given."""
+    return f"{body.description}\n\n{schema['description']}" if body.file else body.description
+
+
+def _redescribed(schema: dict[str, Any], marks: ArgumentMarks) -> dict[str, Any]:
+    return {**schema, "description": marks.description} if marks.description else schema
+
+
+def _parameter(wire: Wire, argument: str) -> Parameter:
+    return Parameter(
+        argument=argument,
+        name=wire.name,
+        location=wire.location,
+        style=wire.style,
+        explode=wire.explode,
+        allow_reserved=wire.allow_reserved,
+        media_type=wire.media_type,
+        allow_empty=wire.allow_empty,
+    )

@@ -1,0 +1,151 @@
+"""`x-toolgate`: what the owner of a gateway says about an operation, in its description or beside
+it.
+
+In the description it stands on the document, a path item, an operation, a parameter or a property
+of a body. A side file (an overlay) says the same for descriptions that nobody may change:
+
+    defaults: {enabled: false}
+    operations:
+      GET /pets: {enabled: true, name: pets, arguments: {X-Trace: {hide: true, value: none}}}
+      createPet: {enabled: true, toolsets: [shop]}
+
+What is nearer to the operation wins, and the side file wins over the description.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from registry.importers.openapi.document import Skip
+from schemas.errors import ImportRejected
+
+KEY = "x-toolgate"
+
+
+class ArgumentMarks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """On a parameter or a property of the body."""
+
+    hide: bool = False  # not offered; sent as `value`, else the schema's default, else not at all
+    value: Any = UNSET
+    name: str | None = None  # of the argument
+    description: str | None = None
+
+
+class Marks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """On an operation, those of the document and the path item included."""
+
+    enabled: bool | UnsetType = UNSET  # UNSET: nobody said
+    name: str | None = None  # of the tool
+    title: str | None = None
+    description: str | None = None
+    toolsets: tuple[str, ...] = ()
+    examples: tuple[dict[str, Any], ...] = ()  # arguments of calls
+    media_type: str | None = None  # of the request body, one of those described
+    arguments: dict[str, ArgumentMarks] = field(default_factory=dict)  # by name on the wire
+
+
+class Overlay(Struct, frozen=True):
+    """A side file."""
+
+    operations: dict[str, Marks] = field(default_factory=dict)  # by "GET /pets" or operationId
+    defaults: Marks = Marks()
+
+
+UNMARKED = Marks()
+NO_OVERLAY = Overlay()
+
+_ARGUMENT = ArgumentMarks.__struct_fields__
+_OPERATION = Marks.__struct_fields__
+_SHARED = ("enabled", "toolsets", "media_type", "arguments")  # by several operations
+
+_M = TypeVar("_M", ArgumentMarks, Marks)
+
+
+def operation_marks(holder: Mapping[str, Any]) -> Marks:
+    """Those on an Operation Object. Raises `Skip` where they cannot be understood: nobody knows
+    then whether the operation was meant to be seen."""
+    return _on(holder, _OPERATION, KEY)
+
+
+def shared_marks(holder: Mapping[str, Any], what: str) -> Marks:
+    """Those on the document or a path item, for all its operations. Raises `Skip`."""
+    return _on(holder, _SHARED, f"{KEY} of {what}")
+
+
+def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:
+    """Those on a Parameter Object or a property's schema. Raises `Skip`."""
+    if KEY not in holder:
+        return None
+    try:
+        return _convert(holder[KEY], ArgumentMarks, _ARGUMENT, KEY)
+    except ValueError as error:
+        raise Skip(str(error)) from error
+
+
+def merged(base: Marks, nearer: Marks) -> Marks:
+    """Toolsets add up; an argument is what the nearer one says about it."""
+    return Marks(
+        enabled=base.enabled if nearer.enabled is UNSET else nearer.enabled,
+        name=nearer.name or base.name,
+        title=nearer.title or base.title,
+        description=nearer.description or base.description,
+        toolsets=tuple(dict.fromkeys((*base.toolsets, *nearer.toolsets))),
+        examples=nearer.examples or base.examples,
+        media_type=nearer.media_type or base.media_type,
+        arguments={**base.arguments, **nearer.arguments},
+    )
+
+
+def overlay(content: dict[str, Any], location: str) -> Overlay:
+    """A side file's content. Raises `ImportRejected`: its owner can mend it."""
+    try:
+        _only(content, ("defaults", "operations"), "the overlay")
+        named = content.get("operations") or {}
+        if not isinstance(named, dict):
+            raise ValueError("`operations` must be an object by request line or operationId")
+        return Overlay(
+            {key: _marks(value, _OPERATION, f"operations.{key}") for key, value in named.items()},
+            _marks(content.get("defaults") or {}, _SHARED, "defaults"),
+        )
+    except ValueError as error:
+        raise ImportRejected(f"{location}: {error}.") from error
+
+
+def _on(holder: Mapping[str, Any], keys: tuple[str, ...], where: str) -> Marks:
+    if KEY not in holder:
+        return UNMARKED
+    try:
+        return _marks(holder[KEY], keys, where)
+    except ValueError as error:
+        raise Skip(str(error)) from error
+
+
+def _marks(raw: object, keys: tuple[str, ...], where: str) -> Marks:
+    marks = _convert(raw, Marks, keys, where)
+    if blank := [name for name in marks.toolsets if not name.strip()]:
+        raise ValueError(f"{where}: a toolset cannot be called {blank[0]!r}")
+    return marks
+
+
+def _convert(raw: object, kind: type[_M], keys: tuple[str, ...], where: str) -> _M:
+    """Raises ValueError, which says what was expected."""
+    _only(raw, keys, where)
+    arguments = raw.get("arguments") if isinstance(raw, dict) else None
+    if "arguments" in keys and isinstance(arguments, dict):
+        for name, marks in arguments.items():
+            _only(marks, _ARGUMENT, f"{where}.arguments.{name}")
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{where}: {str(error)[:200]}") from error
+
+
+def _only(raw: object, keys: tuple[str, ...], where: str) -> None:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where} must be an object with any of {', '.join(keys)}")
+    for key in raw:
+        if key not in keys:
+            expected = ", ".join(keys)
+            raise ValueError(f"{where}: unknown key {str(key)[:80]!r}, expected {expected}")

@@ -1,0 +1,109 @@
+"""What a raw schema says of a value, put together from `$ref`, `allOf` and choices.
+
+For questions about how a value travels (is it a file, a list, which properties has it), which the
+converted schemas, made for checking, do not answer.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.values import mapping, sequence
+
+_PARTS_LIMIT = 500  # schemas that one is put together from
+_COMPOSED = ("allOf", "anyOf", "oneOf")
+
+
+class Members:
+    """Reads the schemas of one document."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def resolved(self, raw: object) -> dict[str, Any]:
+        """`raw`, or what it refers to; empty where that cannot be found."""
+        try:
+            return self._document.resolve(raw)
+        except Skip:
+            return {}
+
+    def parts(self, raw: object) -> Iterator[dict[str, Any]]:
+        """`raw` and all that it is put together from, each once."""
+        seen: set[int] = set()
+        queue = [raw]
+        while queue and len(seen) < _PARTS_LIMIT:
+            part = self.resolved(queue.pop(0))
+            if not part or id(part) in seen:
+                continue
+            seen.add(id(part))
+            yield part
+            for key in _COMPOSED:
+                queue.extend(sequence(part.get(key)))
+
+    def properties(self, raw: object) -> dict[str, Any]:
+        """The raw schemas of the properties; the first that describes one wins."""
+        found: dict[str, Any] = {}
+        for part in self.parts(raw):
+            for name, schema in mapping(part.get("properties")).items():
+                found.setdefault(name, schema)
+        return found
+
+    def kind(self, raw: object) -> str | None:
+        """The type, or what the keywords tell of it."""
+        for part in self.parts(raw):
+            stated = part.get("type")
+            for name in stated if isinstance(stated, list) else [stated]:
+                if isinstance(name, str) and name != "null":
+                    return name.lower()
+            if "properties" in part or "additionalProperties" in part:
+                return "object"
+            if "items" in part or "prefixItems" in part:
+                return "array"
+        return None
+
+    def items(self, raw: object) -> Any:
+        """The raw schema of an array's items."""
+        return next((part["items"] for part in self.parts(raw) if "items" in part), {})
+
+    def binary(self, raw: object) -> bool:
+        """Whether the value is bytes: up to 3.0 `format: binary` or `type: file` says so, in 3.1
+        (4.8.14) a `contentMediaType` of something that is not encoded."""
+        return any(_is_binary(part) for part in self.parts(raw))
+
+    def files(self, raw: object) -> bool:
+        """Whether the value is a file, or a list of files."""
+        if self.kind(raw) == "array":
+            return self.binary(self.items(raw))
+        return self.binary(raw)
+
+    def has_files(self, raw: object) -> bool:
+        """Whether any property is one."""
+        return any(self.files(schema) for schema in self.properties(raw).values())
+
+
+def _is_binary(schema: dict[str, Any]) -> bool:
+    if schema.get("format") == "binary" or schema.get("type") == "file":
+        return schema.get("type", "string") in ("string", "file", ["string", "null"])
+    media_type = schema.get("contentMediaType")
+    encoded = "contentEncoding" in schema or not isinstance(media_type, str)
+    return not encoded and schema.get("type", "string") == "string" and not textual(media_type)
+
+
+def textual(media_type: object) -> bool:
+    """Whether values of this type are text that a model can write."""
+    essence = str(media_type).partition(";")[0].strip().lower()
+    kind, _, name = essence.partition("/")
+    return (
+        kind == "text"
+        or name.endswith(("json", "xml", "yaml", "json-seq", "jsonl", "ndjson"))
+        or name in _TEXTS
+    )
+
+
+_TEXTS = frozenset(
+    {
+        "javascript", "ecmascript", "graphql", "sql", "jwt", "jose", "x-www-form-urlencoded",
+        "toml", "x-sh", "rtf", "n-triples", "n-quads", "sparql-query", "sparql-update", "trig",
+        "logout-token+jwt", "secevent+jwt", "x-pem-file", "csv", "svg+xml", "x-sql", "x-toml",
+    }
+)  # fmt: skip

@@ -1,0 +1,285 @@
+"""Recognises how an operation gives its answer page by page.
+
+Names decide, in the request and in the answer together: an argument alone, or a member alone, is
+no pagination. Where the answer would not say whether more follows, nothing is recognised.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.responses import good_responses, json_schemas
+from registry.importers.openapi.values import mapping, sequence
+from schemas.binding import OpenAPIBinding, Pagination
+
+_HOPS = 8  # through `$ref` and `allOf`
+_INNER = frozenset(
+    ("meta", "metadata", "pagination", "paging", "pageinfo", "links", "responsemetadata",
+     "cursors", "next")
+)  # fmt: skip
+
+# Members of answers, and the arguments that take what they say; both without "_", "-" and case.
+_CURSORS: Mapping[str, tuple[str, ...]] = {
+    "nextcursor": ("cursor", "nextcursor", "startcursor", "pagecursor", "after", "startingafter"),
+    "nextpagetoken": ("pagetoken", "nextpagetoken", "paginationtoken", "token"),
+    "nexttoken": ("nexttoken", "paginationtoken", "pagetoken", "token", "startingtoken"),
+    "nextpagecursor": ("pagecursor", "cursor", "nextpagecursor"),
+    "nextcontinuationtoken": ("continuationtoken",),
+    "continuationtoken": ("continuationtoken",),
+    "nextmarker": ("marker", "nextmarker"),
+    "nextkey": ("startkey", "nextkey", "key"),
+    "nextoffset": ("offset",),
+    "nextpage": ("page", "nextpage"),
+    "continue": ("continue",),  # Kubernetes, below `metadata`
+    "after": ("after",),  # below `cursors` or `paging.next`
+    "cursor": ("cursor",),  # below `meta` and the like
+    "scrollid": ("scrollid",),
+}
+_BELOW_ONLY = frozenset(("continue", "after", "cursor"))
+_URLS = frozenset(
+    ("next", "nexturl", "nextpageuri", "nextpageurl", "nextlink", "odatanextlink", "nexthref")
+)
+_POSITIONS = (  # arguments that a URL of the next page may change
+    "page", "cursor", "pagetoken", "after", "offset", "since", "skip", "start", "startat",
+    "nextcursor", "nexttoken", "pagenumber", "marker", "continuationtoken", "skiptoken",
+    "pagecursor", "pageafter", "pageoffset", "before",
+)  # fmt: skip
+_LIMITS = (
+    "limit",
+    "perpage",
+    "pagesize",
+    "count",
+    "maxresults",
+    "size",
+    "top",
+    "pagelimit",
+    "take",
+)
+_OFFSETS = ("offset", "skip", "startat", "start", "startindex")
+_TOTALS = ("total", "totalcount", "totalresults", "totalitems", "totalsize")
+_PAGE_TOTALS = ("totalpages", "pagecount", "pages", "numpages", "lastpage")
+_PAGES = ("page", "pagenumber")
+_MORE = frozenset(("hasmore", "hasnextpage", "hasnext", "morefollows"))
+_INTEGER = "integer"
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    name: str
+    in_url: bool  # a URL of the next page can say it
+    schema: dict[str, Any]
+
+    @property
+    def integer(self) -> bool:
+        kind = self.schema.get("type")
+        return kind == _INTEGER or (isinstance(kind, list) and _INTEGER in kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    path: tuple[str, ...]
+    schema: dict[str, Any]
+
+
+class _Page:
+    """What stands in the request, and what in the answer, by names without case and marks."""
+
+    def __init__(
+        self, arguments: dict[str, _Argument], answer: dict[str, Any], find: Callable[[Any], Any]
+    ) -> None:
+        self.arguments = arguments
+        self._find = find
+        members = _properties(answer, find)
+        self.is_array = answer.get("type") == "array"
+        self.top = _named((), members)
+        self.below: dict[str, _Member] = {}
+        for name, schema in members.items():
+            if plain(name) in _INNER:
+                self._descend((name,), schema, 2)
+
+    def _descend(self, path: tuple[str, ...], schema: Any, levels: int) -> None:
+        members = _properties(schema, self._find)
+        for name, member in _named(path, members).items():
+            self.below.setdefault(name, member)
+        for name, inner in members.items():
+            if levels > 1 and plain(name) in _INNER:
+                self._descend((*path, name), inner, levels - 1)
+
+    def argument(self, *names: str) -> _Argument | None:
+        return next((self.arguments[name] for name in names if name in self.arguments), None)
+
+    def member(self, *names: str) -> _Member | None:
+        for name in names:
+            if name in self.top:
+                return self.top[name]
+            if name in self.below:
+                return self.below[name]
+        return None
+
+    def array(self) -> _Member | None:
+        """The only array of the answer: its members are what is paged through."""
+        arrays = [one for one in self.top.values() if self._kind(one) == "array"]
+        return arrays[0] if len(arrays) == 1 else None
+
+    def flag(self) -> _Member | None:
+        found = (one for name, one in {**self.below, **self.top}.items() if name in _MORE)
+        return next((one for one in found if self._kind(one) == "boolean"), None)
+
+    def inside(self, member: _Member) -> dict[str, Any]:
+        """The properties of a member that is an object."""
+        return _properties(member.schema, self._find)
+
+    def _kind(self, member: _Member) -> Any:
+        return mapping(self._find(member.schema)).get("type")
+
+
+def of(
+    document: Document,
+    operation: Operation,
+    binding: OpenAPIBinding,
+    properties: Mapping[str, Any],
+) -> Pagination | None:
+    """None where nothing is recognised. `properties` are those of the tool's input schema."""
+    arguments = _arguments(binding, properties)
+    if not arguments:
+        return None
+    try:
+        good = good_responses(operation, document)
+        [schema] = json_schemas(good, document)[:1] or [True]
+    except Skip:
+        return None
+
+    def find(raw: Any) -> Any:
+        try:
+            return document.resolve(raw)
+        except Skip:
+            return {}
+
+    page = _Page(arguments, mapping(find(schema)), find)
+    headers = [name.lower() for response in good[:1] for name in mapping(response.get("headers"))]
+    for recognise in (_last, _url, _cursor, _numbered, _offset):
+        if found := recognise(page):
+            return found
+    return _link(page, "link" in headers)
+
+
+@lru_cache(maxsize=10_000)  # the same few names stand in every operation
+def plain(name: str) -> str:
+    """`next_page-Token` is `nextpagetoken`."""
+    return "".join(char for char in name if char.isalnum()).lower()
+
+
+def _arguments(binding: OpenAPIBinding, properties: Mapping[str, Any]) -> dict[str, _Argument]:
+    found = {
+        plain(name): _Argument(argument, False, mapping(properties.get(argument)))
+        for argument, name in (binding.body and binding.body.properties) or ()
+    }
+    for one in binding.parameters:
+        if one.location == "query" and one.argument in properties:
+            schema = mapping(properties[one.argument])
+            found[plain(one.name)] = _Argument(one.argument, True, schema)
+    return found
+
+
+def _last(page: _Page) -> Pagination | None:
+    """Stripe: `has_more`, and the id of the last entry."""
+    argument, more, data = page.argument("startingafter"), page.flag(), page.top.get("data")
+    if argument is None or more is None or data is None:
+        return None
+    return Pagination("last", argument.name, data.path, more=more.path)
+
+
+def _cursor(page: _Page) -> Pagination | None:
+    for name, takers in _CURSORS.items():
+        member = page.below.get(name) if name in _BELOW_ONLY else page.member(name)
+        argument = page.argument(*takers)
+        if member is None or argument is None:
+            continue
+        more = page.flag()
+        integers = (argument.name,) if argument.integer else ()
+        at = more.path if more else ()
+        return Pagination("cursor", argument.name, member.path, more=at, integers=integers)
+    return None
+
+
+def _url(page: _Page) -> Pagination | None:
+    for name, member in {**page.below, **page.top}.items():
+        if name not in _URLS:
+            continue
+        inner = page.inside(member)
+        if inner and "href" not in inner:  # an object that is no link
+            continue
+        path = (*member.path, "href") if inner else member.path
+        if found := _fed_by_url(page, path):
+            return found
+    return None
+
+
+def _fed_by_url(page: _Page, path: tuple[str, ...]) -> Pagination | None:
+    fed = [page.arguments[name] for name in _POSITIONS if name in page.arguments]
+    fed = [argument for argument in fed if argument.in_url]
+    if not fed:
+        return None
+    integers = tuple(argument.name for argument in fed if argument.integer)
+    also = tuple(argument.name for argument in fed[1:])
+    return Pagination("link", fed[0].name, path, also=also, integers=integers)
+
+
+def _numbered(page: _Page) -> Pagination | None:
+    """Pages with numbers, where the number of the first is known."""
+    argument, total = page.argument(*_PAGES), page.member(*_PAGE_TOTALS)
+    if argument is None or total is None or not argument.integer:
+        return None
+    first = _first(argument)
+    if first is None:
+        return None
+    return Pagination(
+        "page", argument.name, total=total.path, first=first, integers=(argument.name,)
+    )
+
+
+def _first(argument: _Argument) -> int | None:
+    """The number that counting begins with, where the description tells."""
+    stated = [argument.schema.get(key) for key in ("default", "minimum")]
+    return next((one for one in stated if type(one) is int and one in (0, 1)), None)
+
+
+def _offset(page: _Page) -> Pagination | None:
+    argument, limit = page.argument(*_OFFSETS), page.argument(*_LIMITS)
+    total, members = page.member(*_TOTALS), page.array()
+    if argument is None or limit is None or total is None or members is None:
+        return None
+    if not argument.integer:
+        return None
+    return Pagination(
+        "offset",
+        argument.name,
+        members.path,
+        limit=limit.name,
+        total=total.path,
+        first=_first(argument) or int(argument is page.arguments.get("startindex")),
+        integers=(argument.name,),
+    )
+
+
+def _link(page: _Page, described: bool) -> Pagination | None:
+    """RFC 8288: the header is described, or the arguments are those that GitHub made usual."""
+    usual = {"page", "perpage"} <= page.arguments.keys()
+    return _fed_by_url(page, ()) if described or usual else None
+
+
+def _named(path: tuple[str, ...], members: Mapping[str, Any]) -> dict[str, _Member]:
+    return {plain(name): _Member((*path, name), mapping(one)) for name, one in members.items()}
+
+
+def _properties(schema: Any, find: Callable[[Any], Any], hops: int = _HOPS) -> dict[str, Any]:
+    """Those of an object and of what it includes."""
+    node = mapping(find(schema))
+    found: dict[str, Any] = {}
+    if hops:
+        for part in sequence(node.get("allOf")):
+            found |= _properties(part, find, hops - 1)
+    return found | mapping(node.get("properties"))

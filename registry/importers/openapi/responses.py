@@ -1,0 +1,210 @@
+"""What an operation answers when all is well: the schema of its JSON, and what to ask for.
+
+Nothing here makes an operation worse than it would be without an output schema: what cannot be
+described is left out with a note.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from registry.importers.openapi.cycles import Cycles
+from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.schema_tree import Component, Converted
+from registry.importers.openapi.schemas import Schemas
+from registry.importers.openapi.values import mapping
+from registry.importers.openapi.widening import widened
+
+# All that a customer of Stripe can refer to is 1.5 MB, for each of 400 operations. What is nearest
+# to the answer is kept; the rest accepts any value.
+CHARACTERS_LIMIT = 20_000
+_ROOT_LIMIT = 400_000  # of what stands in the operation itself
+_HOPS = 16
+_ACCEPTED = 4  # media types in one Accept header
+
+_UNUSABLE = (jsonschema_rs.ValidationError, ValueError)
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,80}/[A-Za-z0-9!#$&^_.+-]{1,80}(;[ -~]{1,80})?")
+_SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "deprecated"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The good answers of one operation."""
+
+    output_schema: dict[str, Any] | None = None  # of the JSON; None: there is none, or any
+    accept: str | None = None  # value of the header; None: JSON, or whatever comes
+    notes: tuple[str, ...] = ()
+
+
+class Responses:
+    """Reads the answers of one document; what operations share is converted once."""
+
+    def __init__(self, document: Document, cycles: Cycles | None = None) -> None:
+        self._document = document
+        self._schemas = Schemas(document, "writeOnly", cycles)
+        self._sizes: dict[Component, int] = {}  # -1: it cannot be used
+        self._closed: dict[Component, dict[str, Any]] = {}
+
+    def of(self, operation: Operation) -> Answered:
+        try:
+            good = good_responses(operation, self._document)
+        except Skip as skip:
+            return Answered(notes=(f"answers: {skip}",))
+        accept = _accept([key for response in good for key in mapping(response.get("content"))])
+        if operation.method == "HEAD":
+            return Answered(accept=accept)
+        try:
+            return Answered(self._schema(json_schemas(good, self._document)), accept)
+        except (Skip, *_UNUSABLE) as problem:
+            reason = str(problem).partition("\n")[0]
+            return Answered(None, accept, (f"its output schema is left out: {reason}",))
+
+    def _schema(self, raws: list[Any]) -> dict[str, Any] | None:
+        """That of all good answers. Raises `Skip`."""
+        found = [self._one(raw) for raw in raws]
+        if not found or any(schema.keys() <= _SAYS_NOTHING for schema in found):
+            return None
+        if len(found) == 1:
+            return found[0]
+        definitions: dict[str, Any] = {}
+        for schema in found:
+            definitions |= schema.get("$defs", {})
+        return {
+            "anyOf": [_without_definitions(schema) for schema in found],
+            **({"$defs": definitions} if definitions else {}),
+        }
+
+    def _one(self, raw: Any) -> dict[str, Any]:
+        converted = self._schemas.convert(raw)
+        shared = converted.uses[0] if converted.schema.keys() == {"$ref"} else None
+        if shared is not None and shared in self._closed:
+            return self._closed[shared]
+        closed = self._close(converted)
+        if shared is not None:
+            self._closed[shared] = closed
+        return closed
+
+    def _close(self, converted: Converted) -> dict[str, Any]:
+        """`converted` with the definitions that it needs, the nearest first."""
+        root = self._root(converted)
+        self._vouch(root)
+        left = CHARACTERS_LIMIT - _size(root.schema)
+        if left < CHARACTERS_LIMIT - _ROOT_LIMIT:
+            raise Skip(f"it has more than {_ROOT_LIMIT:,} characters")
+        kept: dict[str, dict[str, Any]] = {}
+        dropped: set[str] = set()
+        queue = deque(root.uses)
+        while queue:
+            component = queue.popleft()
+            name = self._schemas.name(component)
+            if name in kept or name in dropped:
+                continue
+            part = self._component(component)
+            if part is None or self._sizes[component] > left:
+                dropped.add(name)
+                continue
+            left -= self._sizes[component]
+            kept[name] = part.schema
+            queue.extend(part.uses)
+        schema = {**root.schema, **({"$defs": dict(sorted(kept.items()))} if kept else {})}
+        return widened(schema, dropped) if dropped else schema
+
+    def _root(self, converted: Converted) -> Converted:
+        """What the answer's schema refers to: clients want to see `type: object` at the root."""
+        for _ in range(_HOPS):
+            target = self._schemas.target(converted.schema)
+            if target is None:
+                break
+            converted = target
+        return converted
+
+    def _component(self, component: Component) -> Converted | None:
+        """None for one that cannot be used: any value goes in its place."""
+        if component not in self._sizes:
+            try:
+                converted = self._schemas.component(component)
+                self._vouch(converted)
+                self._sizes[component] = _size(converted.schema)
+            except (Skip, *_UNUSABLE):
+                self._sizes[component] = -1
+        return None if self._sizes[component] < 0 else self._schemas.component(component)
+
+    def _vouch(self, converted: Converted) -> None:
+        """Raises what `jsonschema_rs` does for a schema that it cannot use. What that refers to is
+        vouched for by itself: once, however many refer to it."""
+        stubs = {self._schemas.name(component): True for component in converted.uses}
+        jsonschema_rs.Draft202012Validator({**converted.schema, "$defs": stubs})
+
+
+def good_responses(operation: Operation, document: Document) -> list[dict[str, Any]]:
+    """The responses for 2xx, the most usual first; `default` where no other is described. Raises
+    `Skip`."""
+    responses = {str(key).upper(): value for key, value in _responses(operation).items()}
+    keys = sorted((key for key in responses if re.fullmatch(r"2[0-9X]{2}", key)), key=_usual)
+    if not keys and "DEFAULT" in responses:
+        keys = ["DEFAULT"]
+    return [document.resolve(responses[key]) for key in keys]
+
+
+def json_schemas(good: list[dict[str, Any]], document: Document) -> list[Any]:
+    """The schemas of the JSON in these responses, each once; true for any JSON."""
+    found: list[Any] = []
+    for response in good:
+        content = mapping(response.get("content"))
+        best = min((key for key in content if is_json_type(key)), key=_rank, default=None)
+        if best is None:
+            continue
+        raw = document.resolve(content[best]).get("schema", True)
+        if raw not in found:
+            found.append(raw)
+    return found
+
+
+def is_json_type(media_type: str) -> bool:
+    essence = _essence(media_type)
+    return essence in ("application/json", "text/json") or essence.endswith("+json")
+
+
+def _responses(operation: Operation) -> dict[Any, Any]:
+    return mapping(operation.node.get("responses"))
+
+
+def _usual(key: str) -> tuple[bool, str]:
+    return key == "2XX", key
+
+
+def _accept(media_types: list[str]) -> str | None:
+    """The header for these types, the most exact first; None where JSON is among them, or
+    nothing is said: the client's own header asks for that."""
+    named = [key for key in media_types if _MEDIA_TYPE.fullmatch(key) and "*" not in key]
+    ordered = sorted(dict.fromkeys(named), key=_rank)[:_ACCEPTED]
+    if not ordered or _essence(ordered[0]) == "application/json":
+        return None
+    weighed = [f"{key};q=0.{9 - rank}" for rank, key in enumerate(ordered[1:])]
+    return ", ".join([ordered[0], *weighed, "*/*;q=0.1"])
+
+
+def _rank(media_type: str) -> int:
+    essence = _essence(media_type)
+    if essence == "application/json":
+        return 0
+    if is_json_type(media_type):
+        return 1
+    return 2 if essence.startswith("text/") or essence.endswith(("xml", "yaml")) else 3
+
+
+def _essence(media_type: str) -> str:
+    return media_type.split(";", 1)[0].strip().lower()
+
+
+def _without_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "$defs"}
+
+
+def _size(schema: dict[str, Any]) -> int:
+    return len(msgspec.json.encode(schema))

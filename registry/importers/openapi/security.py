@@ -1,0 +1,162 @@
+"""Security schemes (OpenAPI 3.1, sections 4.8.27 to 4.8.30) to the credentials that a call needs.
+
+Only what travels with a call is read. How a token is come by (`flows`, `openIdConnectUrl`) is for
+the operator: an address that only a description names never sees a secret.
+"""
+
+import re
+from typing import Any
+
+from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.values import mapping, sequence, text
+from schemas.binding import Credential
+
+Alternatives = tuple[tuple[Credential, ...], ...]
+Identity = tuple[str, str]  # name and location of a parameter; a header's name in lower case
+
+ALTERNATIVES_LIMIT = 32  # of one operation; GitHub, Stripe and Kubernetes have 1 or 2
+_NAME_CHARS = 80  # of what should be a name
+SCOPES_LIMIT = 100  # of one credential; Google's largest list has 20
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+
+
+class Security:
+    """Reads security requirements; a scheme is read once per document."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._read: dict[str, tuple[Credential, str | None]] = {}
+        schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
+        read = [self._scheme(name)[0] for name in reversed(schemes)]  # the first of two wins
+        self._keys = {_identity(one): one for one in read if one.kind == "apiKey"}
+
+    @property
+    def fills(self) -> frozenset[Identity]:
+        """The parameters that API keys go into. They are never arguments, not even of operations
+        that do not name the scheme: whoever can give a key can give somebody else's."""
+        return frozenset(self._keys)
+
+    def of(self, operation: Operation, notes: list[str]) -> Alternatives:
+        """One of these is to be satisfied, with all its members; an empty one among them: a call
+        may go without. None at all: nothing is wanted."""
+        stated = operation.node.get("security", self._document.root.get("security"))
+        if stated is not None and not isinstance(stated, list):
+            notes.append("`security` is not a list; read as the only member of one")
+            stated = [stated]
+        raw = sequence(stated)
+        if len(raw) > ALTERNATIVES_LIMIT:
+            notes.append(f"of {len(raw)} alternatives in `security`, {ALTERNATIVES_LIMIT} are read")
+        found = [self._alternative(one, notes) for one in raw[:ALTERNATIVES_LIMIT]]
+        return self._with_keys(operation, tuple(dict.fromkeys(found)))
+
+    def _alternative(self, raw: object, notes: list[str]) -> tuple[Credential, ...]:
+        """What is no object may not pass for an empty one, which asks for nothing."""
+        if isinstance(raw, dict):
+            wanted = raw
+        else:
+            notes.append("a member of `security` is not an object")
+            wanted = {str(raw)[:_NAME_CHARS]: []}
+        return tuple(self._credential(name, scopes, notes) for name, scopes in wanted.items())
+
+    def _credential(self, name: str, scopes: object, notes: list[str]) -> Credential:
+        scheme, problem = self._scheme(name)
+        if problem:
+            notes.append(problem)
+        named = [text(scope) for scope in sequence(scopes)[:SCOPES_LIMIT]]
+        return _scoped(scheme, tuple(dict.fromkeys(filter(None, named))))
+
+    def _scheme(self, name: str) -> tuple[Credential, str | None]:
+        if name not in self._read:
+            self._read[name] = self._look(name)
+        return self._read[name]
+
+    def _look(self, name: str) -> tuple[Credential, str | None]:
+        """The scheme without scopes, and what is wrong with it. One that cannot be understood can
+        still be satisfied: by the whole Authorization header, as the operator writes it."""
+        components = mapping(self._document.root.get("components"))
+        schemes = mapping(components.get("securitySchemes"))
+        # 3.2, section 4.30: what is no name of a component is a URI of a scheme
+        raw = schemes.get(name, {"$ref": name} if "/" in name else None)
+        called = name if name in schemes else name.rpartition("/")[2]
+        if raw is None:
+            return Credential(called, "http"), f"security scheme {name!r} is not defined"
+        try:
+            return _credential(called, self._document.resolve(raw))
+        except Skip as skip:
+            return Credential(called, "http"), f"security scheme {name!r}: {skip}"
+
+    def _with_keys(self, operation: Operation, stated: Alternatives) -> Alternatives:
+        """With the API keys that `operation` has as parameters, and no `security` asks for: they
+        are hidden from callers, so nobody else could give them."""
+        asked = {_identity(one) for alternative in stated for one in alternative}
+        found = self._parameters(operation)
+        required = tuple(self._keys[one] for one in found if found[one] and one not in asked)
+        optional = tuple(self._keys[one] for one in found if not found[one] and one not in asked)
+        if required:
+            stated = tuple((*alternative, *required) for alternative in stated or ((),))
+        return (optional, ()) if optional and not stated else stated
+
+    def _parameters(self, operation: Operation) -> dict[Identity, bool]:
+        """The API keys among the parameters of the operation, and whether they are required."""
+        found: dict[Identity, bool] = {}
+        for holder in (operation.item, operation.node):
+            for raw in sequence(holder.get("parameters")) if self._keys else ():
+                try:
+                    parameter = self._document.resolve(raw)
+                except Skip:
+                    continue  # whoever reads the parameters says so
+                identity = identity_of(text(parameter.get("name")), text(parameter.get("in")))
+                if identity in self._keys:
+                    found[identity] = parameter.get("required") is True
+        return found
+
+
+def identity_of(name: str, location: str) -> Identity:
+    return (name.lower() if location == "header" else name), location
+
+
+def _identity(credential: Credential) -> Identity:
+    return identity_of(credential.name, credential.location)
+
+
+def _scoped(scheme: Credential, scopes: tuple[str, ...]) -> Credential:
+    if not scopes:
+        return scheme
+    return Credential(scheme.scheme, scheme.kind, scheme.location, scheme.name, scopes)
+
+
+def _credential(scheme: str, raw: dict[str, Any]) -> tuple[Credential, str | None]:
+    match raw.get("type"):
+        case "apiKey":
+            return _key(scheme, raw)
+        case "http":
+            return _http(scheme, text(raw.get("scheme")).lower()), None
+        case "oauth2":
+            return Credential(scheme, "oauth2"), None
+        case "openIdConnect":
+            return Credential(scheme, "openIdConnect"), None
+        case "mutualTLS":
+            return Credential(scheme, "mutualTLS"), None
+        case other:
+            problem = f"security scheme {scheme!r} has the type {str(other)[:40]!r}"
+            return Credential(scheme, "http"), problem
+
+
+def _key(scheme: str, raw: dict[str, Any]) -> tuple[Credential, str | None]:
+    name = text(raw.get("name"))
+    match raw.get("in"):
+        case "query" if name:
+            return Credential(scheme, "apiKey", "query", name), None
+        case ("header" | "cookie") as location if _TOKEN.fullmatch(name):
+            return Credential(scheme, "apiKey", location, name), None
+        case _:
+            problem = f"security scheme {scheme!r} does not say which parameter its key is"
+            return Credential(scheme, "http"), problem
+
+
+def _http(scheme: str, named: str) -> Credential:
+    """Names of RFC 9110, section 11.1, in any case."""
+    if named == "basic":
+        return Credential(scheme, "basic")
+    return Credential(scheme, "bearer" if named == "bearer" else "http")

@@ -1,0 +1,45 @@
+"""A schema without some of its definitions, which accepts all that the whole one does. Pure."""
+
+from collections.abc import Collection
+from typing import Any
+
+_PREFIX = "#/$defs/"
+_VALUES = frozenset(("const", "default", "enum", "examples"))  # hold no schemas
+_NAMED = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs"))
+# What accepts less when a schema in it, or beside it, accepts more.
+_REVERSED = frozenset(
+    ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
+)
+
+
+def widened(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
+    """`schema` with any value where it refers to one of the `dropped` definitions."""
+    out: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _REVERSED:
+            continue
+        if key == "$ref" and isinstance(value, str) and value.removeprefix(_PREFIX) in dropped:
+            continue
+        if key in ("oneOf", "anyOf"):  # a value may fit several branches of `oneOf` now
+            _add_choice(out, [_member(one, dropped) for one in value])
+        elif key in _NAMED and isinstance(value, dict):
+            out[key] = {name: _member(one, dropped) for name, one in value.items()}
+        else:
+            out[key] = value if key in _VALUES else _member(value, dropped)
+    return out
+
+
+def _add_choice(out: dict[str, Any], branches: list[Any]) -> None:
+    """`anyOf`, or one more where `anyOf` and `oneOf` stand side by side."""
+    if "anyOf" in out:
+        out["allOf"] = [*out.get("allOf", ()), {"anyOf": branches}]
+    else:
+        out["anyOf"] = branches
+
+
+def _member(value: Any, dropped: Collection[str]) -> Any:
+    if isinstance(value, dict):
+        return widened(value, dropped)
+    if isinstance(value, list):
+        return [_member(one, dropped) for one in value]
+    return value

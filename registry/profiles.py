@@ -1,0 +1,167 @@
+"""What clients, and the providers of their models, accept of a tool; and which client has which.
+
+One tool that a provider does not accept makes it refuse the request with all the others in it, so
+a list has to be written for whoever reads it. The facts stand beside the rules with a public
+report of each; they change, and the settings overrule them.
+"""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from config.settings import Profile
+from config.settings import Profiles as Wanted
+
+PLAIN = "plain"  # nothing is rewritten
+AUTO = "auto"
+SHORTEST = 16  # characters of the longest name that any profile allows
+REMEMBERED = 10_000  # names of clients: they choose them freely
+CLIENT_LENGTH = 200  # characters of such a name that are looked at
+
+# Anthropic 400: "does not support oneOf, allOf, or anyOf at the top level" (python-sdk #494,
+# notion-mcp-server #341); property keys of the arguments are checked (claude-code #79418); names
+# had at most 64 characters with Claude Code's prefix (claude-code #2326, cloudflare/skills #11).
+_CLAUDE = Profile(
+    clients=("*claude*", "*anthropic*"),
+    name_prefix="mcp__{server}__",
+    arguments="^[a-zA-Z0-9_.-]{1,64}$",
+    root_unions=False,
+)
+# OpenAI 400: no union at the top (langchainjs #9804, imagekit-nodejs #150), `allOf` and `oneOf` not
+# permitted inside either (notion-mcp-server #102, oh-my-pi #920). VS Code: "array type must have
+# items" (vscode #246119), names too long with its prefix (vscode #243602), `$defs` dropped, so that
+# references lead nowhere (fastmcp #2808).
+_OPENAI = Profile(
+    clients=("*openai*", "*chatgpt*", "visual studio code*", "*vscode*", "*copilot*"),
+    name_prefix="mcp_{server}_",
+    arguments="^[a-zA-Z0-9_.-]{1,64}$",
+    root_unions=False,
+    unions=("anyOf",),
+    references=False,
+    items=True,
+)
+# What has a `$ref` or an `anyOf` reaches the model as a text (codex #3152, #13768).
+_CODEX = Profile(
+    clients=("*codex*",),
+    name_prefix="mcp__{server}__",
+    arguments="^[a-zA-Z0-9_.-]{1,64}$",
+    root_unions=False,
+    unions=(),
+    references=False,
+    items=True,
+)
+# Gemini 400: unknown `$ref` and `$defs` (gemini-cli #13326), `additionalProperties` (promptfoo
+# #6902), lists of types (gitlab-mcp #166), formats (cherry-studio #4153), no `items` (cline #7339),
+# "exceeds the maximum allowed nesting depth" (gemini-cli #5923: of 6 levels; portkey #1616 found
+# 4); names begin with a letter or "_" (gemini-cli #7869) and have 63 characters (gemini-cli
+# #20987). Keywords: the Schema of https://ai.google.dev/api/caching#Schema.
+_GEMINI = Profile(
+    clients=("*gemini*",),
+    name_limit=63,
+    name_prefix="mcp_{server}_",
+    name_letter=True,
+    arguments="^[a-zA-Z_][a-zA-Z0-9_.-]{0,63}$",
+    root_unions=False,
+    unions=("anyOf",),
+    references=False,
+    nullable=True,
+    text_enums=True,
+    items=True,
+    formats=("enum", "date-time", "float", "double", "int32", "int64"),
+    keywords=(
+        *("type", "format", "title", "description", "nullable", "enum", "items", "minItems"),
+        *("maxItems", "properties", "required", "minProperties", "maxProperties", "minLength"),
+        *("maxLength", "pattern", "anyOf", "minimum", "maximum"),
+    ),
+    depth=4,
+)
+# Converse: names `[a-zA-Z0-9_-]{1,64}` and no empty description (litellm #24668, opencode #48582);
+# `$ref` and `oneOf` not understood, arrays need items (fastmcp #3655, opensre #2381).
+_BEDROCK = Profile(
+    clients=("*bedrock*", "*amazon*q*", "q dev*", "*kiro*"),
+    arguments="^[a-zA-Z0-9_.-]{1,64}$",
+    root_unions=False,
+    unions=("anyOf",),
+    references=False,
+    items=True,
+    describes=True,
+)
+# Cursor hides tools whose name has more than 60 characters together with the server's
+# (mcp-playwright #145, composio #2788); its models are those of all providers.
+_CURSOR = Profile(
+    clients=("*cursor*",),
+    name_limit=60,
+    name_prefix="{server}:",
+    arguments="^[a-zA-Z0-9_.-]{1,64}$",
+    root_unions=False,
+    unions=("anyOf",),
+    references=False,
+    items=True,
+)
+BUILT_IN: Mapping[str, Profile] = {
+    PLAIN: Profile(),
+    "cursor": _CURSOR,  # before openai: it calls itself cursor-vscode
+    "codex": _CODEX,
+    "claude": _CLAUDE,
+    "gemini": _GEMINI,
+    "bedrock": _BEDROCK,
+    "openai": _OPENAI,
+}
+
+
+class Chosen(Struct, frozen=True):
+    """A profile, and what it is called."""
+
+    name: str
+    profile: Profile
+    prefix: str = ""  # that the client puts in front of names
+
+    @property
+    def name_limit(self) -> int:
+        """Characters that are left to the name of a tool; never so few that it means nothing."""
+        return max(self.profile.name_limit - len(self.prefix), SHORTEST)
+
+
+UNCHANGED = Chosen(PLAIN, Profile())
+
+
+class Profiles:
+    """All that there are, and whose they are."""
+
+    def __init__(self, wanted: Wanted | None = None) -> None:
+        own: Mapping[str, Profile] = wanted.own if wanted else {}
+        server = wanted.server_name if wanted else ""
+        every = {**own, **{name: one for name, one in BUILT_IN.items() if name not in own}}
+        self._chosen = {
+            name: Chosen(name, one, one.name_prefix.replace("{server}", server))
+            for name, one in every.items()
+        }
+        default = wanted.default if wanted else PLAIN
+        self._auto = default == AUTO
+        self.default = self._chosen.get(default, UNCHANGED)
+        self._of_clients: dict[str, Chosen] = {}
+
+    def __iter__(self) -> Iterator[Chosen]:
+        return iter(self._chosen.values())
+
+    def named(self, name: str) -> Chosen | None:
+        return self._chosen.get(name)
+
+    def of(self, client: object) -> Chosen:
+        """That of a client that calls itself so; the default for one that did not say."""
+        if not self._auto or not isinstance(client, str):
+            return self.default
+        client = client[:CLIENT_LENGTH]
+        found = self._of_clients.get(client)
+        if found is None:
+            if len(self._of_clients) >= REMEMBERED:
+                self._of_clients.clear()
+            found = self._of_clients[client] = self._matching(client.casefold())
+        return found
+
+    def _matching(self, client: str) -> Chosen:
+        for chosen in self._chosen.values():
+            if any(fnmatchcase(client, pattern.casefold()) for pattern in chosen.profile.clients):
+                return chosen
+        return self.default

@@ -1,0 +1,94 @@
+"""The tools of one catalog as the clients of one profile see them listed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from registry.budgets import LEVELS, tokens
+from registry.describing import NAME
+from registry.listing import Listing, Page, encode_tool
+from registry.profiles import Chosen
+from registry.shaping import Shaping, Shown, shown_names
+from schemas.mcp.revisions import V2026_07_28, Revision
+from schemas.tool import Tool
+
+RelaysTasks = Callable[[Tool], bool]
+
+
+class ToolList:
+    """Made when it is first asked for; what shaping takes long is kept by `Shaping`."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        shaping: Shaping,
+        chosen: Chosen,
+        describer: Tool | None,
+        relays_tasks: RelaysTasks,
+    ) -> None:
+        """`tools` in the order of their names; `describer` tells the rest of them."""
+        self.chosen = chosen
+        self._tools = tools
+        self._shaping = shaping
+        self._relays_tasks = relays_tasks
+        self._describer = describer
+        self.names = shown_names([tool.name for tool in tools], chosen)
+        self.level, shown, self.costs = self._fitting()
+        self.tokens = sum(self.costs.values())
+        self.left_out = {one.tool.name: one.left_out for one in shown if one.left_out is not None}
+        listed = [one for one in shown if one.left_out is None]
+        self.shortened = frozenset(one.tool.name for one in listed if one.shortened)
+        self._listed = self._with_own([one.tool for one in listed])
+        # the places in the list are those of the names in the catalog, which cursors have
+        self._listing = Listing([tool.name for tool in self._listed], self._encoded)
+        self._report()
+
+    def page(self, revision: Revision, after: str | None, limit: int) -> Page:
+        return self._listing.page(revision, after, limit)
+
+    def _fitting(self) -> tuple[int, list[Shown], dict[str, int]]:
+        """The first level at which the list is within its budget, all tools at that, and the tokens
+        of each that is listed, by its name in the catalog."""
+        budgets = self._shaping.budgets
+        most = budgets.catalog_tokens if budgets else 0
+        called = self._describer.name if self._describer else NAME
+        for level in range(LEVELS if most else 1):
+            shown = [self._shaping.shown(one, self.chosen, level, called) for one in self._tools]
+            costs = {
+                one.tool.name: tokens(self._entry(one.tool, V2026_07_28))
+                for one in shown
+                if one.left_out is None
+            }
+            if sum(costs.values()) <= most:
+                break
+        return level, shown, costs
+
+    def _with_own(self, listed: list[Tool]) -> list[Tool]:
+        """With the tool that tells the rest, where that is wanted."""
+        budgets = self._shaping.budgets
+        if self._describer is None or budgets is None or budgets.describe == "never":
+            return listed
+        if budgets.describe == "auto" and not self.shortened:
+            return listed
+        own = self._shaping.shown(self._describer, self.chosen, 0, self._describer.name).tool
+        return sorted([*listed, own], key=lambda tool: tool.name)
+
+    def _encoded(self, revision: Revision) -> list[bytes]:
+        return [self._entry(tool, revision) for tool in self._listed]
+
+    def _entry(self, tool: Tool, revision: Revision) -> bytes:
+        name = self.names.get(tool.name)
+        listed = tool if name is None else replace(tool, name=name)
+        return encode_tool(listed, revision, self._relays_tasks(tool))
+
+    def _report(self) -> None:
+        """Say in the log what is not as it was wanted."""
+        budgets, facts = self._shaping.budgets, {"profile": self.chosen.name}
+        if self.level and budgets:
+            within = self.tokens <= budgets.catalog_tokens
+            event = "catalog_shortened" if within else "catalog_over_budget"
+            limits = {"tokens": self.tokens, "limit": budgets.catalog_tokens, "level": self.level}
+            self._shaping.warn(event, facts | limits)
+        if self.left_out:
+            name, reason = next(iter(self.left_out.items()))
+            more = {"tool": name, "reason": reason, "tools": len(self.left_out)}
+            self._shaping.warn("tools_left_out", facts | more)

@@ -1,0 +1,108 @@
+"""What the command line says about the credentials that sources want."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.cli.conftest import Toolgate
+
+OPERATIONS = {"get": {"operationId": "a"}, "put": {"operationId": "b", "security": []}}
+DESCRIPTION = {
+    "openapi": "3.0.3",
+    "info": {"title": "Guarded", "version": "1"},
+    "paths": {"/x": OPERATIONS, "/y": {"get": {"operationId": "c"}}},
+    "security": [{"appKey": [], "login": []}],
+    "components": {
+        "securitySchemes": {
+            "appKey": {"type": "apiKey", "in": "query", "name": "key"},
+            "login": {"type": "http", "scheme": "basic"},
+        }
+    },
+}
+SETTINGS = """
+sources:
+  guarded:
+    headers: {Authorization: Basic hunter2}
+    credentials: {appKey: {value: hunter2}}
+"""
+IMPORT = ("import", "openapi", "guarded.json", "--name", "guarded", "--base-url", "http://[::1]:9")
+HINT = (
+    "Calls of 2 tools are refused without credentials. Set sources.guarded.credentials.appKey "
+    "(value) and sources.guarded.credentials.login (username and password), or "
+    "sources.guarded.headers."
+)
+
+
+@pytest.fixture
+def guarded(toolgate: Toolgate, folder: Path) -> Toolgate:
+    """Runs commands on a database that has the source `guarded`."""
+    (folder / "guarded.json").write_text(json.dumps(DESCRIPTION))
+    ran = toolgate(*IMPORT)
+    assert ran.code == 0, ran.err
+    return toolgate
+
+
+def checked(toolgate: Toolgate) -> list[tuple[str, str]]:
+    """What the doctor says of credentials."""
+    checks = toolgate("doctor", "--json").json
+    return [(one["status"], one["detail"]) for one in checks if one["name"] == "credentials"]
+
+
+def test_an_import_says_what_is_still_to_be_configured(guarded: Toolgate, folder: Path) -> None:
+    assert f"note      {HINT}" in guarded(*IMPORT, "--dry-run").out.replace("\n", " ")
+    assert guarded(*IMPORT, "--json").json["notes"] == [HINT]
+    (folder / "toolgate.yaml").write_text(SETTINGS)
+    assert guarded(*IMPORT, "--json").json["notes"] == []
+
+
+def test_a_source_that_lacks_credentials_says_which_and_how(guarded: Toolgate) -> None:
+    shown = guarded("sources", "show", "guarded").out
+    assert "wants appKey: query parameter key, not configured\n" in shown
+    assert "wants login: user name and password, not configured\n" in shown
+    assert HINT in shown.replace("\n", " ")
+    assert checked(guarded) == [("warning", f"guarded: {HINT}")]
+    ran = guarded("sources", "show", "guarded", "--json")
+    assert ran.json["credentials"] == {"appKey": False, "login": False}
+
+
+def test_what_helps_most_calls_comes_first_and_the_rest_is_named(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    wanted = [[{"login": []}], [{"appKey": []}], [{"appKey": []}, {"login": []}], [{"token": []}]]
+    schemes = {
+        **DESCRIPTION["components"]["securitySchemes"],  # type: ignore[index]
+        "token": {"type": "http", "scheme": "bearer"},
+    }
+    paths = {
+        f"/{number}": {"get": {"operationId": f"x{number}", "security": security}}
+        for number, security in enumerate([*wanted, [{"appKey": []}]])
+    }
+    document = {**DESCRIPTION, "paths": paths, "components": {"securitySchemes": schemes}}
+    (folder / "guarded.json").write_text(json.dumps(document))
+    [note] = toolgate(*IMPORT, "--json").json["notes"]
+    assert note == (
+        "Calls of 5 tools are refused without credentials. Set sources.guarded.credentials.appKey "
+        "(value), or sources.guarded.headers. That is for 3; others want login, token."
+    )
+
+
+def test_a_source_that_has_them_says_so_and_shows_none(guarded: Toolgate, folder: Path) -> None:
+    (folder / "toolgate.yaml").write_text(SETTINGS)
+    shown = guarded("sources", "show", "guarded").out
+    assert "wants appKey: query parameter key, configured\n" in shown
+    assert "wants login: user name and password, configured\n" in shown
+    assert "refused" not in shown
+    assert "hunter2" not in shown
+    assert checked(guarded) == [("ok", "guarded: appKey, login")]
+
+
+def test_a_source_that_goes_without_is_no_reason_to_worry(guarded: Toolgate, folder: Path) -> None:
+    (folder / "toolgate.yaml").write_text("sources: {guarded: {require_credentials: false}}")
+    assert "refused" not in guarded("sources", "show", "guarded").out
+    assert checked(guarded) == [("ok", "guarded: none, which is allowed")]
+
+
+def test_a_source_that_wants_nothing_is_not_spoken_of(with_pets: Toolgate) -> None:
+    assert "configured" not in with_pets("sources", "show", "pets").out
+    assert checked(with_pets) == []

@@ -1,0 +1,16 @@
+"""What keeps answers, in memory, and what makes them fit."""
+
+from gateway.methods.answering import Answering, Mismatches
+from gateway.state.kept import Kept, Limits
+from gateway.state.memory_stores import MemoryCounter, MemoryLog
+
+ROOMY = Limits(keep_s=900, caller_bytes=1 << 28, kept_bytes=1 << 29)
+
+
+def keeping(limits: Limits = ROOMY) -> Kept:
+    log = MemoryLog(1_000_000, limits.keep_s, limits.kept_bytes)
+    return Kept(log, MemoryCounter(), limits)
+
+
+def answering(kept: Kept | None = None, tokens: int = 20_000, validates: bool = False) -> Answering:
+    return Answering(kept or keeping(), tokens, lambda _source: validates, Mismatches())

@@ -1,0 +1,241 @@
+"""What a call proves, with what the settings hold."""
+
+from dataclasses import replace
+
+import pytest
+from msgspec import Raw
+
+from config.settings import SchemeSettings, SourceSettings
+from gateway.context import Context, Identity, Principal
+from gateway.upstreams.openapi import OpenAPIUpstream
+from gateway.upstreams.requirements import refusal
+from schemas.binding import Credential, OpenAPIBinding, Parameter
+from schemas.mcp.revisions import V2025_06_18
+from schemas.tool import Annotations, Tool
+from tests.gateway.upstreams.conftest import opened, source
+from tests.servers.rest import Recorder
+
+pytestmark = pytest.mark.anyio
+
+CONTEXT = Context(Identity(Principal("p", "t")), V2025_06_18, "r-1")
+PARAMETERS = (
+    Parameter("q", "q", "query", "form", True),
+    Parameter("theme", "theme", "cookie", "form", True),
+)
+HEADER = Credential("inHeader", "apiKey", "header", "X-Key")
+QUERY = Credential("inQuery", "apiKey", "query", "api key")
+COOKIE = Credential("inCookie", "apiKey", "cookie", "sid")
+BASIC = Credential("basic", "basic")
+BEARER = Credential("bearer", "bearer")
+OAUTH = Credential("oauth", "oauth2", scopes=("read", "write"))
+OIDC = Credential("oidc", "openIdConnect")
+DIGEST = Credential("digest", "http")
+TLS = Credential("tls", "mutualTLS")
+OLD = Credential("old", "apiKey", "header", "Authorization")
+KEY = SchemeSettings(value="k-1&;=")
+
+
+def tool(*security):
+    binding = OpenAPIBinding("GET", "/x", PARAMETERS, security=security)
+    return Tool("uuid", "x", None, "X", Raw(b"{}"), None, Annotations(), binding, "pets", "digest")
+
+
+async def called(serve, security, arguments=None, trusted=True, **settings):
+    """The result of a call with these requirements and settings, and what the service saw."""
+    pets = Recorder()
+    of = source(await serve(pets), trusted=trusted)
+    async with opened(SourceSettings(**settings)) as client:
+        upstream = OpenAPIUpstream(client)
+        result = await upstream.call(tool(*security), of, arguments or {}, CONTEXT)
+    return result, pets.seen
+
+
+async def sent(*arguments, **named):
+    """The one request that the service saw."""
+    result, [seen] = await called(*arguments, **named)
+    assert not result.is_error
+    return seen
+
+
+async def refused(*arguments, **named):
+    """What the caller was told; nothing went out."""
+    result, seen = await called(*arguments, **named)
+    assert result.is_error
+    assert seen == []
+    [content] = result.content
+    assert "127.0.0.1" not in content.text
+    assert "k-1" not in content.text
+    return content.text
+
+
+@pytest.mark.parametrize(
+    ("credential", "entry", "header", "value"),
+    [
+        (HEADER, KEY, "x-key", "k-1&;="),
+        (COOKIE, KEY, "cookie", "sid=k-1&%3B="),
+        (
+            BASIC,
+            SchemeSettings(username="me", password="é:1"),
+            "authorization",
+            "Basic bWU6w6k6MQ==",
+        ),
+        (BASIC, SchemeSettings(username="me"), "authorization", "Basic bWU6"),
+        (BASIC, SchemeSettings(value="Basic eA=="), "authorization", "Basic eA=="),
+        (BEARER, SchemeSettings(token="t"), "authorization", "Bearer t"),
+        (BEARER, SchemeSettings(value="token t"), "authorization", "token t"),
+        (OAUTH, SchemeSettings(token="t"), "authorization", "Bearer t"),
+        (OIDC, SchemeSettings(token="t"), "authorization", "Bearer t"),
+        (DIGEST, SchemeSettings(value="Digest x"), "authorization", "Digest x"),
+        (OLD, SchemeSettings(value="ApiKey x"), "authorization", "ApiKey x"),
+        (OLD, SchemeSettings(token="t"), "authorization", "Bearer t"),
+    ],
+)
+async def test_each_kind_of_credential_goes_to_its_place(serve, credential, entry, header, value):
+    seen = await sent(serve, [(credential,)], credentials={credential.scheme: entry})
+    assert seen.all(header) == [value]
+
+
+async def test_a_key_in_the_query_follows_the_arguments(serve):
+    credentials = {"inQuery": KEY}
+    seen = await sent(serve, [(QUERY,)], credentials=credentials)
+    assert seen.target == "/x?api%20key=k-1%26%3B%3D"
+    seen = await sent(serve, [(QUERY,)], {"q": "a"}, credentials=credentials)
+    assert seen.target == "/x?q=a&api%20key=k-1%26%3B%3D"
+
+
+async def test_a_key_in_a_cookie_stands_beside_those_of_the_arguments(serve):
+    seen = await sent(serve, [(COOKIE,)], {"theme": "dark"}, credentials={"inCookie": KEY})
+    assert seen.all("cookie") == ["theme=dark; sid=k-1&%3B="]
+
+
+async def test_all_members_of_an_alternative_go_along(serve):
+    credentials = {"inHeader": KEY, "inQuery": KEY, "basic": SchemeSettings(username="me")}
+    seen = await sent(serve, [(HEADER, QUERY)], credentials=credentials)
+    assert (seen.all("x-key"), seen.all("authorization")) == (["k-1&;="], [])
+    assert seen.target.startswith("/x?api%20key=")
+
+
+async def test_the_first_alternative_that_is_configured_whole_is_taken(serve):
+    credentials = {"inHeader": KEY, "bearer": SchemeSettings(token="t")}
+    seen = await sent(serve, [(HEADER, BASIC), (BEARER,), (HEADER,)], credentials=credentials)
+    assert (seen.all("x-key"), seen.all("authorization")) == ([], ["Bearer t"])
+
+
+@pytest.mark.parametrize("credential", [BASIC, BEARER, OAUTH, OIDC, DIGEST, OLD])
+async def test_an_authorization_header_of_the_settings_is_a_credential(serve, credential):
+    seen = await sent(serve, [(credential,)], headers={"authorization": "Basic x"})
+    assert seen.all("authorization") == ["Basic x"]
+
+
+async def test_a_header_of_the_settings_may_be_the_key_or_a_part_of_what_is_wanted(serve):
+    assert (await sent(serve, [(HEADER,)], headers={"x-KEY": "k"})).all("x-key") == ["k"]
+    both = {"headers": {"X-Key": "k"}, "credentials": {"bearer": SchemeSettings(token="t")}}
+    seen = await sent(serve, [(HEADER, BEARER)], **both)
+    assert (seen.all("x-key"), seen.all("authorization")) == (["k"], ["Bearer t"])
+    assert (await sent(serve, [(COOKIE,)], headers={"Cookie": "sid=1"})).all("cookie") == ["sid=1"]
+
+
+async def test_credentials_come_before_headers_in_the_choice(serve):
+    settings = {"headers": {"X-Key": "k"}, "credentials": {"basic": SchemeSettings(username="me")}}
+    seen = await sent(serve, [(HEADER,), (BASIC,)], **settings)
+    assert seen.all("authorization") == ["Basic bWU6"]
+
+
+@pytest.mark.parametrize("security", [[(BEARER,), ()], [(), (BEARER,)], [()], []])
+async def test_an_operation_that_may_go_without_does(serve, security):
+    assert (await sent(serve, security)).all("authorization") == []
+
+
+async def test_what_is_optional_is_sent_where_it_is_configured(serve):
+    seen = await sent(serve, [(), (BEARER,)], credentials={"bearer": SchemeSettings(token="t")})
+    assert seen.all("authorization") == ["Bearer t"]
+
+
+async def test_a_call_without_its_credentials_is_refused_and_says_what_to_configure(serve):
+    told = await refused(serve, [(HEADER, QUERY), (OAUTH,)])
+    assert told == (
+        "pets was not called: it wants the credentials inHeader and inQuery, or oauth (scopes "
+        "read write), and none are configured. Set sources.pets.credentials.inHeader (value) and "
+        "sources.pets.credentials.inQuery (value), or sources.pets.headers."
+    )
+
+
+@pytest.mark.parametrize(
+    ("credential", "entry"),
+    [
+        (HEADER, SchemeSettings(token="k-1")),
+        (HEADER, SchemeSettings(value="")),
+        (BASIC, SchemeSettings(token="k-1")),
+        (BEARER, SchemeSettings(username="k-1", password="x")),
+        (BEARER, SchemeSettings(token="")),
+        (DIGEST, SchemeSettings(username="k-1", password="x")),
+        (TLS, SchemeSettings(value="k-1")),
+        (TLS, None),
+    ],
+)
+async def test_an_entry_of_the_wrong_sort_satisfies_nothing(serve, credential, entry):
+    entries = {credential.scheme: entry} if entry else {}
+    told = await refused(serve, [(credential,)], credentials=entries)
+    assert f"wants the credentials {credential.scheme}, and none are configured" in told
+
+
+@pytest.mark.parametrize(
+    ("credential", "headers"),
+    [
+        (HEADER, {"Authorization": "k-1"}),
+        (QUERY, {"api-key": "k-1"}),
+        (BEARER, {"X-Key": "k-1"}),
+        (TLS, {"Authorization": "k-1"}),
+    ],
+)
+async def test_a_header_that_is_not_the_one_that_is_wanted_satisfies_nothing(
+    serve, credential, headers
+):
+    assert "and none are configured" in await refused(serve, [(credential,)], headers=headers)
+
+
+async def test_a_certificate_is_wanted_from_a_proxy(serve):
+    told = await refused(serve, [(TLS,)])
+    assert "name a proxy that sends one as sources.pets.base_url" in told
+    assert "require_credentials: false" in told
+    told = await refused(serve, [(TLS,), (BEARER,)])  # the other way is easier
+    assert "Set sources.pets.credentials.bearer (token, or client_id" in told
+
+
+async def test_a_source_may_be_called_without_what_it_says_that_it_wants(serve):
+    seen = await sent(serve, [(BEARER,), (TLS,)], require_credentials=False)
+    assert seen.all("authorization") == []
+
+
+async def test_credentials_never_go_where_only_a_description_says(serve):
+    told = await refused(serve, [(HEADER,)], trusted=False, credentials={"inHeader": KEY})
+    assert told == (
+        "pets has credentials, but only its description says where it is: set sources.pets.base_url"
+    )
+
+
+async def test_credentials_do_not_follow_an_operation_to_a_server_of_its_own(serve):
+    ours, theirs = Recorder(), Recorder()
+    binding = OpenAPIBinding("GET", "/x", security=((HEADER,),), server=await serve(theirs))
+    elsewhere = replace(tool(), binding=binding)
+    of = source(await serve(ours))
+    async with opened(SourceSettings(credentials={"inHeader": KEY})) as client:
+        result = await OpenAPIUpstream(client).call(elsewhere, of, {}, CONTEXT)
+    assert not result.is_error
+    assert theirs.seen == []
+    assert ours.seen[0].all("x-key") == ["k-1&;="]
+
+
+@pytest.mark.parametrize("name", ["inheader", "INHEADER"])
+async def test_a_variable_of_the_environment_need_not_spell_a_name_exactly(serve, name):
+    assert (await sent(serve, [(HEADER,)], credentials={name: KEY})).all("x-key") == ["k-1&;="]
+
+
+async def test_an_exact_name_comes_before_one_that_is_spelt_alike(serve):
+    credentials = {"INHEADER": SchemeSettings(value="other"), "inHeader": KEY}
+    assert (await sent(serve, [(HEADER,)], credentials=credentials)).all("x-key") == ["k-1&;="]
+
+
+async def test_a_token_that_is_described_as_an_api_key_is_asked_for_as_what_it_is():
+    text = refusal("s", ((OLD,),))
+    assert "sources.s.credentials.old (token; or value, the whole Authorization header)" in text

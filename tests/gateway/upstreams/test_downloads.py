@@ -1,0 +1,43 @@
+"""What a file is called."""
+
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from gateway.upstreams.downloads import NAME_LIMIT, name_of
+
+
+class Response:
+    """What `name_of` looks at: headers that no server would let a test send come in, too."""
+
+    def __init__(self, disposition: str | None, path: str) -> None:
+        self.headers = {} if disposition is None else {"Content-Disposition": disposition}
+        self.url = URL(f"http://host{path}", encoded=True)
+
+
+@pytest.mark.parametrize(
+    ("disposition", "path", "name"),
+    [
+        ('attachment; filename="a b.pdf"', "/x", "a b.pdf"),
+        ("attachment; filename=a.pdf", "/x", "a.pdf"),
+        ("inline; filename*=UTF-8''caf%C3%A9.pdf", "/x", "café.pdf"),
+        ("attachment; filename=\"x.pdf\"; filename*=UTF-8''y.pdf", "/x", "y.pdf"),
+        ('attachment; filename="../../etc/passwd"', "/x", "passwd"),
+        ('attachment; filename="C:\\\\dir\\\\a.txt"', "/x", "a.txt"),
+        ('attachment; filename=".."', "/x", "download"),
+        ('attachment; filename=""', "/files/report.csv", "report.csv"),
+        ("attachment", "/files/report%20one.csv?key=secret", "report one.csv"),
+        (None, "/files/", "download"),
+        (None, "/", "download"),
+        ("filename*=nonsense''%FF", "/a.bin", "a.bin"),
+        ("attachment; filename=\x00a\x7f.pdf", "/x", "a.pdf"),
+        ("", "/" + "n" * 500, "n" * NAME_LIMIT),
+    ],
+)
+def test_a_file_has_a_name_that_leads_nowhere(
+    disposition: str | None, path: str, name: str
+) -> None:
+    response = cast("aiohttp.ClientResponse", cast("Any", Response(disposition, path)))
+    assert name_of(response) == name

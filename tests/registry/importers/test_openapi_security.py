@@ -1,0 +1,159 @@
+"""Security requirements to the credentials that a call needs."""
+
+import pytest
+
+from schemas.binding import Credential
+from tests.registry.importers.describe import describe, document, imported, only
+
+SCHEMES = {
+    "header": {"type": "apiKey", "in": "header", "name": "X-Key"},
+    "query": {"type": "apiKey", "in": "query", "name": "api key"},
+    "cookie": {"type": "apiKey", "in": "cookie", "name": "sid"},
+    "basic": {"type": "http", "scheme": "Basic"},
+    "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+    "digest": {"type": "http", "scheme": "Digest"},
+    "oauth": {"type": "oauth2", "flows": {"implicit": {"scopes": {}}}},
+    "oidc": {"type": "openIdConnect", "openIdConnectUrl": "https://id.example/x"},
+    "tls": {"type": "mutualTLS"},
+    "pointed": {"$ref": "#/components/securitySchemes/header"},
+    "nowhere": {"$ref": "#/components/securitySchemes/gone"},
+    "strange": {"type": "telepathy"},
+    "keyless": {"type": "apiKey", "in": "body", "name": "key"},
+    "illegal": {"type": "apiKey", "in": "header", "name": "X Key"},
+}
+KEY = Credential("header", "apiKey", "header", "X-Key")
+BASIC = Credential("basic", "basic")
+
+
+def one(security=None, version="3.1.0", endpoint="GET /x", everywhere=None, **operation):
+    stated = {} if security is None else {"security": security}
+    rest = {} if everywhere is None else {"security": everywhere}
+    return only(
+        describe(
+            {**operation, **stated},
+            endpoint,
+            version=version,
+            components={"securitySchemes": SCHEMES},
+            **rest,
+        )
+    )
+
+
+def wanted(*arguments, **named):
+    found = one(*arguments, **named)
+    assert found.outcome.status == "imported", found.reason
+    return found.draft.binding.security
+
+
+@pytest.mark.parametrize("version", ["3.0.3", "3.1.0", "3.2.0"])
+@pytest.mark.parametrize(
+    ("scheme", "credential"),
+    [
+        ("header", KEY),
+        ("query", Credential("query", "apiKey", "query", "api key")),
+        ("cookie", Credential("cookie", "apiKey", "cookie", "sid")),
+        ("basic", BASIC),
+        ("bearer", Credential("bearer", "bearer")),
+        ("digest", Credential("digest", "http")),
+        ("oauth", Credential("oauth", "oauth2")),
+        ("oidc", Credential("oidc", "openIdConnect")),
+        ("tls", Credential("tls", "mutualTLS")),
+        ("pointed", Credential("pointed", "apiKey", "header", "X-Key")),
+    ],
+)
+def test_each_kind_of_scheme_says_where_its_credential_goes(scheme, credential, version):
+    assert wanted([{scheme: []}], version) == ((credential,),)
+
+
+def test_alternatives_and_what_belongs_together_are_told_apart():
+    assert wanted([{"header": [], "basic": []}, {"basic": []}]) == ((KEY, BASIC), (BASIC,))
+
+
+def test_the_document_says_it_for_operations_that_do_not():
+    everywhere = [{"header": []}]
+    assert wanted(everywhere=everywhere) == ((KEY,),)
+    assert wanted([{"basic": []}], everywhere=everywhere) == ((BASIC,),)
+    assert wanted([], everywhere=everywhere) == ()
+    assert wanted([{}], everywhere=everywhere) == ((),)
+    assert wanted([{"basic": []}, {}], everywhere=everywhere) == ((BASIC,), ())
+    assert wanted() == ()
+
+
+def test_scopes_are_those_of_the_operation():
+    oauth = Credential("oauth", "oauth2", scopes=("read", "write"))
+    bearer = Credential("bearer", "bearer", scopes=("admin",))  # 3.1: roles
+    found = wanted([{"oauth": ["read", "write", "read"]}, {"bearer": ["admin"]}])
+    assert found == ((oauth,), (bearer,))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reason"),
+    [
+        ("unheard", "security scheme 'unheard' is not defined"),
+        ("nowhere", "points at nothing"),
+        ("strange", "security scheme 'strange' has the type 'telepathy'"),
+        ("keyless", "security scheme 'keyless' does not say which parameter its key is"),
+        ("illegal", "security scheme 'illegal' does not say which parameter its key is"),
+    ],
+)
+def test_a_scheme_that_cannot_be_understood_is_wanted_all_the_same(scheme, reason):
+    found = one([{scheme: []}])
+    assert found.outcome.status == "degraded"
+    assert reason in found.reason
+    assert found.draft.binding.security == ((Credential(scheme, "http"),),)
+
+
+def test_a_scheme_can_be_named_by_where_it_is():
+    found = wanted([{"#/components/securitySchemes/basic": []}], "3.2.0")
+    assert found == ((BASIC,),)
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted", "reason"),
+    [
+        ("basic", BASIC, "`security` is not a list"),
+        ({"basic": []}, BASIC, "`security` is not a list"),
+        (["basic"], BASIC, "a member of `security` is not an object"),
+        ([7], Credential("7", "http"), "security scheme '7' is not defined"),
+        (7, Credential("7", "http"), "`security` is not a list"),
+    ],
+)
+def test_security_that_is_written_wrongly_does_not_pass_for_none(stated, wanted, reason):
+    found = one(stated)
+    assert reason in found.reason
+    assert found.draft.binding.security == ((wanted,),)
+
+
+def test_thousands_of_alternatives_are_not_kept():
+    found = one([{"oauth": [str(number)]} for number in range(5000)])
+    assert "5000 alternatives" in found.reason
+    assert len(found.draft.binding.security) == 32
+
+
+PARAMETER = {"name": "x-key", "in": "header", "schema": {"type": "string"}}
+
+
+@pytest.mark.parametrize("security", [[{"header": []}], [{"basic": []}], [], None])
+def test_no_operation_offers_what_a_scheme_fills(security):
+    found = one(security, parameters=[{**PARAMETER, "required": True}])
+    assert found.properties == {}
+    assert found.draft.binding.parameters == ()
+
+
+def test_a_key_that_only_stands_among_the_parameters_is_wanted_as_a_scheme_would():
+    required = [{**PARAMETER, "required": True}]
+    assert wanted(parameters=required) == ((KEY,),)
+    assert wanted([{"basic": []}], parameters=required) == ((BASIC, KEY),)
+    assert wanted(parameters=[PARAMETER]) == ((KEY,), ())
+    assert wanted([{"basic": []}], parameters=[PARAMETER]) == ((BASIC,),)
+    assert wanted([{"header": []}], parameters=required) == ((KEY,),)
+
+
+def test_one_bad_scheme_leaves_other_operations_alone():
+    paths = {
+        "/a": {"get": {"security": [{"unheard": []}]}},
+        "/b": {"get": {"security": [{"basic": []}]}},
+    }
+    schemes = {"securitySchemes": SCHEMES}
+    found = imported(document(paths, "3.1.0", components=schemes))
+    assert [outcome.status for outcome in found.outcomes] == ["degraded", "imported"]

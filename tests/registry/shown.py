@@ -1,0 +1,51 @@
+"""Tools of a description, and how they are shown."""
+
+from typing import Any
+
+from msgspec import Raw
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+from config.load import load
+from config.settings import Budgets
+from registry.catalog import Catalog
+from registry.profiles import Profiles
+from registry.shaping import Shaping
+from schemas.binding import OpenAPIBinding
+from schemas.mcp.revisions import V2026_07_28
+from schemas.tool import Annotations, Tool
+
+SETTINGS = load(None, {})
+
+Json = dict[str, Any]
+
+
+def described(name: str, schema: Json | None = None, **fields: Any) -> Tool:
+    output = fields.pop("output", None)
+    schema = schema or {"type": "object"}
+    return Tool(
+        id=name,
+        name=name,
+        title=fields.pop("title", None),
+        description=fields.pop("description", ""),
+        input_schema=Raw(encode(schema)),
+        output_schema=None if output is None else Raw(encode(output)),
+        annotations=Annotations(),
+        binding=fields.pop("binding", OpenAPIBinding("GET", "/")),
+        source="api",
+        digest=f"{name} {encode((schema, output))!r}",
+        **fields,
+    )
+
+
+def shaping(**budgets: Any) -> Shaping:
+    """With the default settings, but for these budgets."""
+    changed: Budgets = replace(SETTINGS.budgets, **budgets)
+    return Shaping(changed, Profiles(SETTINGS.profiles))
+
+
+def listed(catalog: Catalog, profile: str = "plain", rules: Shaping | None = None) -> list[Json]:
+    """What a client of the profile sees."""
+    chosen = (rules or shaping()).profiles.named(profile)
+    entries: list[Json] = decode(catalog.page(V2026_07_28, None, 1000, chosen).entries)
+    return entries

@@ -1,0 +1,116 @@
+"""GraphQL endpoints, asked what they can do."""
+
+import json
+from typing import Any
+
+import pytest
+
+from registry.importers.graphql import read
+from registry.introspection import introspect, is_endpoint
+from schemas.errors import ImportRejected
+from tests.servers.graphql import PetShop
+from tests.servers.rest import Recorder
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = {"Authorization": "Bearer t"}
+
+
+async def ask(url: str, headers: dict[str, str] | None = None, limit_bytes: int = 2**24) -> bytes:
+    return await introspect(url, headers or {}, limit_bytes=limit_bytes, timeout_s=30)
+
+
+async def refusal(url: str, **limits: Any) -> str:
+    with pytest.raises(ImportRejected) as caught:
+        await ask(url, **limits)
+    return str(caught.value)
+
+
+async def test_an_endpoint_says_what_it_can_do(serve):
+    shop = PetShop()
+    url = f"{await serve(shop)}/graphql"
+    found = read(await ask(url, TOKEN), url, endpoint=url)
+    assert "addPet" in {draft.name for draft in found.drafts}
+    assert found.servers == (url,)
+    [asked] = shop.requests
+    assert asked["operationName"] == "Introspection"
+    assert shop.headers[0]["authorization"] == "Bearer t"
+
+
+class Older(PetShop):
+    """Knows nothing that came after 2018."""
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        for word in ("isOneOf", "specifiedByURL", "args(includeDeprecated"):
+            if word in request["query"]:
+                return {"errors": [{"message": f"Cannot query field {word}"}]}
+        return super().answer(request)
+
+
+async def test_a_server_that_does_not_know_the_newer_questions_is_asked_the_old_ones(serve):
+    shop = Older()
+    url = f"{await serve(shop)}/graphql"
+    assert len(read(await ask(url), url).drafts) == 10
+    assert len(shop.requests) == 2
+
+
+async def test_a_refusal_says_what_to_do_instead(serve):
+    url = f"{await serve(PetShop(introspects=False))}/graphql"
+    told = await refusal(url)
+    assert told.startswith(f"{url} refuses introspection: Introspection is not allowed. ")
+    assert "Save its schema as SDL" in told
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, b"<html>", "did not answer as a GraphQL endpoint (HTTP 200)"),
+        (404, b"", "did not answer as a GraphQL endpoint (HTTP 404)"),
+        (200, b'{"data": {"__schema": null}}', "did not answer as a GraphQL endpoint"),
+        (200, b'{"data": [1]}', "did not answer as a GraphQL endpoint"),
+        (401, b"{}", "it wants credentials. Put them into the settings"),
+        (302, b"", "redirects elsewhere (HTTP 302); name the address that it leads to"),
+        (400, b'{"errors": [7, {"message": "No."}]}', "refuses introspection: No. "),
+    ],
+)
+async def test_what_is_no_graphql_endpoint_is_told(serve, status, body, expected):
+    assert expected in await refusal(await serve(Recorder(status, body)))
+
+
+async def test_an_answer_has_a_largest_size(serve):
+    url = f"{await serve(PetShop())}/graphql"
+    assert "is larger than 1,000 bytes" in await refusal(url, limit_bytes=1000)
+
+
+async def test_a_redirect_is_not_followed_with_the_credentials(serve):
+    elsewhere = Recorder(200, json.dumps({"data": {"__schema": {}}}).encode())
+    moved = Recorder(307, b"", headers=(("location", await serve(elsewhere)),))
+    await refusal(await serve(moved), headers=TOKEN)
+    assert elsewhere.seen == []
+
+
+async def test_credentials_do_not_stand_in_the_address():
+    told = await refusal("http://user:hunter2@127.0.0.1:9/graphql")
+    assert "expected a URL without credentials" in told
+    assert "hunter2" not in told
+
+
+async def test_an_endpoint_that_is_away_is_told():
+    assert "Cannot ask http://127.0.0.1:9/graphql" in await refusal("http://127.0.0.1:9/graphql")
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("https://example.com/graphql", True),
+        ("http://localhost:4000/", True),
+        ("https://example.com/graphql/?v=1", True),
+        ("https://example.com/schema.graphql", False),
+        ("https://example.com/a/schema.JSON?raw=1", False),
+        ("schema.graphql", False),
+        ("/srv/graphql", False),
+        ("file:///srv/graphql", False),
+    ],
+)
+def test_a_url_that_names_no_file_is_an_endpoint(location: str, expected: bool):
+    assert is_endpoint(location) is expected

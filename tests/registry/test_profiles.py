@@ -1,0 +1,306 @@
+"""Tools as clients and the providers of their models accept them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from jsonschema_rs import Draft202012Validator
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from config.settings import Profile
+from registry.catalog import Catalog
+from registry.folding import Fold
+from registry.profiles import BUILT_IN, PLAIN, Profiles
+from registry.rewriting import Inexpressible, rewritten
+from registry.shaping import shown_names
+from tests.registry.anyschema import instances, schemas
+from tests.registry.shown import SETTINGS, described, listed, shaping
+
+MORE = "Call describe_tool for all."
+REWRITING = [name for name in BUILT_IN if name != PLAIN]
+UNIONS = {"anyOf", "oneOf", "allOf"}
+OBJECT = {"type": "object", "properties": {"x": {"type": "string"}}}
+
+Json = dict[str, Any]
+
+
+def written(schema: Json, name: str) -> Json:
+    """As the catalog has it written for clients of the profile."""
+    [shown] = [one for one in listed(Catalog([described("t", schema)], shaping=shaping()), name)
+               if one["name"] == "t"]  # fmt: skip
+    found: Json = shown["inputSchema"]
+    return found
+
+
+def arguments(**properties: Any) -> Json:
+    return {"type": "object", "properties": properties}
+
+
+def read(schema: Any) -> Any:
+    """A rewritten schema as JSON Schema: `nullable` is the one word that says something else."""
+    if isinstance(schema, list):
+        return [read(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: read(value) for key, value in schema.items() if key != "nullable"}
+    if schema.get("nullable") is True:
+        return {"anyOf": [plain, {"type": "null"}]}
+    return plain
+
+
+def keywords(schema: Any) -> set[str]:
+    """All that a schema says with keywords, not with names."""
+    if not isinstance(schema, dict):
+        return set()
+    found = set(schema)
+    for key, value in schema.items():
+        if key in ("properties", "$defs", "patternProperties"):
+            found = found.union(*(keywords(one) for one in value.values()))
+        elif key in ("items", "additionalProperties"):
+            found |= keywords(value)
+        elif key in UNIONS:
+            found = found.union(*(keywords(one) for one in value))
+    return found
+
+
+def depth(schema: Any) -> int:
+    if not isinstance(schema, dict):
+        return 0
+    inner = [*schema.get("properties", {}).values(), schema.get("items")]
+    beside = max((depth(one) for key in UNIONS for one in schema.get(key, ())), default=0)
+    kind = schema.get("type")
+    own = kind in ("object", "array")
+    return max(beside, own + max((depth(one) for one in inner), default=0))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), name=st.sampled_from(REWRITING))
+def test_what_the_whole_schema_accepts_the_rewritten_one_accepts(
+    data: st.DataObject, name: str
+) -> None:
+    schema = data.draw(schemas())
+    value = data.draw(instances(schema))
+    assume(isinstance(value, dict) and Draft202012Validator(schema).is_valid(value))
+    profile = BUILT_IN[name]
+    if not profile.references:
+        schema = Fold(20_000, MORE, references=False)(schema).schema
+    shown = rewritten(schema, profile, MORE)
+    assert Draft202012Validator(read(shown)).is_valid(value)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schema=schemas(), name=st.sampled_from(REWRITING))
+def test_a_rewritten_schema_has_nothing_that_the_profile_does_not_accept(
+    schema: Json, name: str
+) -> None:
+    profile = BUILT_IN[name]
+    shown = written(schema, name)
+    assert shown["type"] == "object"
+    assert not UNIONS & shown.keys()
+    used = keywords(shown)
+    if not profile.references:
+        assert not {"$ref", "$defs"} & used
+        assert not (UNIONS - set(profile.unions)) & used
+    if profile.keywords is not None:
+        assert used <= set(profile.keywords)
+    if profile.depth is not None:
+        assert depth(shown) <= profile.depth
+
+
+@pytest.mark.parametrize(
+    ("client", "profile"),
+    [
+        ("claude-code", "claude"),
+        ("claude-ai", "claude"),
+        ("codex-mcp-client", "codex"),
+        ("Visual Studio Code", "openai"),
+        ("Visual Studio Code - Insiders", "openai"),
+        ("cursor-vscode", "cursor"),
+        ("Cursor", "cursor"),
+        ("gemini-cli-mcp-client", "gemini"),
+        ("openai-mcp", "openai"),
+        ("bedrock-agentcore", "bedrock"),
+        ("Q DEV CLI", "bedrock"),
+        ("my own client", "plain"),
+        ("", "plain"),
+        (None, "plain"),
+        (["claude"], "plain"),
+        ("x" * 100_000, "plain"),
+    ],
+)
+def test_the_name_of_a_client_tells_its_profile(client: object, profile: str) -> None:
+    assert Profiles(SETTINGS.profiles).of(client).name == profile
+
+
+def test_a_profile_of_the_settings_comes_before_those_built_in() -> None:
+    mine = Profile(clients=("claude-x*",), root_unions=False)
+    profiles = Profiles(replace(SETTINGS.profiles, own={"mine": mine, "cursor": mine}))
+    assert profiles.of("claude-xyz").name == "mine"
+    assert profiles.of("claude-code").name == "claude"
+    assert profiles.of("cursor").name == "plain"
+
+
+def test_one_profile_can_be_for_everybody() -> None:
+    profiles = Profiles(replace(SETTINGS.profiles, default="gemini"))
+    assert profiles.of("claude-code").name == profiles.of(None).name == "gemini"
+
+
+def test_alternatives_at_the_top_become_one_object_and_are_told_in_words() -> None:
+    schema = {
+        **arguments(path={"type": "string"}, scope={"type": "integer"}),
+        "anyOf": [{"required": ["path"]}, {"required": ["scope"]}],
+    }
+    assert written(schema, "claude") == {
+        **arguments(path={"type": "string"}, scope={"type": "integer"}),
+        "description": "Give path or scope.",
+    }
+
+
+def test_references_at_the_top_are_followed() -> None:
+    schema = {
+        "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
+        "$defs": {
+            "A": arguments(kind={"const": "a"}, both={"type": "string"}) | {"required": ["kind"]},
+            "B": arguments(kind={"const": "b"}, b={"type": "string"}) | {"required": ["kind"]},
+        },
+    }
+    shown = written(schema, "claude")
+    assert shown["required"] == ["kind"]
+    assert shown["properties"].keys() == {"kind", "both", "b"}
+    assert shown["properties"]["kind"] == {"anyOf": [{"const": "a"}, {"const": "b"}]}
+
+
+def test_inner_unions_are_those_that_the_profile_has() -> None:
+    schema = arguments(
+        one={"oneOf": [{"type": "string"}, {"type": "integer"}]},
+        all={"allOf": [OBJECT, {"required": ["x"]}]},
+    )
+    openai = written(schema, "openai")["properties"]
+    assert openai["one"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    assert openai["all"] == {**OBJECT, "required": ["x"]}
+    assert written(schema, "codex")["properties"]["one"] == {"type": ["integer", "string"]}
+    assert written(schema, "claude")["properties"] == schema["properties"]
+
+
+def test_gemini_gets_one_type_texts_in_enumerations_and_known_formats() -> None:
+    schema = arguments(
+        name={"type": ["string", "null"], "format": "uri", "minLength": 1},
+        kind={"enum": ["a", None]},
+        count={"type": "integer", "enum": [1, 2], "description": "How many."},
+        when={"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]},
+        size={"type": ["integer", "string"]},
+    ) | {"additionalProperties": False, "$schema": "https://json-schema.org/draft/2020-12/schema"}
+    assert written(schema, "gemini") == arguments(
+        name={"type": "string", "nullable": True, "minLength": 1},
+        kind={"type": "string", "nullable": True, "enum": ["a"]},
+        count={"type": "integer", "description": "How many. One of: 1, 2"},
+        when={"type": "string", "format": "date-time", "nullable": True},
+        size={"anyOf": [{"type": "integer"}, {"type": "string"}]},
+    )
+
+
+def test_arrays_say_what_their_items_are() -> None:
+    schema = arguments(tags={"type": "array"}, deep=arguments(inner={"type": ["array", "null"]}))
+    shown = written(schema, "openai")["properties"]
+    assert shown["tags"] == {"type": "array", "items": {}}
+    assert shown["deep"]["properties"]["inner"] == {"type": ["array", "null"], "items": {}}
+
+
+def test_what_lies_too_deep_is_told_in_words() -> None:
+    deep: Json = {"type": "string"}
+    for number in range(8):
+        deep = arguments(**{f"level_{number}": deep})
+    shown = written(deep, "gemini")
+    assert depth(shown) == 4
+    assert "Fields: level_4. Call describe_tool" in str(shown)
+
+
+def test_an_argument_with_an_illegal_name_is_left_out_if_nobody_needs_it() -> None:
+    schema = arguments(**{"filter[name]": {"type": "string"}, "id": {"type": "string"}})
+    schema["additionalProperties"] = False
+    assert written(schema, "claude") == arguments(id={"type": "string"})
+    assert written(schema, "plain") == schema
+
+
+def test_a_tool_that_cannot_be_written_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
+    schema = arguments(**{"a b": {"type": "string"}}) | {"required": ["a b"]}
+    catalog = Catalog([described("bad", schema), described("good")], shaping=shaping())
+    assert [one["name"] for one in listed(catalog, "claude")] == ["good"]
+    assert [one["name"] for one in listed(catalog)] == ["bad", "good"]
+    [record] = [one for one in caplog.records if one.msg == "tools_left_out"]
+    assert (record.__dict__["tool"], record.__dict__["profile"]) == ("bad", "claude")
+    assert "'a b'" in record.__dict__["reason"]
+    assert catalog.get("bad") is not None
+    with pytest.raises(Inexpressible):
+        rewritten(schema, BUILT_IN["claude"], MORE)
+
+
+def test_a_schema_that_is_nested_beyond_reason_fails_nobody_else() -> None:
+    deep: Json = {"type": "string"}
+    for _ in range(3000):
+        deep = {"items": deep}
+    text = b'{"type":"object","properties":{"a":%s}}'
+    raw = text % (b'{"items":' * 3000 + b"{}" + b"}" * 3000)
+    tool = described("deep")
+    object.__setattr__(tool, "input_schema", type(tool.input_schema)(raw))
+    catalog = Catalog([tool, described("good")], shaping=shaping())
+    for name in BUILT_IN:
+        assert "good" in [one["name"] for one in listed(catalog, name)]
+
+
+def test_every_tool_has_a_description_where_one_is_needed() -> None:
+    tools = [described("a"), described("b", title="Bee"), described("c", description="See")]
+    shown = listed(Catalog(tools, shaping=shaping()), "bedrock")
+    assert [one["description"] for one in shown] == ["a", "Bee", "See"]
+
+
+def test_names_leave_room_for_what_the_client_puts_in_front() -> None:
+    name = "a_tool_with_a_name_of_exactly_sixty_four_characters_in_all_so_it"
+    rules = shaping()
+    catalog = Catalog([described(name), described("short")], shaping=rules)
+    for chosen in rules.profiles:
+        shown = [one["name"] for one in listed(catalog, chosen.name)]
+        assert all(len(chosen.prefix + one) <= chosen.profile.name_limit for one in shown)
+        assert "short" in shown
+        for one in shown:
+            found = catalog.find(one, chosen)
+            assert found is not None
+            assert found.name == ("short" if one == "short" else name)
+    assert catalog.find(name) is catalog.get(name)
+    assert catalog.find("a_tool_of_nobody") is None
+
+
+def test_names_that_are_cut_stay_apart_and_stay_the_same() -> None:
+    chosen = Profiles(SETTINGS.profiles).named("cursor")
+    assert chosen is not None
+    long = [f"{'x' * 60}{n:02}" for n in range(50)]
+    names = shown_names(long, chosen)
+    assert len(set(names.values())) == 50
+    assert shown_names(long[:1], chosen) == {long[0]: names[long[0]]}
+    taken = names[long[0]].upper()
+    again = shown_names([*long, taken], chosen)
+    assert again[long[0]] != names[long[0]]
+    assert {name: again[name] for name in long[1:]} == {name: names[name] for name in long[1:]}
+
+
+def test_names_begin_with_a_letter_where_they_must() -> None:
+    chosen = Profiles(SETTINGS.profiles).named("gemini")
+    assert chosen is not None
+    assert shown_names(["2fa", "_ok", "ok", "-x"], chosen) == {"2fa": "_2fa", "-x": "_-x"}
+
+
+def test_a_list_for_a_profile_is_written_once() -> None:
+    catalog = Catalog([described("a", {**arguments(a=OBJECT), "title": "x"})], shaping=shaping())
+    assert encode(listed(catalog, "gemini")) == encode(listed(catalog, "gemini"))
+    assert [one.chosen.name for one in catalog.tool_lists] == ["gemini"]
+
+
+def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -> None:
+    own = {"mine": Profile(name_limit=48, name_prefix="p" * 60)}
+    chosen = Profiles(replace(SETTINGS.profiles, own=own)).named("mine")
+    assert chosen is not None
+    names = shown_names([f"{'x' * 40}{n}" for n in range(9)], chosen)
+    assert len({*names.values()}) == 9
+    assert {len(name) for name in names.values()} == {16}
