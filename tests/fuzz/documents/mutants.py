@@ -3,7 +3,9 @@ grow without end; and the text of it is cut, doubled and overwritten. Pure."""
 
 import copy
 import json
+import re
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ Slot = tuple[Any, Any]  # a dict or list, and a key of it
 _DEEP = "@deep:{}:{}@"
 ROOM = 60_000  # places in a document that still may grow
 LEVELS = (20, 120, 900, 5000, 50_000)
+DEEP_COPIES = 20
 WIDE = 3000
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 1.5, 1e308, 2**31, 2**63, 10**40, "", " ", "x", "object", "array",
@@ -91,16 +94,20 @@ def mutate(document: Any, r: Random) -> Any:
 
 
 def encoded(document: Any) -> bytes:
-    """JSON, with what is nested deeper than an encoder goes put in as text."""
-    text = json.dumps(document)
-    while "@deep:" in text:
-        before, _, rest = text.partition('"@deep:')
-        kind, _, rest = rest.partition(":")
-        levels, _, after = rest.partition('@"')
+    """JSON, with what is nested deeper than an encoder goes put in as text; where a mutation made
+    many copies of that, the first ones."""
+    deep = count()
+
+    def nested(found: re.Match[str]) -> str:
+        if next(deep) >= DEEP_COPIES:
+            return "1"
+        kind, levels = found[1], int(found[2])
         opening, closing = {"list": ("[", "]"), "all": ('{"allOf":[', "]}")}.get(
             kind, (f'{{"{kind}":', "}")
         )
-        text = f"{before}{opening * int(levels)}1{closing * int(levels)}{after}"
+        return f"{opening * levels}1{closing * levels}"
+
+    text = re.sub(r'"@deep:([^:"]+):([0-9]+)@"', nested, json.dumps(document))
     return text.encode("utf-8", "surrogatepass")
 
 
