@@ -17,6 +17,7 @@ from schemas.errors import ImportRejected, InvalidParams
 from tests.roundtrip.generate import arguments
 
 CPU_LIMIT_S = 2.0
+TIME = "time"  # where it went wrong that took too long
 DRAFTS = 4  # of one mutant, whose mapping is tried
 FIELDS = (
     ["id"],
@@ -63,7 +64,7 @@ def _timed(tools: int, begin: float) -> Verdict:
     """Processor time: a busy machine is not a slow importer."""
     cpu_s = time.process_time() - begin
     late = f"took {cpu_s:.1f} s of processor time" if cpu_s > CPU_LIMIT_S else ""
-    return Verdict(tools, cpu_s, late, "time" if late else "")
+    return Verdict(tools, cpu_s, late, TIME if late else "")
 
 
 def _mapped(imported: Imported, r: Random, verdict: Verdict) -> Verdict:

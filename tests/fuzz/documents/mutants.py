@@ -19,7 +19,7 @@ _DEEP = "@deep:{}:{}@"
 ROOM = 60_000  # places in a document that still may grow
 LEVELS = (20, 120, 900, 5000, 50_000)
 DEEP_COPIES = 20
-WIDE = 3000
+WIDE = 1000
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 1.5, 1e308, 2**31, 2**63, 10**40, "", " ", "x", "object", "array",
     "string", "null", "file", "é\U0001f600", "\x00", "\ud800", "a" * 5000, "{", "{}", "{a}/{a}",

@@ -17,6 +17,7 @@ FACTOR = 3.0
 SLACK_S = 0.2  # of processor time: what a small one may vary by
 OPERATIONS = 1000  # of the description that stands in for real ones
 TIMEOUT_S = 300.0
+TRIES = 2  # neighbours on the machine cost processor time as well
 
 
 def slowed(directory: Path, descriptions: Path | None, seed: int, count: int) -> list[str]:
@@ -36,10 +37,11 @@ def _compared(directory: Path, path: Path, r: Random, number: int) -> Sequence[s
         document = mutate(document, r)
     damaged = directory / f"whole-{number}.json"
     damaged.write_bytes(encoded(document))
-    before, after = timed(path), timed(damaged)
-    if after <= before * FACTOR + SLACK_S:
-        damaged.unlink()
-        return ()
+    for _ in range(TRIES):
+        before, after = timed(path), timed(damaged)
+        if after <= before * FACTOR + SLACK_S:
+            damaged.unlink()
+            return ()
     return [f"{damaged}: {after:.1f} s of processor time, {path.name} itself {before:.1f} s"]
 
 
