@@ -17,6 +17,7 @@ from registry.references import KEYWORDS, NOTES, ODD, Odd, canonical, definition
 from registry.sentences import shorten
 from registry.summaries import BARE, SHORT, USUAL, Size, Summaries
 from registry.trimming import DROPPED_BELOW
+from registry.vocabulary import VALUES
 from schemas.jsonrpc import encode
 
 SMALL = 160  # characters: a part that is no longer stays as it is
@@ -31,8 +32,7 @@ _ONE = ("items", "additionalProperties")
 _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
 _IN_PLACE = frozenset(("anyOf", "oneOf", "allOf", "dependentSchemas"))
 # All others stay whole, for to widen a schema in them may narrow what is around it (`not`, `if`,
-# `contains`). Those that hold references are left out, which widens, too; but these hold values.
-_VALUES = frozenset(("enum", "const", "default", "examples", "example"))
+# `contains`). Those that hold references are left out, which widens, too; but not values.
 _CONDITION = frozenset(("if", "then", "else"))
 _COUNTED = ("contains", "minContains", "maxContains")
 # Depend on what is written beside them, and only ever narrow.
@@ -207,7 +207,7 @@ class _Folding:
             return [self._inner(one, keyword, part, content) for one in value]
         if keyword == "$ref":
             return self._reference(value, content)
-        if keyword in _DROPPED or (keyword not in _VALUES and _refers(value)):
+        if keyword in _DROPPED or (keyword not in VALUES and _refers(value)):
             return None
         return self._note(keyword, value)
 

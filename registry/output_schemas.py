@@ -10,16 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from registry.vocabulary import BY_NAME, VALUES
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 
 RESULT = "result"
 
 _OF_THE_WHOLE = ("$schema", "$defs", "definitions")
-_VALUES = frozenset(("const", "default", "enum", "example", "examples"))  # hold no schemas
-_NAMED = frozenset(
-    ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-)  # hold schemas by names, which are no keywords
 _STEPS = 8  # references that are followed from the root
 
 Json = dict[str, Any]
@@ -97,9 +94,9 @@ def _moved(value: Any, place: str) -> Any:
 def _keyword(keyword: str, member: Any, place: str) -> Any:
     if keyword == "$ref" and isinstance(member, str):
         return _reference(member, place)
-    if keyword in _VALUES:
+    if keyword in VALUES:
         return member
-    if keyword in _NAMED and isinstance(member, dict):
+    if keyword in BY_NAME and isinstance(member, dict):
         return {name: _moved(schema, place) for name, schema in member.items()}
     return _moved(member, place)
 

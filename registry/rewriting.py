@@ -7,7 +7,9 @@ from jsonschema_rs import Draft202012Validator
 
 from config.settings import Profile
 from registry.merging import conjoined, disjoined
+from registry.references import KEYWORDS as DEFINITIONS
 from registry.summaries import Summaries
+from registry.vocabulary import BY_NAME
 from schemas.jsonrpc import encode
 
 HOPS = 16  # references from the root, one after the other
@@ -16,8 +18,6 @@ CHOICES = 6  # alternatives of the arguments that are told in words
 VALUES = 200  # characters of enumerated values that are told in words
 
 _UNIONS = ("anyOf", "oneOf", "allOf")
-_DEFINITIONS = ("$defs", "definitions")
-_BY_NAME = ("properties", "patternProperties", "dependentSchemas", *_DEFINITIONS)
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _SEVERAL = ("prefixItems", *_UNIONS)
 _STRUCTURE = ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
@@ -59,7 +59,7 @@ class _Rewriting:
         root = self._named_well(root)
         shown = self._schema(root, 1, top=True)
         if not self._profile.references:  # nothing leads there
-            shown = {key: value for key, value in shown.items() if key not in _DEFINITIONS}
+            shown = {key: value for key, value in shown.items() if key not in DEFINITIONS}
         return {**shown, "type": "object"}  # arguments are nothing else
 
     def _resolve(self, reference: str) -> Any:
@@ -68,7 +68,7 @@ class _Rewriting:
         return definitions.get(name) if isinstance(definitions, dict) else None
 
     def _flat_root(self, root: Json) -> Json:
-        definitions: Json = {key: root[key] for key in _DEFINITIONS if key in root}
+        definitions: Json = {key: root[key] for key in DEFINITIONS if key in root}
         branches: Any = next((root[key] for key in ("anyOf", "oneOf") if key in root), [])
         flat = self._flat({key: value for key, value in root.items() if key not in definitions}, 0)
         for keyword in ("enum", "not", "const"):  # OpenAI: not at the top level either
@@ -131,7 +131,7 @@ class _Rewriting:
         return self._finished(shown)
 
     def _keyword(self, key: str, value: Any, level: int) -> Any:
-        if key in _BY_NAME and isinstance(value, dict):
+        if key in BY_NAME and isinstance(value, dict):
             return {name: self._inner(one, level + 1) for name, one in value.items()}
         if key in ("not", "if", "contains", "propertyNames"):
             return value  # to widen here would narrow

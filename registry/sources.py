@@ -233,15 +233,7 @@ def _is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
         return False
     if not _same_target(known, spec):
         return False
-    before = SourceDraft(
-        known.name,
-        known.kind,
-        known.location,
-        include=known.include,
-        exclude=known.exclude,
-        options=known.options,
-    )
-    return known.digest == found.digest and same_asked(asked_of(before), _asked_for(spec, found))
+    return known.digest == found.digest and same_asked(asked_of(known), _asked_for(spec, found))
 
 
 def _asked_for(spec: ImportSpec, found: Found) -> dict[str, Any]:

@@ -4,13 +4,11 @@ from typing import Any
 
 from registry.references import NOTES
 from registry.sentences import shorten
+from registry.vocabulary import BY_NAME, VALUES
 
 DROPPED_BELOW = 160  # characters of a description that are left: then other notes go
 
-_BY_NAME = frozenset(
-    ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-)  # hold schemas by names, which are no keywords
-_VALUES = frozenset(("enum", "const", "default", "examples", "example", "dependentRequired"))
+_VALUES = VALUES | {"dependentRequired"}  # whose names are no keywords either
 
 Json = dict[str, Any]
 
@@ -26,7 +24,7 @@ def _of(keyword: str, value: Any, text: int) -> Any:
         return shorten(value, text)
     if keyword in _VALUES:
         return value
-    if keyword in _BY_NAME and isinstance(value, dict):
+    if keyword in BY_NAME and isinstance(value, dict):
         return {name: _schema(one, text) for name, one in value.items()}
     return (
         [_schema(one, text) for one in value] if isinstance(value, list) else _schema(value, text)

@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from registry.changes import SourceDraft
 from registry.source_saving import Document
 from schemas.errors import ImportRejected
-from schemas.source import RolledBack
+from schemas.source import RolledBack, Source
 
 PLACES = ("location", "base_url", "base_url_trusted")  # say nothing about what tools there are
 
@@ -44,7 +44,7 @@ class _Row:
     kept: bool
 
 
-def asked_of(source: SourceDraft) -> dict[str, Any]:
+def asked_of(source: SourceDraft | Source) -> dict[str, Any]:
     """How a source was imported, as `api_version_t.asked` keeps it."""
     asked = {
         "kind": source.kind,

@@ -25,6 +25,7 @@ from gateway.context import Context
 from gateway.methods.cutting import cut_at
 from gateway.methods.projection import Paths, paths_of, project
 from gateway.state.kept import About, Full, Kept, Slice, uri_of
+from registry.budgets import CHARACTERS
 from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.jsonrpc import decode_json, encode
@@ -34,7 +35,6 @@ from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool
 log = logging.getLogger("toolgate.answers")
 
 META_CONTINUE, META_MISMATCH = "toolgate/continue", "toolgate/mismatch"
-CHARACTERS_A_TOKEN = 4
 SHOWN = 500  # characters of arguments in a text for a model; `_meta` has them all
 CHECKERS_LIMIT = 200  # of output schemas
 PROBLEMS = 3
@@ -76,7 +76,7 @@ class Answering:
         """`tokens` is what a model gets of a text at a time, 0 for all; `validates` tells for the
         name of a source whether its answers are compared with their schemas."""
         self._kept = kept
-        self._limit = tokens * CHARACTERS_A_TOKEN
+        self._limit = tokens * CHARACTERS
         self._validates = validates
         self._mismatches = mismatches
         self._checkers: OrderedDict[str, Checker | None] = OrderedDict()  # by digest

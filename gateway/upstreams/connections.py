@@ -185,14 +185,20 @@ def _address(source: Source) -> str | None:
     return source.base_url or (source.location if source.kind == "mcp" else None)
 
 
-async def read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The whole body. Raises TooLarge as soon as it is known to be."""
+def declared_within(response: aiohttp.ClientResponse, limit_bytes: int) -> bool:
+    """Whether the answer says that it is no longer, and says it of what will be read: compressed,
+    it may grow."""
     declared = response.content_length
-    if (
+    return (
         declared is not None
         and declared <= limit_bytes
         and "Content-Encoding" not in response.headers
-    ):
+    )
+
+
+async def read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """The whole body. Raises TooLarge as soon as it is known to be."""
+    if declared_within(response, limit_bytes):
         return await response.read()
     chunks: list[bytes] = []
     size = 0

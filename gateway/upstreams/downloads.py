@@ -12,7 +12,7 @@ from gateway.context import Principal
 from gateway.state.kept import About, Full, Kept
 from gateway.upstreams.answers import charset_of, essence, is_textual
 from gateway.upstreams.client import Download
-from gateway.upstreams.connections import TooLarge
+from gateway.upstreams.connections import TooLarge, declared_within
 
 _SETTING = "answers.download_bytes"
 NAME_LIMIT = 120  # characters of a file's name
@@ -58,16 +58,12 @@ class Reading:
     ) -> bytes | Download:
         """Raises TooLarge for more than `limit_bytes` that are no download, and NoRoom."""
         shortest = min(self._inline_bytes, limit_bytes)
-        declared = response.content_length
-        if (
-            declared is not None
-            and declared <= shortest
-            and "Content-Encoding" not in response.headers
-        ):
+        if declared_within(response, shortest):
             return await response.read()
         good = 200 <= response.status < 300
         inline = shortest if good and not _belongs_into_result(response) else limit_bytes
         most = max(self._download_bytes, inline) if good else limit_bytes
+        declared = response.content_length
         if declared is not None and declared > most and response.method != "HEAD":
             raise _too_large(most, limit_bytes)
         chunks: list[bytes] = []

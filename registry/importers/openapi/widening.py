@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from typing import Any
 
+from registry.vocabulary import BY_NAME, VALUES
+
 _PREFIX = "#/$defs/"
-_VALUES = frozenset(("const", "default", "enum", "examples"))  # hold no schemas
-_NAMED = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs"))
 # What accepts less when a schema in it, or beside it, accepts more.
 _REVERSED = frozenset(
     ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
@@ -22,10 +22,10 @@ def widened(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
             continue
         if key in ("oneOf", "anyOf"):  # a value may fit several branches of `oneOf` now
             _add_choice(out, [_member(one, dropped) for one in value])
-        elif key in _NAMED and isinstance(value, dict):
+        elif key in BY_NAME and isinstance(value, dict):
             out[key] = {name: _member(one, dropped) for name, one in value.items()}
         else:
-            out[key] = value if key in _VALUES else _member(value, dropped)
+            out[key] = value if key in VALUES else _member(value, dropped)
     return out
 
 
