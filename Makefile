@@ -33,8 +33,8 @@ test: $(STAMP)-test ## the whole suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 fuzz: $(STAMP)-test ## 50,000 random requests to every front, 10,000 damaged descriptions
-	$(BIN)/python -m tests.fuzz $(ARGS)
-	$(if $(ARGS),,$(BIN)/python -m tests.fuzz.documents)
+	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tests.fuzz.documents $(if $(SEED),--seed $(SEED)))
 
 mutants: $(STAMP)-test ## the damaged descriptions alone
 	$(BIN)/python -m tests.fuzz.documents $(ARGS)

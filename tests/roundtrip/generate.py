@@ -18,6 +18,7 @@ Json = dict[str, Any]
 ATTEMPTS = 24
 LEVELS = 7  # of optional members inside one another
 NODES = 250  # after so many values, only what is required is made
+LONGEST = 100_000  # text, and array, that a test sends
 HOPS = 40  # a `$ref` to a `$ref` to ...
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 _NUMBERS = (0, 1, -1, 2, 7, 42, 1000, 65535, 123456789012, 0.5, -2.25, 0.1, 1e-7, 1e21)
@@ -178,6 +179,7 @@ class _Making:
         full = level > LEVELS or self._nodes > NODES
         low = least if full or self._r.random() < self._odd / 4 else max(least, 1)
         count = min(max(least, self._r.randint(min(low, most), max(low, min(most, low + 2)))), most)
+        _bounded(count, "minItems")
         front = flat.get("prefixItems", [])
         items = flat.get("items", {})
         if full and not least:
@@ -203,6 +205,7 @@ class _Making:
         if text := formatted(str(flat.get("format", "")), self._r):
             return text
         text = self._r.choice(ODD) if self._r.random() < self._odd else word(self._r)
+        _bounded(least, "minLength")
         text += "x" * (least - len(text))
         return text[: max(most, 0)]
 
@@ -257,6 +260,12 @@ class _Making:
         "boolean": _boolean,
         "null": _null,
     }
+
+
+def _bounded(least: float, keyword: str) -> None:
+    """Raises Impossible where a schema wants more than a test sends."""
+    if least > LONGEST:
+        raise Impossible(f"{keyword} {least}")
 
 
 _COMBINING = ("$ref", "allOf", "anyOf", "oneOf", "$defs", "description", "title", "examples")
