@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: help run test fuzz mutants conformance check format schemas bench clean
+.PHONY: help run test fuzz mutants conformance check format schemas bench bench-large clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Toolgate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
@@ -57,6 +57,9 @@ schemas: $(STAMP)-run ## write the published JSON Schemas anew
 
 bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-large: $(STAMP)-test ## a million vectors of one tenant: building, memory, recall, latency
+	$(BIN)/python -m benchmarks.large $(ARGS)
 
 clean: ## remove what was built here
 	rm -rf $(VENV) .conformance .pytest_cache .mypy_cache .ruff_cache build dist

@@ -15,21 +15,26 @@ import click
 from rich.console import Console
 
 from benchmarks import machine, peer, wrk
+from benchmarks.backfill import measure_backfill
 from benchmarks.descriptions import measure_descriptions
+from benchmarks.disclosure import measure_disclosure
 from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.portal import measure_portal
 from benchmarks.processes import allowed_files, pin, split_cores
 from benchmarks.proxied import measure_mcp
+from benchmarks.quality import measure_quality
 from benchmarks.request import Unavailable
 from benchmarks.result import Result, caption, write
 from benchmarks.rig import Rig, running, start_upstream
+from benchmarks.search import measure_search
 from benchmarks.streams import measure_streams
 from benchmarks.table import Row, broken, missed, render
 
 NAMES = (
     "calls", "lists", "portal", "mcp", "latency", "import", "memory", "streams", "descriptions",
+    "disclosure", "quality", "search", "backfill",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -54,6 +59,12 @@ Say = Callable[[str], None]
     envvar="TOOLGATE_BENCH_DESCRIPTIONS",
     help="Directory of OpenAPI descriptions to measure; generated ones when absent.",
 )
+@click.option(
+    "--toolsets",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="TOOLGATE_BENCH_TOOLSETS",
+    help="Directory of tool sets (NAME/queries.jsonl, NAME/tools.jsonl); our own one when absent.",
+)
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--strict", is_flag=True, help="Exit 1 when a target is missed.")
 def main(
@@ -62,6 +73,7 @@ def main(
     seconds: float,
     openapi: Path | None,
     descriptions: Path | None,
+    toolsets: Path | None,
     output: Path | None,
     strict: bool,
 ) -> None:
@@ -76,6 +88,10 @@ def main(
         "memory": measure_memory,
         "streams": measure_streams,
         "descriptions": partial(measure_descriptions, directory=descriptions, quick=quick),
+        "disclosure": partial(measure_disclosure, directory=descriptions),
+        "quality": partial(measure_quality, directory=toolsets, quick=quick),
+        "search": partial(measure_search, directory=toolsets, quick=quick),
+        "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}
     result = run(chosen, QUICK_S if quick else seconds)

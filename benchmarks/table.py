@@ -8,11 +8,11 @@ from msgspec import Struct
 from rich import box
 from rich.table import Table
 
-Quantity = Literal["floor", "peer", "value"]
+Quantity = Literal["floor", "peer", "value", "least"]
 
 
 class Target(Struct, frozen=True):
-    """A ratio must be at least `bound`; a value must stay below it."""
+    """A ratio must be at least `bound`; a value must stay below it, or with "least" reach it."""
 
     of: Quantity
     bound: float
@@ -93,13 +93,14 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _shortfall(row: Row, target: Target) -> str:
-    figure = {"floor": row.x_floor, "peer": row.x_peer, "value": row.value}[target.of]
+    figure = {"floor": row.x_floor, "peer": row.x_peer}.get(target.of, row.value)
     if figure is None:
         return f"no figure for {_wish(target, row.unit)}"
     good = figure < target.bound if target.of == "value" else figure >= target.bound
     if good:
         return ""
-    return f"{_figure(figure, row.unit)} {row.unit}" if target.of == "value" else _times(figure)
+    ratios = {"floor", "peer"}
+    return _times(figure) if target.of in ratios else f"{_figure(figure, row.unit)} {row.unit}"
 
 
 def _wish(target: Target, unit: str) -> str:
@@ -110,6 +111,8 @@ def _wish(target: Target, unit: str) -> str:
             return f">= {target.bound:g} x FastMCP"
         case "value":
             return f"< {target.bound:g} {unit}"
+        case "least":
+            return f">= {target.bound:g} {unit}"
 
 
 def _figure(value: float, unit: str) -> str:

@@ -45,6 +45,11 @@ CREDENTIALS = {
     "username": ("password",),
     "client_id": ("client_secret", "token_url", "scopes", "client_auth"),
 }
+EMBEDDING_NEEDS = {
+    "sentence-transformers": {"model": "the name of a model or a directory"},
+    "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
+    "local-http": {"url": "the URL of a service"},
+}
 
 Where = Callable[..., str]  # where the first of these key paths stands that is no default
 
@@ -62,6 +67,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_missing_key(settings, where),
         *_forbidden_commands(settings, where),
         *_unclear_redis(settings, where),
+        *_unset_embedding(settings, where),
     ]
 
 
@@ -97,6 +103,17 @@ def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
     key, bound = ("database", "pool_max"), ("database", "max_connections")
     text = f"expected less than database.max_connections ({database.max_connections})"
     return [Problem(where(key, bound), dotted(key), f"{text}, found {database.pool_max}")]
+
+
+def _unset_embedding(settings: Settings, where: Where) -> list[Problem]:
+    """What the embedding provider cannot do without."""
+    found = settings.embedding
+    at = where(("embedding", "provider"))
+    return [
+        Problem(at, dotted(("embedding", key)), f"expected {text}: {found.provider} needs it")
+        for key, text in EMBEDDING_NEEDS.get(found.provider, {}).items()
+        if not getattr(found, key)
+    ]
 
 
 def _kinds(source: SourceSettings) -> list[str]:

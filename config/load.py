@@ -62,6 +62,7 @@ def masked(settings: Settings) -> dict[str, Any]:
     plain["database"]["url"] = _without_password(settings.database.url)
     plain["state"]["redis_url"] = _without_password(settings.state.redis_url)
     plain["state"]["secret"] = settings.state.secret and MASK
+    plain["embedding"]["api_key"] = settings.embedding.api_key and MASK
     for source in plain["sources"].values():
         # Any of them: which header carries a key is the service's choice.
         source["headers"] = dict.fromkeys(source["headers"], MASK)

@@ -130,13 +130,7 @@ ToolsetName = Annotated[
         'or "message"',
     ),
 ]
-ProfileName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}" + END,
-        description='a name of at most 63 characters out of a-z, 0-9, "_" and "-"',
-    ),
-]
+ProfileName = SourceName
 # It stands inside the names of functions.
 ServerName = Annotated[
     str,
@@ -207,6 +201,25 @@ EntryName = Annotated[
     ),
 ]
 Location = Annotated[str, Meta(pattern=r"\S", description="a path or a URL", extra={"file": True})]
+OptionalUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?" + END,
+        description="an http:// or https:// URL without credentials, query and fragment, "
+        "or nothing",
+    ),
+]
+Dimension = Annotated[int, Meta(ge=384, le=384, description="384, the length of stored vectors")]
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+DisclosureMode = Literal["direct", "search", "auto"]
+FunctionName = SourceName
+EntryPoint = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*" + END,
+        description="a function such as company.tools:count_words",
+    ),
+]
 
 
 class Server(Struct, frozen=True, forbid_unknown_fields=True):
@@ -386,6 +399,69 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     versions_kept: Count
 
 
+class Embedding(Struct, frozen=True, forbid_unknown_fields=True):
+    provider: Literal[
+        "bundled", "sentence-transformers", "openai-compatible", "local-http", "disabled"
+    ]
+    model: str
+    url: OptionalUrl
+    api_key: str
+    dimension: Dimension
+    query_prefix: str
+    batch_size: Count
+    timeout_s: Seconds
+    retries: Retries
+    backoff_s: Seconds
+    backoff_max_s: Seconds
+    lease_s: Seconds
+    poll_s: Seconds
+    workers: Amount
+    threads: Count
+
+
+class Search(Struct, frozen=True, forbid_unknown_fields=True):
+    semantic_share: Share
+    limit: Count
+    limit_max: Count
+    answer_tokens: ToolTokens
+    query_characters: Count
+    query_timeout_s: Seconds
+    sentences: Count
+    candidates: Count
+    exact_limit: Count
+    hnsw_ef: Count
+    postings_limit: Count
+    feedback: bool
+    feedback_share: Share
+
+
+class Disclosure(Struct, frozen=True, forbid_unknown_fields=True):
+    mode: DisclosureMode
+    list_tokens: Count
+    when_down: Literal["lexical", "fail_closed"]
+
+
+class Skills(Struct, frozen=True, forbid_unknown_fields=True):
+    listed: bool
+    instructions_tokens: ToolTokens
+    handle_s: Seconds
+    depth: Count
+    agent_claim: str
+    document_bytes: Bytes
+    files: Count
+    files_bytes: Bytes
+    versions_kept: Count
+
+
+class Scripts(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    time_s: Seconds
+    memory_bytes: Bytes
+    output_bytes: Bytes
+    source_bytes: Bytes
+    concurrency: Count
+
+
 class Logging(Struct, frozen=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"]
     format: Literal["auto", "console", "json"]
@@ -451,6 +527,7 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     instructions: str = ""
+    mode: DisclosureMode | None = None
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -465,8 +542,14 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     answers: Answers
     budgets: Budgets
     profiles: Profiles
+    embedding: Embedding
+    search: Search
+    disclosure: Disclosure
+    skills: Skills
+    scripts: Scripts
     imports: Imports
     logging: Logging
     state: State
+    functions: Mapping[FunctionName, EntryPoint]
     sources: Mapping[SourceName, SourceSettings]
     toolsets: Mapping[ToolsetName, Toolset]

@@ -117,6 +117,7 @@ class SessionRecord(Struct, frozen=True):
     log_level: str | None = None
     subscriptions: tuple[str, ...] = ()  # URIs of resources, as the client knows them
     told: str = ""  # version of the lists when it was opened
+    skills: tuple[str, ...] = ()  # names of those that it uses
 
 
 class SessionStore(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from config.settings import DisclosureMode
 from registry.catalog import Kind
 from schemas.errors import Fault
 from schemas.hybrid import Side
@@ -58,10 +59,23 @@ class Letter:
     correlation_id: str | None = None
     traceability_id: str | None = None
     client: str = ""  # address of who sent it
-    mirrored: Mapping[str, str] = field(default_factory=dict)  # Mcp-Param-*: lower-case rest, value
+    # Mcp-Param-*: lower-case rest, value; None: the call stands inside another's arguments
+    mirrored: Mapping[str, str] | None = field(default_factory=dict)
 
 
 NO_LETTER = Letter()
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the query of an address asks for, besides a toolset; None: as the settings have it."""
+
+    profile: str | None = None  # that lists are written for; None: that of the client's name
+    mode: DisclosureMode | None = None  # whether lists have all tools
+    agent: str | None = None  # whose skills are here, where no token says it
+
+
+NO_WISHES = Wishes()
 
 
 class Outbox:
@@ -159,6 +173,7 @@ class Session:
     toolset: str | None = None  # whose endpoint it was opened at
     log_level: str | None = None  # least severe notifications/message that it wants; None: unsaid
     subscriptions: set[str] = field(default_factory=set)  # URIs of resources, as clients know them
+    skills: set[str] = field(default_factory=set)  # names of those that it uses
     last_used: float = field(default_factory=time.monotonic)  # s, monotonic clock
     outbox: Outbox = field(default_factory=Outbox)
     running: "dict[int | str, asyncio.Task[Any]]" = field(default_factory=dict)
@@ -215,7 +230,7 @@ class Context:
     peer: Peer | None = None  # None where the front has no way to say anything but the answer
     letter: Letter = NO_LETTER
     toolset: str | None = None  # whose tools alone are here; None: all
-    profile: str | None = None  # that lists are written for; None: that of the client's name
+    wishes: Wishes = NO_WISHES
     params: Mapping[str, Any] = field(default_factory=dict)  # of a call that is handed on
 
     @property

@@ -33,3 +33,13 @@ def room(budgets: Budgets, level: int) -> Room:
     description = max(budgets.description_characters >> level, _FEWEST[1])
     text = max(budgets.argument_characters >> level, _FEWEST[1])
     return Room(tool, min(description, tool // 2), text)
+
+
+def room_of(most: int, budgets: Budgets | None) -> Room:
+    """The same for a tool of at most `most` tokens, whatever the budgets allow a tool."""
+    characters = max(most, _FEWEST[0]) * CHARACTERS
+    description, text = characters // 3, characters // 8
+    if budgets is not None:
+        description = min(description, budgets.description_characters)
+        text = min(text, budgets.argument_characters)
+    return Room(characters, description, max(text, _FEWEST[1]))

@@ -6,20 +6,25 @@ the current one of each tenant.
 """
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
 from config.settings import Toolset
 from registry.describing import describer
+from registry.disclosing import own_tools
 from registry.listing import Listing, Page, encode_item, relays_tasks
+from registry.lookup import Lookup
 from registry.profiles import Chosen
 from registry.resources import Located, Resources
 from registry.services import by_service
-from registry.shaping import Shaping, shown_names
-from registry.tool_list import ToolList
+from registry.shaping import Shaping
+from registry.skills.items import prompts_of, resources_of
+from registry.skills.snapshot import NO_SKILLS, Agent, Skills
+from registry.tool_list import ShortList, ToolList
 from registry.toolsets import narrowed
-from schemas.binding import ServiceBinding
+from schemas.binding import Does, GatewayBinding, ServiceBinding
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import Item, ItemKind, ServerFacts
@@ -31,6 +36,7 @@ __all__ = ["Catalog", "Kind", "Located", "Page"]
 Kind = Literal["tools", "prompts", "resources"]  # what clients are told apart that it changed
 
 VIEWS_LIMIT = 64  # of one catalog, by what callers may do
+SHORT_LISTS_LIMIT = 64  # of one catalog, by profile and by what sessions use
 LISTS_LIMIT = 8  # of one catalog, by profile; shaping a tool again costs nothing
 
 
@@ -45,10 +51,12 @@ class Catalog:
         before: "Catalog | None" = None,
         items: Iterable[Item] = (),
         shaping: Shaping | None = None,
+        skills: Skills = NO_SKILLS,
     ) -> None:
         """`before` is the snapshot that this one replaces: unchanged tools keep their checkers.
         `shaping` is what becomes of tools in lists; without it they are shown as they are."""
         self._shaping = shaping or Shaping()
+        self.skills = skills
         self.tools: tuple[Tool, ...] = tuple(sorted(tools, key=lambda tool: tool.name))
         self.sources: Mapping[str, Source] = {source.name: source for source in sources}
         self.servers: Mapping[str, ServerFacts] = {
@@ -58,41 +66,35 @@ class Catalog:
         self.prompts: tuple[Item, ...] = self._of_kind("prompt")
         self.resources: tuple[Item, ...] = self._of_kind("resource")
         self.templates: tuple[Item, ...] = self._of_kind("template")
-        self._by_name = {tool.name: tool for tool in self.tools}
-        self._by_alias = {alias: tool for tool in self.tools for alias in tool.aliases}
+        self._lookup = Lookup(self.tools, self._shaping.profiles)
         self._prompts = {prompt.name: prompt for prompt in self.prompts}
         self._by_service = by_service(self.tools)
         self.services: tuple[Tool, ...] = tuple(
             self._by_service[id_] for id_ in sorted(self._by_service)
         )
-        self._checkers = before.surviving_checkers(self._by_name) if before else {}
-        self.describer = describer(self._by_name.keys() | self._by_alias.keys())
+        self._checkers = before.surviving_checkers(self._lookup.by_name) if before else {}
+        self.describer = describer(self._lookup.taken)
         self._tool_lists: dict[str, ToolList] = {}
-        self._shown_names: dict[str, Mapping[str, str]] = {}
-        self._item_lists = {
-            "prompt": _listing(self.prompts),
-            "resource": _listing(self.resources),
-            "template": _listing(self.templates),
-        }
+        self._short_lists: OrderedDict[tuple[str, ...], ShortList] = OrderedDict()
+        self._item_lists: dict[tuple[ItemKind, str | None], Listing] = {}
         self._toolsets: dict[str, Catalog] = {}
         self._visible: dict[frozenset[str], Catalog] = {}
 
     def get(self, name: str) -> Tool | None:
         """The tool of this name; else the one that had it before, or the gateway's own."""
-        found = self._by_name.get(name) or self._by_alias.get(name)
-        if found is None and self.describer is not None and self.describer.name == name:
-            return self.describer
-        return found
+        return self._lookup.get(name) or self._own_by_name.get(name)
+
+    def by_id(self, tool_id: str) -> Tool | None:
+        return self._lookup.by_id.get(tool_id)
 
     def find(self, name: str, chosen: Chosen | None = None) -> Tool | None:
         """The tool of this name; else the one to which a profile gives it, best the one that is
         chosen; else the one that had it before."""
-        if name in self._by_name:
-            return self._by_name[name]
-        for one in (chosen or self._shaping.profiles.default, *self._shaping.profiles):
-            if name in (names := self._originals(one)):
-                return self._by_name[names[name]]
-        return self.get(name)
+        return self._lookup.find(name, chosen) or self._own_by_name.get(name)
+
+    def called(self, tool: Tool, chosen: Chosen) -> str:
+        """The name that a profile has for the tool."""
+        return self._lookup.called(tool, chosen)
 
     def service(self, id_: str) -> Tool | None:
         """The tool that calls the hybrid action `id_`; of several, one inside the gateway."""
@@ -112,7 +114,7 @@ class Catalog:
     def checker(self, tool: Tool) -> Checker:
         """The compiled input schema of `tool`, compiled when first asked for."""
         # ours may have the name of a tool that is in another toolset
-        key = tool.name if tool is not self.describer else tool.digest
+        key = tool.digest if isinstance(tool.binding, GatewayBinding) else tool.name
         checker = self._checkers.get(key)
         if checker is None:
             checker = self._checkers[key] = Checker(bytes(tool.input_schema))
@@ -135,6 +137,32 @@ class Catalog:
             self._tool_lists[chosen.name] = made
         return made
 
+    @cached_property
+    def own(self) -> Mapping[Does, Tool]:
+        """The gateway's own tools with which the others are found."""
+        sources = {tool.source for tool in self.tools if tool.source}
+        return own_tools(self._lookup.taken, sources, skills=bool(self.skills))
+
+    def own_name(self, does: Does) -> str:
+        """What the one that does this is called; where it is not there, what it would be."""
+        return self.own[does].name if does in self.own else does
+
+    def short_list(
+        self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
+    ) -> ShortList:
+        """The gateway's own tools that do this, and `more`, which are of this catalog."""
+        chosen = chosen or self._shaping.profiles.default
+        key = (chosen.name, *does, *(tool.id for tool in more))
+        made = self._short_lists.get(key)
+        if made is None:
+            while len(self._short_lists) >= SHORT_LISTS_LIMIT:
+                self._short_lists.popitem(last=False)  # at once: several threads may be here
+            own = [self.own[one] for one in does if one in self.own]
+            called = {tool.name: self.called(tool, chosen) for tool in more}
+            made = ShortList([*own, *more], called, self._shaping, chosen, self._relays_tasks)
+            self._short_lists[key] = made
+        return made
+
     @property
     def tool_lists(self) -> list[ToolList]:
         """Those that somebody asked for."""
@@ -149,15 +177,36 @@ class Catalog:
         for chosen in profiles:
             self.tool_list(chosen)
 
-    def item_page(self, kind: ItemKind, revision: Revision, after: str | None, limit: int) -> Page:
-        """The same of prompts, resources or templates."""
-        return self._item_lists[kind].page(revision, after, limit)
+    def item_page(
+        self,
+        kind: ItemKind,
+        revision: Revision,
+        after: str | None,
+        limit: int,
+        agent: Agent | None = None,
+    ) -> Page:
+        """The same of prompts, resources or templates, the skills of `agent` among them."""
+        key = (kind, agent.name if agent else None)
+        if key not in self._item_lists:
+            own = {item.name: item for item in self.own_items(kind, agent)}
+            theirs = [item for item in self._of_kind(kind) if item.name not in own]
+            both = sorted([*theirs, *own.values()], key=lambda item: item.name)
+            self._item_lists[key] = _listing(both)
+        return self._item_lists[key].page(revision, after, limit)
+
+    def own_items(self, kind: ItemKind, agent: Agent | None = None) -> list[Item]:
+        """The skills of `agent` as prompts, or as resources."""
+        skills = self.skills.of(agent).values() if self.skills.listed else ()
+        if kind == "prompt":
+            return prompts_of(skills, self._prompts)
+        return resources_of(skills) if kind == "resource" else []
 
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":
         """The part of this catalog that is the toolset of this name, made when first asked for."""
         if name not in self._toolsets:
             tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self._items)
-            part = Catalog(tools, sources, items=items, shaping=self._shaping)
+            skills = self.skills.within({tool.id for tool in tools})
+            part = Catalog(tools, sources, items=items, shaping=self._shaping, skills=skills)
             part._checkers = self._checkers
             self._toolsets[name] = part
         return self._toolsets[name]
@@ -171,9 +220,14 @@ class Catalog:
         if part is None:
             tools = [tool for tool in self.tools if _is_open_to(tool, telling)]
             part = Catalog(
-                tools, tuple(self.sources.values()), items=self._items, shaping=self._shaping
+                tools,
+                tuple(self.sources.values()),
+                items=self._items,
+                shaping=self._shaping,
+                skills=self.skills.within({tool.id for tool in tools}),
             )
             part.describer = self.describer  # who calls it asks the whole catalog
+            part.own = self.own
             if len(self._visible) >= VIEWS_LIMIT:
                 self._visible.clear()
             self._visible[telling] = part
@@ -192,9 +246,11 @@ class Catalog:
     def digests(self) -> Mapping[Kind, bytes]:
         """Of each list, what is equal for equal lists."""
         return {
-            "tools": _digest(self._shown(tool) for tool in self.tools),
-            "prompts": _digest(map(_item_shown, self.prompts)),
-            "resources": _digest(map(_item_shown, (*self.resources, *self.templates))),
+            "tools": _digest([*map(self._shown, self.tools), *map(str.encode, sorted(self.own))]),
+            "prompts": _digest([*map(_item_shown, self.prompts), self.skills.digest]),
+            "resources": _digest(
+                [*map(_item_shown, (*self.resources, *self.templates)), self.skills.digest]
+            ),
         }
 
     @property
@@ -206,8 +262,13 @@ class Catalog:
         return {
             name: checker
             for name, checker in self._checkers.items()
-            if name in tools and tools[name].digest == self._by_name[name].digest
+            if name in tools and tools[name].digest == self._lookup.by_name[name].digest
         }
+
+    @cached_property
+    def _own_by_name(self) -> Mapping[str, Tool]:
+        own = [*self.own.values(), *([self.describer] if self.describer else [])]
+        return {tool.name: tool for tool in own}
 
     @cached_property
     def _routes(self) -> Resources:
@@ -215,13 +276,6 @@ class Catalog:
 
     def _of_kind(self, kind: ItemKind) -> tuple[Item, ...]:
         return tuple(item for item in self._items if item.kind == kind)
-
-    def _originals(self, chosen: Chosen) -> Mapping[str, str]:
-        """Names in the catalog, by those that a profile has instead."""
-        if chosen.name not in self._shown_names:
-            names = shown_names(list(self._by_name), chosen)
-            self._shown_names[chosen.name] = {shown: name for name, shown in names.items()}
-        return self._shown_names[chosen.name]
 
     def _relays_tasks(self, tool: Tool) -> bool:
         return tool.definition is not None and relays_tasks(self.servers.get(tool.source))

@@ -27,9 +27,15 @@ class Catalogs:
     shaping = Shaping()  # unless another is given
 
     def __init__(
-        self, toolsets: Mapping[str, Toolset] = NO_TOOLSETS, shaping: Shaping | None = None
+        self,
+        toolsets: Mapping[str, Toolset] = NO_TOOLSETS,
+        shaping: Shaping | None = None,
+        *,
+        lists_skills: bool = True,
     ) -> None:
+        """With `lists_skills` they are prompts and resources, too."""
         self._toolsets = toolsets
+        self._lists_skills = lists_skills
         self.shaping = shaping or self.shaping
         self._current: dict[str, Catalog] = {}
         self._warned: set[tuple[str, str]] = set()
@@ -60,8 +66,10 @@ class Catalogs:
             tools = await store.tools(tenant)
             items = await store.items(tenant)
             sources = await store.sources(tenant)
+            skills = await store.skills(tenant)
+            skills.listed = self._lists_skills
             before = self._current.get(tenant)
-            after = Catalog(tools, sources, before, items, self.shaping)
+            after = Catalog(tools, sources, before, items, self.shaping, skills)
             made = before.tool_lists if before else ()
             profiles = [self.shaping.profiles.default, *(one.chosen for one in made)]
             await to_thread.run_sync(after.prepare, profiles)

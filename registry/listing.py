@@ -70,18 +70,35 @@ class Listing:
                 self._pages[key] = page
         return page
 
+    def some(
+        self, places: Sequence[int], revision: Revision, after: str | None, limit: int
+    ) -> Page:
+        """The same of the entries at these places, which rise; nothing of it is kept."""
+        start = self._start(after)
+        left = [place for place in places if place >= start]
+        encoded = self._all(revision)
+        listed = [encoded[place] for place in left[:limit]]
+        last = self._names[left[limit - 1]] if len(left) > limit else None
+        return Page(Raw(b"[" + b",".join(listed) + b"]"), last)
+
     def _has(self, name: str) -> bool:
         at = bisect.bisect_left(self._names, name)
         return self._names[at : at + 1] == [name]
 
     def _cut(self, revision: Revision, after: str | None, limit: int) -> Page:
-        if revision.name not in self._encoded:
-            self._encoded[revision.name] = self._encode(revision)
-        start = 0 if after is None else bisect.bisect_right(self._names, after)
-        encoded = self._encoded[revision.name][start : start + limit]
+        start = self._start(after)
+        encoded = self._all(revision)[start : start + limit]
         more = start + limit < len(self._names)
         last = self._names[start + limit - 1] if more else None
         return Page(Raw(b"[" + b",".join(encoded) + b"]"), last)
+
+    def _start(self, after: str | None) -> int:
+        return 0 if after is None else bisect.bisect_right(self._names, after)
+
+    def _all(self, revision: Revision) -> list[bytes]:
+        if revision.name not in self._encoded:
+            self._encoded[revision.name] = self._encode(revision)
+        return self._encoded[revision.name]
 
 
 def encode_tool(tool: Tool, revision: Revision, relays_tasks: bool = False) -> bytes:

@@ -32,7 +32,9 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[TupleRow]]
 
 EMBEDDED = "embedded"
 SERVER_NEEDED = 160000
-VECTOR_NEEDED = (0, 8)
+# 0.8.2 fixes CVE-2026-3172 (parallel builds of HNSW indexes write beyond their buffer), 0.8.3 and
+# 0.8.4 indexes that vacuum or inserts beside it leave broken.
+VECTOR_NEEDED = (0, 8, 4)
 FIRST_RETRY_S = 0.2
 CHECK_S = 30.0  # after so long a silence a listening connection has to show that it lives
 
@@ -214,11 +216,19 @@ async def _check(connection: AsyncConnection) -> None:
             "the database server lacks pgvector: install it there (on Debian the package "
             "postgresql-NN-pgvector), or set database.url to embedded"
         )
-    if tuple(int(part) for part in re.findall(r"\d+", row[0])[:2]) < VECTOR_NEEDED:
+    if _version(row[0]) < VECTOR_NEEDED:
+        needed = ".".join(map(str, VECTOR_NEEDED))
         raise DatabaseError(
-            f"pgvector 0.8 or newer is needed and the database has {row[0]}: update the package, "
-            "then run ALTER EXTENSION vector UPDATE"
+            f"pgvector {needed} or newer is needed (older ones break indexes: CVE-2026-3172 and "
+            f"more) and the database has {row[0]}: update the package, then run "
+            "ALTER EXTENSION vector UPDATE"
         )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Of pgvector; "0.8" is 0.8.0."""
+    found = [int(part) for part in re.findall(r"\d+", text)[:3]]
+    return (*found, *[0] * (3 - len(found)))
 
 
 def _conninfo(settings: Settings, embedded: Embedded | None) -> str:

@@ -14,6 +14,7 @@ from registry.items import ItemSaving, ItemsSaved
 from registry.naming import Naming
 from registry.pins import Pinning, document
 from registry.source_saving import Before, Document, SourceSaving
+from registry.tenants import lock
 from registry.version_saving import Rollback, VersionSaving
 from schemas.binding import McpBinding
 from schemas.source import McpOptions
@@ -49,7 +50,7 @@ class Saving:
         self, drafts: Sequence[ToolDraft], document: Document | None, progress: Progress | None
     ) -> Saved:
         """See `ToolStore.save`."""
-        await self._lock_host()
+        await lock(self._connection, self._host_id)
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()
         if self._check:
@@ -118,16 +119,6 @@ class Saving:
         if before is None or not before.options.get("pin"):
             await pinning.trust(documents)
         return await pinning.hold_back(documents)
-
-    async def _lock_host(self) -> None:
-        """Imports of one tenant go one after the other: each has to see the others' names."""
-        await self._connection.execute(
-            "INSERT INTO host_t (host_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-            [self._host_id, self._host_id],
-        )
-        await self._connection.execute(
-            "SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [self._host_id]
-        )
 
     async def _known(self, api_id: str) -> dict[str, Known]:
         """What was imported before, by key."""

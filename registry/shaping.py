@@ -5,15 +5,17 @@ once for each profile, whichever catalogs it is in.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from jsonschema_rs import Draft202012Validator, ValidationError
 from msgspec import Raw
 
 from config.settings import Budgets
-from registry.budgets import Room, room
+from registry.budgets import Room, room, room_of
 from registry.folding import Fold
 from registry.names import HASH_DIGITS, suffixed
 from registry.profiles import UNCHANGED, Chosen, Profiles
@@ -63,7 +65,7 @@ class Shaping:
         self._fields = fields
         self.budgets = budgets
         self.profiles = profiles or Profiles()
-        self._kept: dict[tuple[str, str, int, str], Shown] = {}
+        self._kept: OrderedDict[tuple[str, str, int, str], Shown] = OrderedDict()
         self._warned: set[tuple[str, str]] = set()
 
     def shown(self, tool: Tool, chosen: Chosen, level: int, describer: str) -> Shown:
@@ -71,16 +73,17 @@ class Shaping:
         is what describe_tool is called there."""
         if self.budgets is None and chosen == UNCHANGED:
             return Shown(tool)
-        key = (tool.digest, chosen.name, level, describer)
-        shown = self._kept.get(key)
-        if shown is None:
-            shown = self._shaped(tool, chosen, level, describer)
-            while len(self._kept) >= KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[key] = shown
-        if shown.tool is tool or shown.tool.name == tool.name:
-            return shown
-        return replace(shown, tool=replace(shown.tool, name=tool.name))
+        limits = room(self.budgets, level) if self.budgets else None
+        return self._made((tool.digest, chosen.name, level, describer), tool, chosen, limits)
+
+    def within(self, tool: Tool, chosen: Chosen, most: int, describer: str) -> Shown:
+        """The same in about `most` tokens, and without its output schema; for an answer, which
+        tells of no headers."""
+        limits = room_of(most, self.budgets)
+        tool = replace(tool, output_schema=None)
+        if isinstance(tool.binding, McpBinding) and tool.binding.mirrored:
+            tool = replace(tool, binding=msgspec.structs.replace(tool.binding, mirrored=()))
+        return self._made((tool.digest, chosen.name, -most, describer), tool, chosen, limits)
 
     def warn(self, event: str, facts: Mapping[str, Any]) -> None:
         """Once for the same facts."""
@@ -89,9 +92,22 @@ class Shaping:
             self._warned.add(said)
             log.warning(event, extra=dict(facts))
 
-    def _shaped(self, tool: Tool, chosen: Chosen, level: int, describer: str) -> Shown:
+    def _made(
+        self, key: tuple[str, str, int, str], tool: Tool, chosen: Chosen, limits: Room | None
+    ) -> Shown:
+        """As it was made before; the key ends with what describe_tool is called."""
+        shown = self._kept.get(key)
+        if shown is None:
+            shown = self._shaped(tool, chosen, limits, key[-1])
+            while len(self._kept) >= KEPT:
+                self._kept.popitem(last=False)  # at once: several threads may be here
+            self._kept[key] = shown
+        if shown.tool is tool or shown.tool.name == tool.name:
+            return shown
+        return replace(shown, tool=replace(shown.tool, name=tool.name))
+
+    def _shaped(self, tool: Tool, chosen: Chosen, limits: Room | None, describer: str) -> Shown:
         whole = tool
-        limits = room(self.budgets, level) if self.budgets else None
         description = shorten(tool.description, limits.description) if limits else tool.description
         if not description and chosen.profile.describes:
             description = tool.title or tool.name

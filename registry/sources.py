@@ -26,6 +26,7 @@ from registry.store import Saved, SourceDraft, ToolStore
 from registry.version_saving import asked_of, same_asked
 from schemas.errors import ImportRejected
 from schemas.source import (
+    MANUAL,
     GraphQLOptions,
     HybridOptions,
     McpOptions,
@@ -257,7 +258,10 @@ def _same_target(known: Source, spec: ImportSpec) -> bool:
 
 
 def spec_of(source: Source) -> ImportSpec:
-    """How it was imported. Raises ImportRejected for a kind that only a newer release knows."""
+    """How it was imported. Raises ImportRejected for one that nobody imported, or of a kind that
+    only a newer release knows."""
+    if source.kind == MANUAL:
+        raise ImportRejected(f"{source.name} was made for tools by hand: there is no description.")
     if source.kind not in get_args(Kind):
         raise ImportRejected(f"{source.name} is of a kind that is not known here: {source.kind}.")
     return ImportSpec(

@@ -14,7 +14,10 @@ from registry.postgres import Pool, borrowed
 from registry.rows import RawLoader, readable, source_of
 from registry.saving import Check, Saving
 from registry.served import Served, served
+from registry.skills.loading import load_skills
+from registry.skills.snapshot import Skills
 from registry.source_saving import Document
+from registry.tenants import lock
 from registry.version_saving import Rollback
 from schemas.mcp.snapshot import Item
 from schemas.source import Source
@@ -78,7 +81,8 @@ class ToolStore:
                         ORDER BY alias.since, alias.name)
                 FROM tool_t AS tool
                 LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
-                LEFT JOIN api_t AS api USING (host_id, api_id)
+                LEFT JOIN api_t AS api ON (api.host_id, api.api_id)
+                    = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
                 WHERE tool.host_id = %s AND tool.active AND (tool.held IS NOT NULL) = %s
                 ORDER BY tool.name COLLATE "C"
                 """,
@@ -104,6 +108,10 @@ class ToolStore:
             )
             return [Item(*row) for row in await cursor.fetchall()]
 
+    async def skills(self, host_id: str) -> Skills:
+        """The active skills, and the agents that have them."""
+        return await load_skills(self._pool, host_id)
+
     async def sources(self, host_id: str) -> list[Source]:
         """All sources, in the order of their names."""
         async with borrowed(self._pool) as connection:
@@ -119,7 +127,11 @@ class ToolStore:
                                 = (endpoint.host_id, endpoint.endpoint_id)
                                 AND tool.active AND tool.held IS NULL))
                         FROM api_endpoint_t AS endpoint
-                        WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)),
+                        WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)
+                    ) + (
+                        SELECT count(*) FROM tool_t AS tool
+                        WHERE (tool.host_id, tool.source_api_id) = (api.host_id, api.api_id)
+                            AND tool.active),
                     version.number, api.rolled_back
                 FROM api_t AS api
                 LEFT JOIN api_version_t AS version ON version.current
@@ -135,21 +147,24 @@ class ToolStore:
         return next((one for one in await self.sources(host_id) if one.name == name), None)
 
     async def remove(self, host_id: str, name: str) -> int | None:
-        """Delete a source and all that came from it; how many tools it had. None: no such source.
+        """Delete a source, all that came from it, and the tools made by hand whose calls go to it;
+        how many tools it had. None: no such source.
 
         Imported again, its tools are new ones.
         """
         async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, host_id)
             # Tools first and in one statement: cascading takes one for each endpoint.
             deleted = await connection.execute(
                 """
                 WITH api AS (
                     SELECT host_id, api_id FROM api_t WHERE host_id = %s AND name = %s FOR UPDATE
                 ), deleted AS (
-                    DELETE FROM tool_t AS tool USING api_endpoint_t AS endpoint JOIN api
-                        USING (host_id, api_id)
-                    WHERE (tool.host_id, tool.endpoint_id)
-                        = (endpoint.host_id, endpoint.endpoint_id)
+                    DELETE FROM tool_t AS tool USING api
+                    WHERE tool.host_id = api.host_id AND (tool.source_api_id = api.api_id
+                        OR tool.endpoint_id IN (SELECT endpoint.endpoint_id
+                            FROM api_endpoint_t AS endpoint
+                            WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)))
                     RETURNING tool.active
                 )
                 SELECT api_id, (SELECT count(*) FROM deleted WHERE active) FROM api

@@ -1,15 +1,19 @@
 """The tools of one catalog as the clients of one profile see them listed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from registry.budgets import LEVELS, tokens
 from registry.describing import NAME
 from registry.listing import Listing, Page, encode_tool
 from registry.profiles import Chosen
 from registry.shaping import Shaping, Shown, shown_names
+from schemas.binding import GatewayBinding
 from schemas.mcp.revisions import V2026_07_28, Revision
 from schemas.tool import Tool
+
+DESCRIBES = GatewayBinding("describe_tools")
 
 RelaysTasks = Callable[[Tool], bool]
 
@@ -44,6 +48,22 @@ class ToolList:
 
     def page(self, revision: Revision, after: str | None, limit: int) -> Page:
         return self._listing.page(revision, after, limit)
+
+    def matching(
+        self, texts: Sequence[str], revision: Revision, after: str | None, limit: int
+    ) -> Page:
+        """The same of the tools that have all of `texts` in their name, title, description or the
+        name of their source, in any case of letters."""
+        wanted = [text.casefold() for text in texts]
+        told = enumerate(self._said)
+        places = [n for n, one in told if one and all(text in one for text in wanted)]
+        return self._listing.some(places, revision, after, limit)
+
+    @cached_property
+    def _said(self) -> list[str]:
+        """What each of the list says, all of it; nothing of what is not a tool of a source."""
+        whole = {tool.name: said(tool, self.names.get(tool.name, "")) for tool in self._tools}
+        return [whole.get(one.name, "") for one in self._listed]
 
     def _fitting(self) -> tuple[int, list[Shown], dict[str, int]]:
         """The first level at which the list is within its budget, all tools at that, and the tokens
@@ -92,3 +112,43 @@ class ToolList:
             name, reason = next(iter(self.left_out.items()))
             more = {"tool": name, "reason": reason, "tools": len(self.left_out)}
             self._shaping.warn("tools_left_out", facts | more)
+
+
+def said(tool: Tool, shown: str = "") -> str:
+    """What is looked through for a text, in lower case; `shown` is another name of the tool."""
+    parts = (tool.name, shown, tool.title or "", tool.description, tool.source)
+    return "\n".join(parts).casefold()
+
+
+class ShortList:
+    """Some tools, the gateway's own among them, as the clients of one profile see them listed."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        called: Mapping[str, str],
+        shaping: Shaping,
+        chosen: Chosen,
+        relays_tasks: RelaysTasks,
+    ) -> None:
+        """`called` are the names that the profile has for tools that are not our own."""
+        describer = next((tool.name for tool in tools if tool.binding == DESCRIBES), NAME)
+        each = (shaping.shown(tool, chosen, 0, describer) for tool in tools)
+        listed = [one.tool for one in each if one.left_out is None]
+        self._listed = sorted(listed, key=lambda tool: tool.name)
+        self._called = called
+        self._relays_tasks = relays_tasks
+        self._listing = Listing([tool.name for tool in self._listed], self._encoded)
+
+    def page(self, revision: Revision, after: str | None, limit: int) -> Page:
+        return self._listing.page(revision, after, limit)
+
+    def _encoded(self, revision: Revision) -> list[bytes]:
+        return [
+            encode_tool(
+                replace(tool, name=self._called.get(tool.name, tool.name)),
+                revision,
+                self._relays_tasks(tool),
+            )
+            for tool in self._listed
+        ]

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from schemas.hybrid import Side
 from schemas.mcp.snapshot import Eras
 
+Language = Literal["python", "javascript"]  # of scripts
 # "querystring" (3.2, section 4.12) is the whole query: its `media_type` says how it is written.
 Location = Literal["path", "query", "querystring", "header", "cookie"]
 # "tabDelimited" is the `tsv` of Swagger 2.0, "cookie" the style of 3.2.
@@ -172,12 +173,37 @@ class McpBinding(Struct, frozen=True, tag="mcp", omit_defaults=True):
     mirrored: tuple[Mirrored, ...] = ()
 
 
+Does = Literal[
+    "describe", "search_tools", "describe_tools", "call_tool", "list_skills", "use_skill"
+]
+
+
+class FunctionBinding(Struct, frozen=True, tag="function", omit_defaults=True):
+    """A Python function inside the gateway, of a tool that was made by hand."""
+
+    name: str  # in `functions` of the settings
+
+
+class ScriptBinding(Struct, frozen=True, tag="script", omit_defaults=True):
+    """Source code that is run in a process of its own, of a tool that was made by hand."""
+
+    language: Language
+    source: str  # defines main(arguments), which returns what JSON can hold
+
+
 class GatewayBinding(Struct, frozen=True, tag="gateway", omit_defaults=True):
     """A tool of the gateway's own; none of these is stored."""
 
-    does: Literal["describe"]
+    does: Does
 
 
 Binding = (
-    OpenAPIBinding | GraphQLBinding | HybridBinding | PythonBinding | McpBinding | GatewayBinding
+    OpenAPIBinding
+    | GraphQLBinding
+    | HybridBinding
+    | PythonBinding
+    | McpBinding
+    | FunctionBinding
+    | ScriptBinding
+    | GatewayBinding
 )

@@ -51,6 +51,7 @@ class GraphQLOptions(Struct, frozen=True, omit_defaults=True):
     cost: int = 60  # most fields in a selection
 
 
+MANUAL = "manual"  # the kind of a source that nobody imported: tools made by hand call it
 Options = HybridOptions | McpOptions | OpenAPIOptions | GraphQLOptions
 OPTIONS: Mapping[str, type[Options]] = {  # by kind of source
     "openapi": OpenAPIOptions,
@@ -91,7 +92,7 @@ class Source:
 
     id: str  # UUID
     name: str  # unique in its tenant; [a-z0-9][a-z0-9_-]{0,62}
-    kind: str  # "openapi", "graphql", "hybrid", "python" or "mcp"
+    kind: str  # "openapi", "graphql", "hybrid", "python" or "mcp"; or MANUAL
     location: str  # path or URL of the description
     base_url: str | None  # where calls go; None while nobody said and the document does not
     base_url_trusted: bool  # False: it stands in the document only, so SSRF guards apply to it

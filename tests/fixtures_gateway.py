@@ -206,7 +206,13 @@ def settings(database_settings: DatabaseSettings, service: Recorder, tmp_path: P
     description = tmp_path / "pets.json"
     description.write_text(json.dumps(pets()))
     source = SourceSettings(openapi=str(description), base_url=service.url)
-    return replace(load(None, {}), database=database_settings, sources={"pets": source})
+    return replace(wordless(), database=database_settings, sources={"pets": source})
+
+
+def wordless() -> Settings:
+    """The default settings without embeddings: most tests need none, and they take time."""
+    defaults = load(None, {})
+    return replace(defaults, embedding=replace(defaults.embedding, provider="disabled"))
 
 
 @asynccontextmanager

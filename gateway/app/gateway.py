@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 import msgspec
@@ -20,6 +21,7 @@ from starlette.routing import Route
 from config.settings import Settings
 from gateway.abc import Upstream
 from gateway.admin.health import Health, Probes
+from gateway.app.embedding import Embeddings
 from gateway.app.federation import Federation
 from gateway.app.files import reading
 from gateway.app.fronts import fronts
@@ -27,14 +29,18 @@ from gateway.app.list_gauges import ListGauges
 from gateway.app.methods import dispatchers
 from gateway.app.services import load_services
 from gateway.app.shared import Shared
+from gateway.app.skills import SkillParts, file_reader
 from gateway.context import Principal
+from gateway.functions import load_functions
 from gateway.guards.access_log import AccessLog
 from gateway.guards.authentication import Authenticator
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
 from gateway.methods.answering import Answering, Mismatches
+from gateway.methods.lists import Lists
 from gateway.methods.server import SERVER
+from gateway.methods.usage import Usage
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
 from gateway.protocol.dispatcher import Dispatcher
@@ -42,23 +48,30 @@ from gateway.state.idempotency import Idempotency
 from gateway.upstreams.asking import Asking
 from gateway.upstreams.client import Client
 from gateway.upstreams.downloads import Downloads
+from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.graphql import GraphQLUpstream
 from gateway.upstreams.hybrid import HybridUpstream
 from gateway.upstreams.mcp.gauges import ServerGauges
 from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.openapi import OpenAPIUpstream
 from gateway.upstreams.python import Limits, PythonUpstream
+from gateway.upstreams.script import ScriptUpstream
 from gateway.upstreams.uploads import Uploads
 from registry.catalogs import Catalogs
 from registry.feed import Feed
 from registry.profiles import Profiles
+from registry.search import Search
+from registry.search.feedback import Feedback
+from registry.search.indexes import ensure_indexes
 from registry.shaping import Shaping
 from schemas.binding import (
+    FunctionBinding,
     GraphQLBinding,
     HybridBinding,
     McpBinding,
     OpenAPIBinding,
     PythonBinding,
+    ScriptBinding,
 )
 from schemas.errors import Unavailable
 
@@ -80,7 +93,7 @@ class Gateway:
         shaping = Shaping(
             settings.budgets, Profiles(settings.profiles), settings.answers.fields == "shown"
         )
-        self.catalogs = Catalogs(settings.toolsets, shaping)
+        self.catalogs = Catalogs(settings.toolsets, shaping, lists_skills=settings.skills.listed)
         self.shared = Shared(
             settings.mcp,
             settings.state,
@@ -90,6 +103,7 @@ class Gateway:
         )
         self.authenticator = Authenticator(settings.auth, host_id)
         self.services = load_services(settings.sources)
+        self.functions = load_functions(settings.functions)
         self.client = Client(upstream, settings.sources)
         self.ways = Ways(
             self.client.connections, upstream, settings.sources, msgspec.to_builtins(SERVER)
@@ -114,6 +128,19 @@ class Gateway:
             Asking(self.federation.lister, self._headers_of, settings.imports),
         )
         self.federation.refresh = self.feed.refresh
+        self.embeddings = Embeddings(
+            settings.embedding,
+            lambda: self.feed.database,
+            self.feed.settled.wait,
+            partial(ensure_indexes, exact_limit=settings.search.exact_limit),
+        )
+        self.search = Search(
+            lambda: self.feed.pool,
+            lambda: self.embeddings.embedder,
+            settings.search,
+            settings.disclosure.when_down,
+            lambda: self.embeddings.serving.note,
+        )
         self.idempotency = Idempotency(lambda: self.feed.pool, settings.portal.idempotency_ttl_s)
         limits = Limits(self._timeout_of, upstream.python_threads, upstream.python_calls)
         self.python = PythonUpstream(self.services, self.idempotency.once, limits)
@@ -125,6 +152,7 @@ class Gateway:
         self.metrics.registry.register(self.legacy_use)
         self.metrics.registry.register(self.mismatches)
         self.metrics.registry.register(ServerGauges(self.federation.servers))
+        self.metrics.registry.register(self.embeddings)
         self.metrics.registry.register(ListGauges(lambda: self.catalogs.of(host_id)))
         self._gauges()
 
@@ -141,6 +169,7 @@ class Gateway:
                 tasks.start_soon(shared.bus.run)
                 tasks.start_soon(shared.sessions.beat, self.settings.state.beat_s)
                 tasks.start_soon(self.federation.servers.run)
+                tasks.start_soon(self.embeddings.run)
                 try:
                     yield
                 finally:
@@ -150,6 +179,7 @@ class Gateway:
         finally:
             await shared.sessions.close_all()
             await self.federation.close()
+            await self.embeddings.close()
             await shared.stores.close()
             await self.client.close()
 
@@ -158,24 +188,30 @@ class Gateway:
         if not self.health.draining:
             self._drained_by = time.monotonic() + self.settings.server.drain_s
         self.health.draining = True
+        self.embeddings.stop()
         self.shared.hub.close()
 
     async def reconfigure(self, settings: Settings) -> None:
         """Take what can change without a restart: how sources are called, and the sources.
 
-        Raises ToolgateError, before anything has changed, for a Python service that cannot be
-        loaded; one that is loaded already stays as it is.
+        Raises ToolgateError, before anything has changed, for a Python service or function that
+        cannot be loaded; one that is loaded already stays as it is.
         """
         services = load_services(settings.sources, self.services)
+        functions = load_functions(settings.functions, self.functions)
         before = self.settings
         self.settings = replace(
             self.settings,
             upstream=settings.upstream,
             sources=settings.sources,
             logging=settings.logging,
+            functions=settings.functions,
+            scripts=settings.scripts,
         )
         self.services.clear()
         self.services.update(services)
+        self.functions.clear()
+        self.functions.update(functions)
         if (before.upstream, before.sources) != (settings.upstream, settings.sources):
             await self.client.configure(settings.upstream, settings.sources)
             self.ways.configure(settings.upstream, settings.sources)
@@ -222,8 +258,11 @@ class Gateway:
             HybridBinding: HybridUpstream(self.client),
             PythonBinding: self.python,
             McpBinding: self.federation.upstream,
+            FunctionBinding: FunctionUpstream(self.functions, self.python, self._timeout_of),
+            ScriptBinding: ScriptUpstream(lambda: self.settings.scripts),
         }
         middleware = [self.metrics.middleware, self.legacy_use.middleware]
+        feedback = Feedback(lambda: self.feed.pool)
         return dispatchers(
             self.settings,
             self.catalogs,
@@ -232,7 +271,15 @@ class Gateway:
             self.shared,
             middleware,
             Answering(kept, answers.tokens, self._validates, self.mismatches),
+            self.search.run,
+            Usage(feedback.record) if self.settings.search.feedback else None,
+            self._skilled,
         )
+
+    def _skilled(self, lists: Lists) -> SkillParts:
+        sessions, read_file = self.shared.sessions, file_reader(lambda: self.feed.pool)
+        sealer = self.federation.sealer
+        return SkillParts(self.settings, lists, sealer, sessions, self.search.run, read_file)
 
     def _validates(self, source: str) -> bool:
         adjusted = self.settings.sources.get(source)

@@ -1,24 +1,31 @@
 """Which methods there are, who serves them, and which revisions have them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from config.settings import Settings
 from gateway.abc import Middleware, Upstream
 from gateway.app.federation import Federation
 from gateway.app.shared import Shared
+from gateway.app.skills import SkillParts
+from gateway.methods.agents import Agents
 from gateway.methods.answering import Answering
 from gateway.methods.completion import Completion
-from gateway.methods.describe import Describe
+from gateway.methods.describe import Describe, DescribeSeveral
 from gateway.methods.discovery import Discovery
+from gateway.methods.finding import Find, Finding, Limits
 from gateway.methods.lifecycle import Lifecycle
-from gateway.methods.lists import Lists
+from gateway.methods.lists import Lists, Modes
 from gateway.methods.logging import Logging
+from gateway.methods.own import Own
+from gateway.methods.passing import Passing
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import Resources
 from gateway.methods.services import Services
+from gateway.methods.skill_files import SkillFiles
 from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tasks import Tasks
 from gateway.methods.tools import Tools
+from gateway.methods.usage import Usage
 from gateway.protocol.dispatcher import Dispatcher, Method
 from registry.catalogs import Catalogs
 from schemas.binding import GatewayBinding
@@ -35,23 +42,35 @@ def dispatchers(
     shared: Shared,
     middleware: Sequence[Middleware],
     answering: Answering,
+    find: Find,
+    usage: Usage | None,
+    skilled: Callable[[Lists], SkillParts],
 ) -> tuple[Dispatcher, Dispatcher]:
     """Of MCP and `/rpc`, and of the portal paths, whose tools/list is another one. `upstreams` is
     keyed by the class of the bindings that it executes."""
     mcp, verify_scope = settings.mcp, settings.auth.verify_scope
     fail_closed = mcp.when_down == "fail_closed"
     lists = Lists(
-        catalogs, mcp.page_size, mcp.list_ttl_ms, federation.down, fail_closed, verify_scope
+        catalogs,
+        mcp.page_size,
+        mcp.list_ttl_ms,
+        federation.down,
+        fail_closed,
+        verify_scope,
+        _modes(settings),
+        Agents(settings.skills.agent_claim),
     )
-    executed: dict[type, Upstream] = {**upstreams, GatewayBinding: Describe(lists)}
-    tools = Tools(lists, executed, verify_scope, answering)
+    skills = skilled(lists)
+    executed = {**upstreams, GatewayBinding: _own(settings, lists, find, skills, usage)}
+    passing = Passing(lists, skills.handles)
+    tools = Tools(lists, executed, verify_scope, answering, passing, usage)
     services = Services(catalogs, upstreams, verify_scope, tools.call_by_name)
     methods = {
         **_session(settings, lists, catalogs, shared),
-        **_served(lists, federation, shared),
+        **_served(lists, federation, shared, skills.files),
         "tools/list": Method(tools.list, _tools),
         "tools/call": Method(tools.call, _tools),
-        "rpc.discover": Method(Discovery(catalogs).discover, lambda r: r.tools_are_methods),
+        "rpc.discover": Method(Discovery(catalogs, lists).discover, lambda r: r.tools_are_methods),
     }
     on_portal = {
         "tools/list": Method(services.list, lambda r: r is PORTAL, settings.portal.anonymous_list),
@@ -60,6 +79,28 @@ def dispatchers(
     return (
         Dispatcher(methods, services.call_by_id, middleware),
         Dispatcher(on_portal, services.call_by_id, middleware),
+    )
+
+
+def _modes(settings: Settings) -> Modes:
+    of_toolsets = {name: one.mode for name, one in settings.toolsets.items() if one.mode}
+    return Modes(settings.disclosure.mode, of_toolsets, settings.disclosure.list_tokens)
+
+
+def _own(
+    settings: Settings, lists: Lists, find: Find, skills: SkillParts, usage: Usage | None
+) -> Own:
+    search = settings.search
+    limits = Limits(search.limit, search.limit_max, search.answer_tokens)
+    learn = None if usage is None else usage.found
+    return Own(
+        {
+            "describe": Describe(lists),
+            "search_tools": Finding(lists, find, limits, settings.toolsets, skills.handles, learn),
+            "describe_tools": DescribeSeveral(lists, search.answer_tokens),
+            "list_skills": skills.listing,
+            "use_skill": skills.using,
+        }
     )
 
 
@@ -78,11 +119,11 @@ def _session(settings: Settings, lists: Lists, catalogs: Catalogs, shared: Share
     }
 
 
-def _served(lists: Lists, federation: Federation, shared: Shared) -> Table:
-    """What other servers have, beside tools."""
+def _served(lists: Lists, federation: Federation, shared: Shared, skills: SkillFiles) -> Table:
+    """What other servers have, beside tools; and skills, which look like that."""
     relay = federation.relay
-    prompts, completion = Prompts(lists, relay), Completion(lists, relay)
-    resources = Resources(lists, relay, shared.hub, shared.kept)
+    prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)
+    resources = Resources(lists, relay, shared.hub, shared.kept, skills)
     tasks = Tasks(lists, relay, federation.task_ids)
     return {
         "prompts/list": Method(prompts.list, _mcp),
@@ -92,6 +133,9 @@ def _served(lists: Lists, federation: Federation, shared: Shared) -> Table:
         "resources/read": Method(resources.read, _tools),
         "resources/subscribe": Method(resources.subscribe, _handshake),
         "resources/unsubscribe": Method(resources.unsubscribe, _handshake),
+        "resources/directory/read": Method(skills.directory, _mcp),
+        "skills/list": Method(skills.list, _mcp),
+        "skills/get": Method(skills.get, _mcp),
         "completion/complete": Method(completion.complete, _mcp),
         "tasks/get": Method(tasks.relay, lambda r: r.tasks or _stateless(r)),
         "tasks/cancel": Method(tasks.relay, lambda r: r.tasks or _stateless(r)),

@@ -1,7 +1,6 @@
 """`toolgate tools approve`: let tools of other MCP servers be served as they are now."""
 
 import difflib
-import sys
 from collections.abc import Sequence
 
 import click
@@ -11,6 +10,7 @@ from rich.text import Text
 from config.settings import Settings
 from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
+from gateway.cli.options import ask, yes_option
 from gateway.cli.output import harmless, out, remark, say
 from gateway.cli.settings import settings_option
 from registry.pins import Document, Held, Pins
@@ -23,7 +23,7 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 @click.option("--source", metavar="NAME", help="All that wait, of this source.")
 @click.option("--all", "everything", is_flag=True, help="All that wait.")
 @click.option("--diff", is_flag=True, help="Show what changed first, and ask.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @settings_option
 def approve(
     settings: Settings,
@@ -54,20 +54,12 @@ def approve(
         for tool in held:
             _print_diff(tool)
         if not yes:
-            _ask(held)
+            ask("approve", held[0].name if len(held) == 1 else f"these {len(held)} tools")
     approved = run(_approve(settings, held))
     for name in approved:
         say(f"Approved {name}.")
     if len(approved) < len(held):
         fail("the others changed in the meantime: look at them again")
-
-
-def _ask(held: Sequence[Held]) -> None:
-    what = held[0].name if len(held) == 1 else f"these {len(held)} tools"
-    if not sys.stdin.isatty():
-        fail(f"To approve {what} without being asked, add --yes.", USAGE)
-    if not click.confirm(f"Approve {what}?"):
-        fail("nothing was approved")
 
 
 def _print_diff(tool: Held) -> None:

@@ -97,8 +97,17 @@ async def _call(
 ) -> tuple[dict[str, Any], bool]:
     """The result, and whether that is because the tool does not take the arguments."""
     gateway = Gateway(_uncut(settings))
-    async with open_registry(settings) as registry:
-        await gateway.catalogs.reload(registry.store, registry.host_id)
+    try:
+        async with open_registry(settings) as registry:
+            await gateway.catalogs.reload(registry.store, registry.host_id)
+        return await _dispatch(gateway, name, pairs, given)
+    finally:
+        await gateway.client.close()
+
+
+async def _dispatch(
+    gateway: Gateway, name: str, pairs: dict[str, str], given: dict[str, Any]
+) -> tuple[dict[str, Any], bool]:
     catalog = gateway.catalogs.of(gateway.principal.tenant)
     tool = catalog.get(name) or catalog.service(name)
     if tool is None:
@@ -108,10 +117,7 @@ async def _call(
     arguments = typed(pairs, given, checker)
     context = Context(Identity(gateway.principal), V2026_07_28, new_request_id())
     request = Request("2.0", "tools/call", {"name": tool.name, "arguments": arguments}, 1)
-    try:
-        reply = await gateway.dispatcher.dispatch(context, request)
-    finally:
-        await gateway.client.close()
+    reply = await gateway.dispatcher.dispatch(context, request)
     if reply is None or isinstance(reply, ErrorReply):
         fail(reply.error.message if reply else "no answer")
     result: dict[str, Any] = msgspec.json.decode(reply.result)

@@ -37,7 +37,8 @@ async def open_registry(settings: Settings, *, migrate: bool = True) -> AsyncIte
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work; what fails on purpose becomes a message and an exit code."""
-    logging.getLogger("psycopg.pool").setLevel("ERROR")  # it warns of what is reported below
+    # It warns of what is reported below, and of queries that end with the command.
+    logging.getLogger("psycopg").setLevel("ERROR")
     try:
         return asyncio.run(_stoppable(work))
     except DatabaseError as error:

@@ -25,11 +25,13 @@ from gateway.cli.checkup import (
 from gateway.cli.costs import check as costs
 from gateway.cli.credentials import credentials
 from gateway.cli.database import open_registry, run
+from gateway.cli.embed_checkup import embeddings
 from gateway.cli.failure import FAILED
 from gateway.cli.mcp_checkup import held_back, mcp_server, toolsets
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import harmless, out, print_json, print_rows
 from gateway.cli.report import is_private
+from gateway.cli.script_checkup import functions, scripts
 from gateway.cli.servers import open_lister
 from gateway.cli.settings import named_file
 from registry.found import Lister
@@ -74,6 +76,8 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     yield port(settings.server)
     yield from keys(settings.auth)
     yield from python_services(settings.sources)
+    yield from functions(settings.functions)
+    yield from run(scripts(settings.scripts))
     configure(Logging(level="error", format=settings.logging.format, access=False))
     yield from run(_registry(settings))
 
@@ -95,6 +99,7 @@ async def _registry(settings: Settings) -> list[Check]:
             if settings.toolsets:
                 checks += [check async for check in toolsets(settings, tools, sources)]
             checks += costs(settings, tools)
+            checks.append(await embeddings(settings, registry))
             pins = Pins(registry.database.pool)
             checks += [check async for check in held_back(pins, registry.host_id)]
     except ToolgateError as error:

@@ -1,9 +1,12 @@
 """Options that commands share."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+
+from gateway.cli.failure import USAGE, fail
 
 CONFIG_FILE = "toolgate.config_file"  # key of the click context's `meta`
 
@@ -19,6 +22,22 @@ def config_option(command: F) -> F:
         type=click.Path(),
         help="Settings file [default: $TOOLGATE_CONFIG, else ./toolgate.yaml if it exists].",
     )(command)
+
+
+def source_option(command: F) -> F:
+    return click.option("--source", metavar="NAME", help="Only the tools of this source.")(command)
+
+
+def yes_option(command: F) -> F:
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+
+
+def ask(verb: str, what: str) -> None:
+    """Ask whether to `verb` ("remove") `what`; fails where nobody can be asked, or says no."""
+    if not sys.stdin.isatty():
+        fail(f"To {verb} {what} without being asked, add --yes.", USAGE)
+    if not click.confirm(f"{verb.capitalize()} {what}?"):
+        fail(f"nothing was {verb}d")
 
 
 def json_option(command: F) -> F:

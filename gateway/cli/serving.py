@@ -25,7 +25,7 @@ GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allo
 
 log = logging.getLogger("toolgate.serve")
 
-RELOADABLE = ("sources", "upstream", "logging")
+RELOADABLE = ("sources", "upstream", "logging", "functions", "scripts")
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -1,7 +1,6 @@
 """`toolgate sources`: what is imported, and its care."""
 
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,9 +13,9 @@ from config.masks import without_queries
 from config.settings import Settings
 from gateway.cli.credentials import lines, standing
 from gateway.cli.database import open_registry, run
-from gateway.cli.failure import USAGE, fail, no_such
+from gateway.cli.failure import no_such
 from gateway.cli.lazy import LazyGroup
-from gateway.cli.options import json_option
+from gateway.cli.options import ask, json_option, yes_option
 from gateway.cli.output import harmless, out, print_json, print_rows, remark, say
 from gateway.cli.report import ITEMS, counted, spoken
 from gateway.cli.settings import settings_option
@@ -167,7 +166,7 @@ def _where(source: Source) -> str:
 
 @click.command()
 @click.argument("name")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @settings_option
 def remove(settings: Settings, name: str, yes: bool) -> None:
     """Remove the source NAME and its tools.
@@ -175,20 +174,13 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
     Imported again, its tools are new ones. `toolgate sources refresh` updates instead.
     """
     if not yes:
-        _ask(run(_named(settings, name)))
+        source = run(_named(settings, name))
+        ask("remove", f"{source.name} and its {source.tool_count} tools")
     removed = run(_remove(settings, name))
     say(f"Removed {name} and its {removed} tools.")
     wanted = settings.sources.get(name)
     if wanted and configured(name, wanted):
         say("The settings still name it, so `toolgate serve` will import it again.", "yellow")
-
-
-def _ask(source: Source) -> None:
-    what = f"{source.name} and its {source.tool_count} tools"
-    if not sys.stdin.isatty():
-        fail(f"To remove {what} without being asked, add --yes.", USAGE)
-    if not click.confirm(f"Remove {what}?"):
-        fail("nothing was removed")
 
 
 async def _list(settings: Settings) -> list[Source]:

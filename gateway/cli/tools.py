@@ -1,62 +1,61 @@
 """`toolgate tools`: what the gateway offers, looked at from the shell."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
-import msgspec
-from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.arguments import Argument, arguments_of, example
-from gateway.cli.costs import cost_of, print_costs
+from gateway.cli.costs import print_costs
 from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import no_such
 from gateway.cli.lazy import LazyGroup
-from gateway.cli.options import json_option
-from gateway.cli.output import first_line, out, print_json, print_rows, remark, say
+from gateway.cli.options import json_option, source_option
+from gateway.cli.output import first_line, print_json, print_rows, remark
 from gateway.cli.settings import settings_option
-from registry.pins import Pins
-from registry.search import Hit, search
-from registry.services import by_service
+from gateway.cli.tool_show import held_back, summary, waiting
+from registry.manual.changes import Standing
+from registry.manual.tools import ManualTools
+from registry.search import Filters, Hit, Query, Search
 from registry.sources import configured
-from schemas.binding import (
-    Binding,
-    GatewayBinding,
-    GraphQLBinding,
-    McpBinding,
-    OpenAPIBinding,
-    PythonBinding,
-)
-from schemas.source import Source
 from schemas.tool import Tool
 
 COMMANDS = {
     "list": ("gateway.cli.tools:list_", "List the tools."),
-    "search": ("gateway.cli.tools:search_", "Find tools by words."),
-    "show": ("gateway.cli.tools:show", "Show a tool and its arguments."),
+    "search": ("gateway.cli.tools:search_", "Find tools by what they do."),
+    "show": ("gateway.cli.tool_show:show", "Show a tool and its arguments."),
     "approve": ("gateway.cli.approve:approve", "Let tools be served that are held back."),
     "call": ("gateway.cli.call:call", "Call a tool and print its answer."),
+    "add": ("gateway.cli.tool_add:add", "Make a tool by hand."),
+    "edit": ("gateway.cli.tool_edit:edit", "Change what is said of a tool."),
+    "reset-description": ("gateway.cli.tool_edit:reset", "Give back the imported description."),
+    "disable": ("gateway.cli.tool_edit:disable", "Take tools out of service."),
+    "enable": ("gateway.cli.tool_edit:enable", "Take disabled tools into service again."),
+    "remove": ("gateway.cli.tool_edit:remove", "Remove a tool that was made by hand."),
 }
 COLUMNS = ("name", "source", "what it does")
+BY_HAND = "-"  # where others have a source
 NONE_HELD: Mapping[str, str] = {}
-
-source_option = click.option("--source", metavar="NAME", help="Only the tools of this source.")
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def tools() -> None:
-    """List, show, search, approve and call tools."""
+    """List, show, search, approve and call tools, and make and change them by hand."""
 
 
 @click.command(name="list")
 @source_option
 @click.option("--tokens", is_flag=True, help="With what each costs a model, the most first.")
 @click.option("--profile", metavar="NAME", help="The same, as clients of this profile see them.")
+@click.option("--disabled", is_flag=True, help="Those instead that were taken out of service.")
 @json_option
 @settings_option
 def list_(
-    settings: Settings, source: str | None, tokens: bool, profile: str | None, as_json: bool
+    settings: Settings,
+    source: str | None,
+    tokens: bool,
+    profile: str | None,
+    disabled: bool,
+    as_json: bool,
 ) -> None:
     """List the tools by name.
 
@@ -64,12 +63,15 @@ def list_(
     approved the line says so instead. With --tokens the tokens (characters / 4) that its entry in
     a list has stand in front; * marks those that are shortened there.
     """
+    if disabled:
+        _print_disabled(run(_disabled(settings, source)), as_json)
+        return
     found, held = run(_tools(settings, source))
     if tokens or profile:
         print_costs(settings, [one for one in found if one.name not in held], profile, as_json)
         return
     if as_json:
-        print_json([_summary(one) | _waiting(one, held) for one in found])
+        print_json([summary(one) | waiting(one, held) for one in found])
         return
     _print_tools(found, held)
     if found:
@@ -89,7 +91,7 @@ def list_(
 def search_(
     settings: Settings, query: tuple[str, ...], limit: int, source: str | None, as_json: bool
 ) -> None:
-    """Find tools by the words of QUERY (PostgreSQL full text), best first.
+    """Find tools by the words of QUERY, best first.
 
     \b
     Examples:
@@ -105,42 +107,13 @@ def search_(
         remark("Nothing found; try other words.")
 
 
-@click.command()
-@click.argument("name")
-@json_option
-@settings_option
-def show(settings: Settings, name: str, as_json: bool) -> None:
-    """Show the tool NAME: what it does, its arguments, where its calls go. The id of a hybrid
-    action, host/service/action/version, names its tool too, and so does a name that it had before.
-
-    With --json all of it, the input schema as models see it included.
-    """
-    tool, address, held = run(_tool(settings, name))
-    if as_json:
-        print_json(_summary(tool) | _detail(tool) | _waiting(tool, held))
-        return
-    arguments = arguments_of(msgspec.json.decode(tool.input_schema))
-    out.print(Text(tool.name, "bold").append(f"  of {tool.source}", "not bold"))
-    if tool.aliases:
-        say(f"It was {', '.join(tool.aliases)}; that still calls it.")
-    say(tool.description)
-    say(f"\n{_target(tool.binding, address)}\n{cost_of(settings, tool)}\n")
-    _print_arguments(arguments)
-    if tool.name in held:
-        say(
-            f"\nHeld back: {held[tool.name]}. Now: toolgate tools approve {tool.name} --diff", "red"
-        )
-    else:
-        say(f"\nTry: {example(tool.name, arguments)}")
-
-
 def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HELD) -> None:
     print_rows(
         COLUMNS,
         [
             (
                 one.name,
-                one.source,
+                one.source or BY_HAND,
                 f"held back: {held[one.name]}"
                 if one.name in held
                 else first_line(one.title or one.description),
@@ -150,82 +123,36 @@ def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HEL
     )
 
 
-def _print_arguments(arguments: Sequence[Argument]) -> None:
-    if not arguments:
-        say("It takes no arguments.")
-        return
-    print_rows(
-        ("argument", "kind", "", "description"),
-        [
-            (one.name, one.kind, "required" if one.required else "", one.description)
-            for one in arguments
-        ],
-        wrap=True,
-    )
-
-
-def _target(binding: Binding, address: str | None) -> str:
-    """What a call of the tool reaches, and who may make it."""
-    if isinstance(binding, OpenAPIBinding):
-        return f"{binding.method} {address or '(no address)'}{binding.path}"
-    if isinstance(binding, GraphQLBinding):
-        asks = f"\nasks for {binding.selection}" if binding.selection else ""
-        return f"{binding.operation} {binding.field}  {address or '(no address)'}{asks}"
-    if isinstance(binding, McpBinding):
-        spoken = "" if binding.eras == "both" else f", in its {binding.eras} era only"
-        return f"tool {binding.name}  {address or 'of a process'}{spoken}"
-    if isinstance(binding, GatewayBinding):
-        return "this gateway itself"
-    where = "in this gateway" if isinstance(binding, PythonBinding) else address or "(no address)"
-    facts = [
-        f"side {binding.side or 'query and command'}",
-        f"scope {binding.scope or 'any'}",
-        *(["needs no token"] if binding.skip_auth else []),
-        *([] if binding.validated else ["its data is not checked"]),
-    ]
-    return f"service {binding.service}  {where}\n{', '.join(facts)}"
-
-
 def _how_to_get_tools(settings: Settings) -> str:
     if any(configured(name, one) for name, one in settings.sources.items()):
         return "No tools yet; `toolgate serve` imports what the settings name."
     return "No tools yet. Try: toolgate import openapi YOUR-API.yaml --name api"
 
 
-def _summary(tool: Tool) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "source": tool.source,
-        "title": tool.title,
-        "description": tool.description,
-    }
+def _print_disabled(found: Sequence[Standing], as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": one.name, "source": one.source} for one in found])
+        return
+    print_rows(("name", "source"), [(one.name, one.source or BY_HAND) for one in found])
+    if found:
+        remark("To take one into service again: toolgate tools enable NAME")
 
 
-def _waiting(tool: Tool, held: Mapping[str, str]) -> dict[str, Any]:
-    return {"held": held[tool.name]} if tool.name in held else {}
-
-
-def _detail(tool: Tool) -> dict[str, Any]:
-    return {
-        "annotations": tool.annotations,
-        "inputSchema": tool.input_schema,
-        "outputSchema": tool.output_schema,
-        "binding": tool.binding,
-        "digest": tool.digest,
-        "toolsets": tool.toolsets,
-        "aliases": tool.aliases,
-        **({} if tool.definition is None else {"definition": tool.definition}),
-    }
+async def _disabled(settings: Settings, source: str | None) -> list[Standing]:
+    async with open_registry(settings) as registry:
+        await check_source(registry, source)
+        found = await ManualTools(registry.database.pool, registry.host_id).disabled()
+    return [one for one in found if source in {None, one.source}]
 
 
 async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], dict[str, str]]:
     """By name, and why some of them are held back."""
     async with open_registry(settings) as registry:
-        await _check_source(registry, source)
+        await check_source(registry, source)
         found = await registry.store.tools(registry.host_id)
-        waiting = await registry.store.tools(registry.host_id, held=True)
-        held = await _held(registry)
-    tools = [tool for tool in (*found, *waiting) if source in {None, tool.source}]
+        late = await registry.store.tools(registry.host_id, held=True)
+        held = await held_back(registry)
+    tools = [tool for tool in (*found, *late) if source in {None, tool.source}]
     names = {tool.name for tool in tools}
     return (
         sorted(tools, key=lambda tool: tool.name),
@@ -233,42 +160,16 @@ async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], di
     )
 
 
-async def _held(registry: Registry) -> dict[str, str]:
-    """Why tools are held back, by name."""
-    held = await Pins(registry.database.pool).held(registry.host_id)
-    return {one.name: one.reason for one in held}
-
-
 async def _search(settings: Settings, query: str, limit: int, source: str | None) -> list[Hit]:
     async with open_registry(settings) as registry:
-        await _check_source(registry, source)
-        return await search(registry.database.pool, registry.host_id, query, limit, source)
+        await check_source(registry, source)
+        filters = Filters(registry.host_id, sources=None if source is None else (source,))
+        search = Search(lambda: registry.database.pool, lambda: None, settings.search)
+        found = await search.run(Query(query, limit, "lexical", filters, prefix=True))
+        return found.hits
 
 
-async def _tool(settings: Settings, name: str) -> tuple[Tool, str | None, dict[str, str]]:
-    """The tool, the address of its source, and what is held back."""
-    async with open_registry(settings) as registry:
-        tools = [
-            *await registry.store.tools(registry.host_id, held=True),
-            *await registry.store.tools(registry.host_id),
-        ]
-        aliases = {alias: tool for tool in tools for alias in tool.aliases}
-        found = {**aliases, **by_service(tools), **{tool.name: tool for tool in tools}}
-        if name not in found:
-            no_such("tool", name, found)
-        tool = found[name]
-        source = await registry.store.source(registry.host_id, tool.source)
-        return tool, _address(source, settings), await _held(registry)
-
-
-def _address(source: Source | None, settings: Settings) -> str | None:
-    if source is None:
-        return None
-    adjusted = settings.sources.get(source.name)
-    return (adjusted.base_url if adjusted else None) or source.base_url
-
-
-async def _check_source(registry: Registry, name: str | None) -> None:
+async def check_source(registry: Registry, name: str | None) -> None:
     if name is not None and await registry.store.source(registry.host_id, name) is None:
         no_such(
             "source", name, [one.name for one in await registry.store.sources(registry.host_id)]

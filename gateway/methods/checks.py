@@ -1,18 +1,32 @@
-"""What a call of a hybrid action is checked for besides its data, whichever way it comes."""
+"""What a call is checked for: its arguments, and of a hybrid action what else comes with it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from gateway.context import Identity
 from schemas.binding import ServiceBinding
-from schemas.errors import Fault
+from schemas.errors import Fault, InvalidParams
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
     BAD_IDEMPOTENCY_KEY,
     SCOPE_TOKEN_SCOPE_MISMATCH,
     StatusFault,
 )
+from schemas.jsonschema import Checker, Problem
 
 IDEMPOTENCY_KEY_LIMIT = 128  # characters, as the portal's database has it
+
+
+def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[Problem]:
+    """None for good arguments. Raises InvalidParams for those that cannot be checked."""
+    try:
+        return [] if checker.accepts(arguments) else checker.explain(arguments)
+    except ValueError as error:
+        raise InvalidParams("The arguments are nested too deeply") from error
+
+
+def told(problems: Iterable[Problem]) -> str:
+    return "; ".join(f"{p.argument}: {p.message}" if p.argument else p.message for p in problems)
 
 
 def check_key(binding: ServiceBinding, key: str | None) -> None:

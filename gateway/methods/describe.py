@@ -1,9 +1,11 @@
-"""describe_tool: what lists leave out of a tool. An upstream like any other, though the answer is
-in the catalog; so it is checked, cut and counted as calls are."""
+"""describe_tool and describe_tools: what lists leave out. Upstreams like any other, though the
+answer is in the catalog; so they are checked, cut and counted as calls are."""
 
 import difflib
 from bisect import bisect
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -11,10 +13,13 @@ from msgspec import Raw
 
 from gateway.context import Context
 from gateway.methods.lists import Lists
+from registry.budgets import CHARACTERS
 from registry.catalog import Catalog
 from registry.describing import Missing, part
+from registry.fitting import Ceiling, Entry, length
 from registry.folding import Fold
 from registry.profiles import Chosen
+from registry.sentences import shorten
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import decode_json, encode
 from schemas.source import Source
@@ -23,6 +28,9 @@ from schemas.tool import TextContent, Tool, ToolResult
 INLINE = 60_000  # characters of a schema whose references are replaced
 NEAR = 100  # names before and behind a wrong one that it may have been meant for
 NAMES = 20  # of what there is, where something is not
+MORE = 320  # characters of an answer that say what is not in it
+AROUND = 40  # characters of JSON around a part
+SMALLEST = 400  # characters of a schema, below which nothing is told by it
 
 Json = dict[str, Any]
 
@@ -37,35 +45,141 @@ class Describe:
         """Raises InvalidParams for what is not there, or not for the caller to see."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
         # in a thread: schemas have megabytes, and are searched for what resembles a wrong name
-        text = await to_thread.run_sync(_told, catalog, chosen, tool.name, arguments)
-        return ToolResult((TextContent(text.decode()),), Raw(text))
+        return answer(await to_thread.run_sync(_one, catalog, chosen, tool.name, arguments))
 
 
-def _told(catalog: Catalog, chosen: Chosen, called: str, arguments: Json) -> bytes:
+class DescribeSeveral:
+    def __init__(self, lists: Lists, tokens: int) -> None:
+        """An answer has at most so many `tokens`."""
+        self._lists = lists
+        self._tokens = tokens
+
+    async def call(
+        self, tool: Tool, _source: Source | None, arguments: Any, context: Context
+    ) -> ToolResult:
+        """Raises InvalidParams where none of the tools is there."""
+        catalog, chosen = self._lists.visible(context), self._lists.profile(context)
+        ceiling = Ceiling(self._tokens, self._lists.shaping, chosen, tool.name)
+        return answer(await to_thread.run_sync(_several, catalog, ceiling, arguments))
+
+
+def answer(value: Any) -> ToolResult:
+    text = encode(value)
+    return ToolResult((TextContent(text.decode()),), Raw(text))
+
+
+def unknown_tool(name: str, catalog: Catalog) -> str:
+    """That there is none of this name, and which there are."""
+    return f"name: there is no tool {name[:100]!r}{_instead(near(name, catalog))}"
+
+
+def near(name: str, catalog: Catalog) -> list[str]:
+    return _near(name, [one.name for one in catalog.tools])
+
+
+def _one(catalog: Catalog, chosen: Chosen, called: str, arguments: Json) -> Json:
     name, path = arguments["name"], arguments.get("path", "")
-    found = catalog.find(name, chosen)
+    found = _found(catalog, chosen, name)
     if found is None:
-        near = _near(name, [one.name for one in catalog.tools])
-        raise InvalidParams(f"name: there is no tool {name[:100]!r}{_instead(near)}")
-    if name not in (found.name, *found.aliases):
-        found = replace(found, name=name)  # as the client's list has it
-    return encode(_part(found, path, chosen, called) if path else _whole(found, chosen, called))
+        raise InvalidParams(unknown_tool(name, catalog))
+
+    def readable(schema: Any) -> Any:
+        return _readable(schema, chosen, called)
+
+    return _part(found, path, readable) if path else _whole(found, readable)
 
 
-def _whole(found: Tool, chosen: Chosen, called: str) -> Json:
+def _several(catalog: Catalog, ceiling: Ceiling, arguments: Json) -> Json:
+    names = list(dict.fromkeys(arguments["names"]))
+    found = {name: _found(catalog, ceiling.chosen, name) for name in names[:NAMES]}
+    tools = [tool for tool in found.values() if tool is not None]
+    missing = [name for name, tool in found.items() if tool is None]
+    if not tools:
+        near_by = unknown_tool(missing[0], catalog)
+        raise InvalidParams(near_by.replace("name:", "names:", 1))
+    unknown = [{"name": name[:100], "near": near(name, catalog)} for name in missing]
+    rest: Json = {"unknown": unknown} if unknown else {}
+    left = ceiling.tokens * CHARACTERS - MORE - length(rest)
+    while left < SMALLEST and unknown:  # names may be long, and tools are what was asked for
+        unknown.pop()
+        left = ceiling.tokens * CHARACTERS - MORE - length(rest)
+    path = arguments.get("path", "")
+    told, more = _parts(tools, path, ceiling, left) if path else _wholes(tools, ceiling, left)
+    if len(names) > NAMES:
+        more.append(f"Only the first {NAMES} names were read.")
+    return {"tools": told, **rest, **({"more": " ".join(more)} if more else {})}
+
+
+def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json], list[str]]:
+    """What there is to say of the tools, in `left` characters, and what is not said."""
+
+    def readable(schema: Any) -> Any:
+        return _readable(schema, ceiling.chosen, ceiling.describer)
+
+    told = [_whole(tool, readable) for tool in tools]
+    if sum(map(length, told)) <= left:
+        return told, []
+    for one in told:
+        one.pop("outputSchema", None)
+    if sum(map(length, told)) <= left:
+        return told, ["Output schemas are left out: ask for fewer tools."]
+    fitted = ceiling.fitted([Entry(tool, {}) for tool in tools], left, schemas=True)
+    more = ["Shortened: ask for fewer tools, or for parts by their path."]
+    if fitted.left_out:
+        more.append(f"There was no room for the last {fitted.left_out}.")
+    return fitted.entries, more
+
+
+def _parts(
+    tools: list[Tool], path: str, ceiling: Ceiling, left: int
+) -> tuple[list[Json], list[str]]:
+    """The same of the parts of their input schemas at `path`. Raises InvalidParams where none of
+    them has it."""
+    told: list[Json] = []
+    for place, tool in enumerate(tools):
+        rest = [f"There was no room for the last {len(tools) - place}."]
+        if left < SMALLEST:
+            return told, rest
+        share = max(left // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
+        fold = Fold(share, "A longer path tells the rest.", ceiling.chosen.profile.references)
+        try:
+            one = _part(tool, path, partial(_folded, fold))
+        except InvalidParams as fault:
+            one = {"name": tool.name, "error": shorten(fault.message, SMALLEST // 2)}
+        if length(one) > left:
+            return told, rest
+        told.append(one)
+        left -= length(one)
+    if all("error" in one for one in told):
+        raise InvalidParams(told[0]["error"])
+    return told, []
+
+
+def _folded(fold: Fold, schema: Any) -> Any:
+    fits = length(schema) <= fold.limit and (fold.references or b'"$ref"' not in encode(schema))
+    return schema if fits else fold(schema).schema
+
+
+def _found(catalog: Catalog, chosen: Chosen, name: str) -> Tool | None:
+    found = catalog.find(name, chosen)
+    if found is None or name in (found.name, *found.aliases):
+        return found
+    return replace(found, name=name)  # as the client's list has it
+
+
+def _whole(found: Tool, readable: Callable[[Any], Any]) -> Json:
     told: Json = {
         "name": found.name,
         **({"title": found.title} if found.title else {}),
         "description": found.description,
-        "inputSchema": _readable(decode_json(bytes(found.input_schema)), chosen, called),
+        "inputSchema": readable(decode_json(bytes(found.input_schema))),
     }
     if found.output_schema is not None:
-        output = decode_json(bytes(found.output_schema))
-        told["outputSchema"] = _readable(output, chosen, called)
+        told["outputSchema"] = readable(decode_json(bytes(found.output_schema)))
     return told
 
 
-def _part(found: Tool, path: str, chosen: Chosen, called: str) -> Json:
+def _part(found: Tool, path: str, readable: Callable[[Any], Any]) -> Json:
     schema = decode_json(bytes(found.input_schema))
     if not isinstance(schema, dict):
         raise InvalidParams(f"path: the input schema of {found.name} has no parts")
@@ -75,7 +189,7 @@ def _part(found: Tool, path: str, chosen: Chosen, called: str) -> Json:
         there = _near(missing.step, missing.known)
         text = f"path: there is no {missing.step[:100]!r} in the input schema of {found.name}"
         raise InvalidParams(f"{text}{_instead(there or missing.known[:NAMES])}") from missing
-    return {"name": found.name, "path": path, "schema": _readable(inner, chosen, called)}
+    return {"name": found.name, "path": path, "schema": readable(inner)}
 
 
 def _readable(schema: Any, chosen: Chosen, called: str) -> Any:

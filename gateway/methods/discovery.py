@@ -1,16 +1,20 @@
 """rpc.discover: this endpoint as an OpenRPC 1.3 document (https://spec.open-rpc.org)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from anyio import to_thread
 from msgspec import Raw
 
 from gateway.context import Context
+from gateway.methods.lists import Lists
 from gateway.methods.server import SERVER
 from gateway.methods.written import Written
 from registry.catalog import Catalog
 from registry.catalogs import Catalogs
-from schemas.jsonrpc import Request, decode_json
+from registry.tool_list import said
+from schemas.jsonrpc import Request, decode_json, encode
+from schemas.mcp.messages import ToolListParams, read
 from schemas.tool import Tool
 
 Json = dict[str, Any]
@@ -20,7 +24,11 @@ _OWN_METHODS: tuple[Json, ...] = (
         "name": "tools/list",
         "summary": "The tools of this gateway, page by page",
         "paramStructure": "by-name",
-        "params": [{"name": "cursor", "schema": {"type": "string"}}],
+        "params": [
+            {"name": "cursor", "schema": {"type": "string"}},
+            {"name": "query", "schema": {"type": "string"}},
+            {"name": "intent", "schema": {"type": "string"}},
+        ],
         "result": {"name": "page", "schema": {"type": "object", "required": ["tools"]}},
     },
     {
@@ -43,17 +51,32 @@ _OWN_METHODS: tuple[Json, ...] = (
 
 
 class Discovery:
-    def __init__(self, catalogs: Catalogs) -> None:
-        self._written = Written(catalogs, openrpc)
+    def __init__(self, catalogs: Catalogs, lists: Lists) -> None:
+        self._catalogs = catalogs
+        self._lists = lists
+        self._written = Written(catalogs, lambda catalog: openrpc(catalog.tools))
 
-    async def discover(self, context: Context, _request: Request) -> Raw:
-        return self._written.of(context.principal.tenant)
+    async def discover(self, context: Context, request: Request) -> Raw:
+        """`query` and `intent` narrow it, as they do a list, and so does what the caller may call.
+        Raises the Fault of a token that does not hold."""
+        tenant, params = context.principal.tenant, request.params
+        texts = read(params, ToolListParams).texts if isinstance(params, dict) else []
+        catalog = self._lists.visible(context)
+        if not texts and catalog is self._catalogs.of(tenant):
+            return self._written.of(tenant)
+        return await to_thread.run_sync(_narrowed, catalog, texts)
 
 
-def openrpc(catalog: Catalog) -> Json:
+def _narrowed(catalog: Catalog, texts: Sequence[str]) -> Raw:
+    wanted = [text.casefold() for text in texts]
+    tools = [tool for tool in catalog.tools if all(text in said(tool) for text in wanted)]
+    return Raw(encode(openrpc(tools)))
+
+
+def openrpc(tools: Iterable[Tool]) -> Json:
     """Every tool as a method; its `$defs` become components under the tool's name."""
     schemas: Json = {}
-    methods = [*_OWN_METHODS, *(_method(tool, schemas) for tool in catalog.tools)]
+    methods = [*_OWN_METHODS, *(_method(tool, schemas) for tool in tools)]
     return {
         "openrpc": "1.3.2",
         "info": {"title": SERVER.name, "version": SERVER.version},

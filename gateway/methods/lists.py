@@ -2,21 +2,28 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from anyio import to_thread
 from msgspec import Raw
 
+from config.settings import DisclosureMode
 from gateway.context import Context
+from gateway.methods.agents import Agents, in_use
 from gateway.methods.checks import scopes_of
 from gateway.methods.server import STAMP
 from gateway.protocol import cursors
 from registry.catalog import Catalog, Page
 from registry.catalogs import Catalogs
+from registry.disclosing import FINDING, SKILLS
 from registry.profiles import Chosen
+from registry.shaping import Shaping
+from registry.skills.snapshot import Agent
+from registry.tool_list import ShortList
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode
-from schemas.mcp.messages import META_CLIENT, ListParams, read
+from schemas.mcp.messages import META_CLIENT, ListParams, ToolListParams, read
 from schemas.mcp.snapshot import ItemKind
 
 Down = Callable[[str, Catalog], Sequence[str]]
@@ -30,6 +37,19 @@ _MEMBER: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """Whether lists have all tools, or those with which the others are found."""
+
+    usual: DisclosureMode
+    of_toolsets: Mapping[str, DisclosureMode]
+    list_tokens: int  # of a list above which "auto" is "search"
+
+
+ALL_DIRECT = Modes("direct", {}, 0)
+NOBODY = Agents("")
+
+
 class Lists:
     def __init__(
         self,
@@ -39,16 +59,24 @@ class Lists:
         down: Down,
         fail_closed: bool,
         verify_scope: bool = True,
+        modes: Modes = ALL_DIRECT,
+        agents: Agents = NOBODY,
     ) -> None:
         """With `fail_closed` there are no lists while they may be incomplete; with `verify_scope`
         nobody is shown the hybrid actions that their token does not open."""
         self._verify_scope = verify_scope
+        self._modes = modes
+        self._agents = agents
         self._catalogs = catalogs
         self._page_size = page_size
         self._ttl_ms = ttl_ms
         self._down = down
         self._fail_closed = fail_closed
         self._preparing = asyncio.Lock()  # who waits for it wants the same, or can wait
+
+    @property
+    def shaping(self) -> Shaping:
+        return self._catalogs.shaping
 
     def catalog(self, context: Context) -> Catalog:
         """What there is for who asks, at the endpoint that they ask."""
@@ -57,22 +85,56 @@ class Lists:
     def visible(self, context: Context) -> Catalog:
         """The same without what they may not call. Raises the Fault of a token that does not
         hold."""
-        catalog = self.catalog(context)
-        if self._verify_scope and context.identity.verified:
-            return catalog.visible_to(scopes_of(context.identity))
-        return catalog
+        catalog, scopes = self.catalog(context), self.scopes(context)
+        return catalog if scopes is None else catalog.visible_to(scopes)
+
+    def scopes(self, context: Context) -> frozenset[str] | None:
+        """Which tools they may call; None: whichever there are."""
+        looks = self._verify_scope and context.identity.verified
+        return scopes_of(context.identity) if looks else None
 
     def profile(self, context: Context, request: Request | None = None) -> Chosen:
         """How tools are to be written for the client: as the address has it that it asks at, else
         as its name tells, which it said in its session or says in the request."""
         profiles = self._catalogs.shaping.profiles
-        wanted = context.profile and profiles.named(context.profile)
+        wanted = context.wishes.profile and profiles.named(context.wishes.profile)
         return wanted or profiles.of(_client(context, request))
 
-    async def prepare(self, context: Context, request: Request) -> None:
-        """Have the list of tools ready that the client asks for: the first of its kind takes as
-        long as there are many."""
+    async def tools(self, context: Context, request: Request) -> Raw:
+        """The result of tools/list: all tools, those that have what `query` and `intent` say, or
+        those with which the others are found. Raises as `page` does."""
+        params = read(request.params, ToolListParams)
+        after = cursors.unseal(params.cursor)
         catalog, chosen = self.visible(context), self.profile(context, request)
+        mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
+        mode = context.wishes.mode or mode
+        if params.texts or mode != "search":
+            await self._prepare(catalog, chosen)
+        if mode == "auto":
+            mode = "search" if self._is_long(catalog, chosen) else "direct"
+        revision, limit = context.revision, self._page_size
+        if params.texts:
+            many = catalog.tool_list(chosen)
+            page = await to_thread.run_sync(many.matching, params.texts, revision, after, limit)
+        elif mode == "search" and all(one in catalog.own for one in FINDING):
+            page = (await self._few(context, catalog, chosen)).page(revision, after, limit)
+        else:
+            page = catalog.page(revision, after, limit, chosen)
+        return self._result(context, "tool", page)
+
+    async def _few(self, context: Context, catalog: Catalog, chosen: Chosen) -> ShortList:
+        """The gateway's own tools, and those of the skills that the session uses."""
+        own = (*FINDING, *(SKILLS if self._agents.has_skills(context, catalog) else ()))
+        used = in_use(context, catalog)
+        if not used:
+            return catalog.short_list(own, chosen=chosen)
+        return await to_thread.run_sync(catalog.short_list, own, used, chosen)
+
+    def _is_long(self, catalog: Catalog, chosen: Chosen) -> bool:
+        return catalog.tool_list(chosen).tokens > self._modes.list_tokens
+
+    async def _prepare(self, catalog: Catalog, chosen: Chosen) -> None:
+        """Have a list of tools ready: the first of its kind takes as long as there are many."""
         if not catalog.is_made(chosen):
             async with self._preparing:
                 await to_thread.run_sync(catalog.prepare, [chosen])
@@ -81,16 +143,19 @@ class Lists:
         """For how long a list holds: no time, while it may be wrong already."""
         return 0 if self._down(context.principal.tenant, self.catalog(context)) else self._ttl_ms
 
-    def page(self, context: Context, request: Request, kind: ItemKind | Literal["tool"]) -> Raw:
-        """The result of a list method. Raises Unreachable that names the servers at fault."""
+    def page(
+        self, context: Context, request: Request, kind: ItemKind, agent: Agent | None = None
+    ) -> Raw:
+        """The result of a list method, the skills of `agent` in it. Raises Unreachable that names
+        the servers at fault."""
         after = cursors.unseal(read(request.params, ListParams).cursor)
-        catalog, revision = self.catalog(context), context.revision
-        ttl_ms = self._checked_ttl(context, catalog)
-        if kind == "tool":
-            chosen = self.profile(context, request)
-            page = self.visible(context).page(revision, after, self._page_size, chosen)
-        else:
-            page = catalog.item_page(kind, revision, after, self._page_size)
+        catalog = self.visible(context)  # without skills of which they may call nothing
+        page = catalog.item_page(kind, context.revision, after, self._page_size, agent)
+        return self._result(context, kind, page)
+
+    def _result(self, context: Context, kind: str, page: Page) -> Raw:
+        revision = context.revision
+        ttl_ms = self._checked_ttl(context, self.catalog(context))
         key = f"{revision.name} {ttl_ms}"
         result = page.results.get(key)
         if result is None:  # a megabyte for a thousand tools: encoded once for all who list it

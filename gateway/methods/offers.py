@@ -14,9 +14,12 @@ from schemas.jsonrpc import decode_members
 from schemas.mcp.messages import TASKS_EXTENSION
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import ServerFacts
+from schemas.source import MANUAL
 from schemas.tool import Tool
 
 Json = dict[str, Any]
+
+SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 
 
 def capabilities(catalog: Catalog, revision: Revision) -> Json:
@@ -35,8 +38,8 @@ def capabilities(catalog: Catalog, revision: Revision) -> Json:
         offered["completions"] = {}
     if revision.tasks and (tasks := _tasks(catalog)) is not None:
         offered["tasks"] = tasks
-    if revision.result_type and (extension := _tasks_extension(catalog)) is not None:
-        offered["extensions"] = {TASKS_EXTENSION: extension}
+    if extensions := _extensions(catalog, revision):
+        offered["extensions"] = extensions
     return offered
 
 
@@ -47,13 +50,15 @@ def announced(catalog: Catalog) -> list[Kind]:
 
 
 def offers(catalog: Catalog, capability: str) -> bool:
-    """Whether a server of the catalog has the capability."""
+    """Whether a server of the catalog has the capability, or skills give it."""
+    if capability in ("prompts", "resources", "skills") and _lists_skills(catalog):
+        return True
     return any(has(facts, capability) for facts in catalog.servers.values())
 
 
 def keeps_answers(catalog: Catalog) -> bool:
     """Whether a tool's answer may be a resource of ours: too long to be given at once."""
-    return any(source.kind in ("openapi", "graphql") for source in catalog.sources.values())
+    return any(source.kind in ("openapi", "graphql", MANUAL) for source in catalog.sources.values())
 
 
 def has(facts: ServerFacts, capability: str) -> bool:
@@ -97,6 +102,20 @@ def _tasks(catalog: Catalog) -> Json | None:
         return None
     cancels = any("cancel" in facts.handshake_capabilities["tasks"] for facts in having)
     return {**({"cancel": {}} if cancels else {}), "requests": {"tools": {"call": {}}}}
+
+
+def _extensions(catalog: Catalog, revision: Revision) -> Json:
+    """What they say of themselves, by identifier."""
+    found: Json = {}
+    if revision.result_type and (tasks := _tasks_extension(catalog)) is not None:
+        found[TASKS_EXTENSION] = tasks
+    if _lists_skills(catalog):
+        found[SKILLS_EXTENSION] = {"directoryRead": True}
+    return found
+
+
+def _lists_skills(catalog: Catalog) -> bool:
+    return catalog.skills.listed and len(catalog.skills) > 0
 
 
 def _tasks_extension(catalog: Catalog) -> Any:

@@ -7,6 +7,7 @@ from gateway.context import Context
 from gateway.methods.lists import Lists
 from gateway.methods.offers import require
 from gateway.methods.relayed import handed_on, members_of, view
+from gateway.methods.skill_files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members
 from registry.catalog import Catalog
@@ -17,17 +18,22 @@ from schemas.mcp.snapshot import Item
 
 
 class Prompts:
-    def __init__(self, lists: Lists, relay: Relay) -> None:
+    def __init__(self, lists: Lists, relay: Relay, skills: SkillFiles) -> None:
         self._lists = lists
         self._relay = relay
+        self._skills = skills
 
     async def list(self, context: Context, request: Request) -> Raw:
-        require(self._lists.catalog(context), "prompts", request.method)
-        return self._lists.page(context, request, "prompt")
+        catalog = self._lists.catalog(context)
+        require(catalog, "prompts", request.method)
+        agent = self._skills.agents.agent(context, catalog)
+        return self._lists.page(context, request, "prompt", agent)
 
     async def get(self, context: Context, request: Request) -> Members:
-        catalog = self._lists.catalog(context)
-        prompt = find(catalog, read(request.params, PromptParams).name, request.method)
+        catalog, name = self._lists.catalog(context), read(request.params, PromptParams).name
+        if catalog.prompt(name) is None and (own := self._skills.prompt(context, name)):
+            return own
+        prompt = find(catalog, name, request.method)
         params = {**members_of(request), "name": prompt.key}
         asked = Asked(catalog.sources[prompt.source], request.method, params, prompt.eras)
         try:

@@ -1,5 +1,5 @@
 """resources/*: lists from the catalog, reading and watching what other servers have, and reading
-the answers of tools that were too long to be given at once."""
+skills and the answers of tools that were too long to be given at once."""
 
 import asyncio
 import base64
@@ -15,6 +15,7 @@ from gateway.methods.lists import Lists
 from gateway.methods.offers import require, subscribes
 from gateway.methods.relayed import handed_on, members_of, view
 from gateway.methods.server import WRITTEN
+from gateway.methods.skill_files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, View
 from gateway.state.hub import Hub
@@ -29,15 +30,20 @@ _EMPTY = re.compile(rb"\[\s*\]")
 
 
 class Resources:
-    def __init__(self, lists: Lists, relay: Relay, hub: Hub, kept: Kept) -> None:
+    def __init__(
+        self, lists: Lists, relay: Relay, hub: Hub, kept: Kept, skills: SkillFiles
+    ) -> None:
+        self._skills = skills
         self._lists = lists
         self._relay = relay
         self._hub = hub
         self._kept = kept
 
     async def list(self, context: Context, request: Request) -> Raw:
-        require(self._lists.catalog(context), "resources", request.method)
-        return self._lists.page(context, request, "resource")
+        catalog = self._lists.catalog(context)
+        require(catalog, "resources", request.method)
+        agent = self._skills.agents.agent(context, catalog)
+        return self._lists.page(context, request, "resource", agent)
 
     async def templates(self, context: Context, request: Request) -> Raw:
         require(self._lists.catalog(context), "resources", request.method)
@@ -49,6 +55,8 @@ class Resources:
             return await self._answer(context, uri, handle)
         if not context.revision.mcp:  # plain JSON-RPC reads what its own calls were answered
             raise failures.missing(uri, context.revision)
+        if (own := await self._skills.read(context, uri)) is not None:
+            return own  # before other servers: none of them is to stand in for a skill of ours
         catalog = self._lists.catalog(context)
         located = _located(catalog, uri, context.revision, request.method)
         params = {**members_of(request), "uri": located.uri}

@@ -6,15 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace as replaced
 
 from gateway.abc import Upstream
 from gateway.context import Context
 from gateway.methods.answering import Answering
-from gateway.methods.checks import check_key, check_scope
+from gateway.methods.checks import check_key, check_scope, problems_of, told
 from gateway.methods.lists import Lists
 from gateway.methods.offers import check_task
+from gateway.methods.passing import CALLS, Passing
 from gateway.methods.relayed import handed_on, members_of, view
 from gateway.methods.results import call_result, plain_members, plain_result, renamed
+from gateway.methods.usage import Usage
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
 from registry.catalog import Catalog
@@ -44,8 +47,12 @@ class Tools:
         upstreams: Mapping[type, Upstream],
         verify_scope: bool,
         answering: Answering,
+        passing: Passing | None = None,
+        usage: Usage | None = None,
     ) -> None:
         """`upstreams` is keyed by the class of the bindings that it executes."""
+        self._passing = passing or Passing(lists)
+        self._usage = usage
         self._lists = lists
         self._upstreams = upstreams
         self._answering = answering
@@ -53,8 +60,7 @@ class Tools:
         self._unchecked: set[str] = set()  # digests of tools whose schemas cannot be used
 
     async def list(self, context: Context, request: Request) -> Raw:
-        await self._lists.prepare(context, request)
-        return self._lists.page(context, request, "tool")
+        return await self._lists.tools(context, request)
 
     async def call(self, context: Context, request: Request) -> CallToolResult | Members:
         params = read(request.params, CallToolParams)
@@ -63,22 +69,39 @@ class Tools:
         if tool is None:
             raise InvalidParams(f"Unknown tool: {params.name[:100]}")
         arguments = params.arguments or {}
-        if context.revision.tasks and "task" in members_of(request):
+        own = isinstance(tool.binding, GatewayBinding)
+        if context.revision.tasks and not own and "task" in members_of(request):
             check_task(catalog, tool)
         if isinstance(tool.binding, McpBinding):
             surroundings = handed_on(context, request)
             result = await self._relayed(catalog, tool, tool.binding, arguments, surroundings)
         else:
-            if isinstance(tool.binding, GatewayBinding):  # it writes as lists do
-                context = replace(context, profile=chosen.name)
+            if own:  # it writes as lists do
+                if tool.binding == CALLS:
+                    return await self._passed_on(tool, arguments, context, request)
+                context = replace(context, wishes=replace(context.wishes, profile=chosen.name))
             known = params.name == tool.name or params.name in tool.aliases
             called = "" if known else params.name
             result = await self._run(catalog, tool, arguments, context, called)
+        if self._usage is not None:
+            self._usage.called(context, tool, result)
         if not isinstance(result, ToolResult):
             return result
         if params.name in tool.aliases:
             result = renamed(result, tool.name)
         return call_result(result, context)
+
+    async def _passed_on(
+        self, own: Tool, arguments: Json, context: Context, request: Request
+    ) -> CallToolResult | Members:
+        """call_tool: as if the client had called the tool itself, with all else that it says."""
+        try:
+            name, inner = await self._passing.meant(own, arguments, context, request)
+        except InvalidParams as fault:
+            return call_result(_rejected(own, [Problem("", fault.message)], context), context)
+        params = {**members_of(request), "name": name, "arguments": inner}
+        letter = replace(context.letter, mirrored=None)
+        return await self.call(replace(context, letter=letter), replaced(request, params=params))
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """`/rpc`: the method is the tool, the params are its arguments, the result is its data."""
@@ -90,6 +113,9 @@ class Tools:
         if isinstance(request.params, list):
             raise InvalidParams("A tool takes its params by name: an object, not an array")
         arguments = {} if request.params is UNSET else request.params
+        if tool.binding == CALLS:
+            name, inner = await self._passing.meant(tool, arguments, context)
+            return await self.call_by_name(context, replaced(request, method=name, params=inner))
         if isinstance(tool.binding, McpBinding):
             result = await self._relayed(catalog, tool, tool.binding, arguments, context)
         else:
@@ -115,7 +141,7 @@ class Tools:
         if checker is None:  # and the service might not do it
             text = f"{tool.name} cannot be called: its input schema cannot be checked"
             return ToolResult((TextContent(text),), is_error=True)
-        problems = _problems(checker, arguments)
+        problems = problems_of(checker, arguments)
         if problems:
             return _rejected(tool, problems, context)
         if asked.fields and isinstance(tool.binding, GraphQLBinding):
@@ -141,10 +167,11 @@ class Tools:
         context: Context,
     ) -> ToolResult | Members:
         """Call a tool of another MCP server; our own complaints are a ToolResult."""
-        if context.revision.routing_headers and binding.mirrored:
-            check_params(binding.mirrored, context.letter.mirrored, arguments)
+        sent = context.letter.mirrored
+        if context.revision.routing_headers and binding.mirrored and sent is not None:
+            check_params(binding.mirrored, sent, arguments)
         checker = self._checker(catalog, tool)
-        problems = _problems(checker, arguments) if checker else []
+        problems = problems_of(checker, arguments) if checker else []
         if problems:
             return _rejected(tool, problems, context)
         upstream = self._upstreams[McpBinding]
@@ -170,17 +197,9 @@ class Tools:
             return None
 
 
-def _problems(checker: Checker, arguments: Json) -> list[Problem]:
-    try:
-        return [] if checker.accepts(arguments) else checker.explain(arguments)
-    except ValueError as error:
-        raise InvalidParams("The arguments are nested too deeply") from error
-
-
 def _rejected(tool: Tool, problems: list[Problem], context: Context) -> ToolResult:
     """Bad arguments: a result that a model can act on, or an error, as the revision has it."""
-    lines = [f"{p.argument}: {p.message}" if p.argument else p.message for p in problems]
-    text = f"Invalid arguments for {tool.name}: " + "; ".join(lines)
+    text = f"Invalid arguments for {tool.name}: {told(problems)}"
     if context.revision.argument_results:
         return ToolResult((TextContent(text),), is_error=True)
     raise InvalidParams(

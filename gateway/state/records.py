@@ -18,6 +18,7 @@ def record_of(session: Session) -> SessionRecord:
         session.log_level,
         tuple(sorted(session.subscriptions)),
         session.outbox.told,
+        tuple(sorted(session.skills)),
     )
 
 
@@ -34,6 +35,7 @@ def restored(record: SessionRecord, calls_limit: int, news: frozenset[Kind]) -> 
         record.toolset,
         record.log_level,
         set(record.subscriptions),
+        set(record.skills),
         outbox=Outbox(record.told),
         heard=None,
         news=news,

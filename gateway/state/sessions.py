@@ -160,6 +160,13 @@ class Sessions:
             await self._store.put(record_of(session), self._limits.idle_s)
             await self._bus.say("changed", session=session.id)
 
+    async def tell(self, session: Session, message: bytes) -> None:
+        """Say it on the session's standalone stream, at whichever node that is; if it has one."""
+        if session.tells:
+            session.outbox.put_once(message)
+        elif self._bus.shared:
+            await self._bus.say("tell", session=session.id, message=message.decode())
+
     async def cancel(self, session: Session, request_id: int | str) -> None:
         """Stop a request of the session, at whichever node it runs. Raises InvalidParams for an id
         that no request can have."""
@@ -284,6 +291,7 @@ class Sessions:
         if session is None or record is None:
             return
         session.log_level = record.log_level
+        session.skills = set(record.skills)
         session.client, session.capabilities = record.client, record.capabilities
         session.subscriptions = set(record.subscriptions)
         await self._telling.resubscribed(session)

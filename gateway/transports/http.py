@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs
@@ -312,14 +312,6 @@ async def send_all(responder: Responder, chunks: AsyncIterator[bytes], watch: Wa
             return
         await responder.chunk(chunk)
     await responder.chunk(b"", more=False)
-
-
-def wanted_profile(scope: Scope, known: Collection[str]) -> str | None:
-    """The `?profile=` of the address. Raises InvalidRequest for one that there is not."""
-    wanted = query_value(scope, "profile") if scope.get("query_string") else None
-    if wanted is not None and wanted not in known:
-        raise InvalidRequest(f"There is no such profile; there is {', '.join(sorted(known))}")
-    return wanted
 
 
 def query_value(scope: Scope, name: str) -> str | None:

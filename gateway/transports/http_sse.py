@@ -7,10 +7,12 @@ come to another node than the one that has the stream: what is to be said goes t
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import asdict
+from urllib.parse import urlencode
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import Context, Outbox, Principal, Session
+from gateway.context import Context, Outbox, Principal, Session, Wishes
 from gateway.protocol import sse
 from gateway.protocol.admission import introduced
 from gateway.protocol.dispatcher import usable_id
@@ -59,7 +61,7 @@ class HttpSse:
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
             toolset = self._endpoint.toolset_of(scope)
-            profile = self._endpoint.profile_of(scope)
+            wishes = self._endpoint.wishes_of(scope)
             session = await self._front.sessions.open(V2024_11_05, principal, {}, {}, toolset)
         except Fault as fault:
             await responder.fault(fault)
@@ -72,7 +74,7 @@ class HttpSse:
             ):
                 outbox.on_overflow = watch.give_up
                 await responder.stream()
-                await send_all(responder, self._chunks(session, outbox, profile), watch)
+                await send_all(responder, self._chunks(session, outbox, wishes), watch)
         except Fault as fault:
             await responder.fault(fault)
         finally:
@@ -90,7 +92,7 @@ class HttpSse:
             session = await self._session(scope, identity.principal)
             context = Context(identity, session.revision, responder.request_id, session)
             context.letter, context.toolset = letter(scope), session.toolset
-            context.profile = self._endpoint.profile_of(scope)
+            context.wishes = self._endpoint.wishes_of(scope)
             await self._accept(decode(body, batch_limit=0), context, session)
         except Fault as fault:
             await responder.fault(fault)
@@ -98,11 +100,12 @@ class HttpSse:
         await responder.empty(202)
 
     async def _chunks(
-        self, session: Session, outbox: Outbox, profile: str | None
+        self, session: Session, outbox: Outbox, wishes: Wishes
     ) -> AsyncIterator[bytes]:
         path = self._endpoint.message_path(session.toolset)
-        more = f"&profile={profile}" if profile else ""
-        yield sse.event(f"{path}?session_id={session.id}{more}".encode(), b"endpoint")
+        told = {name: wish for name, wish in asdict(wishes).items() if wish is not None}
+        query = urlencode({"session_id": session.id, **told})
+        yield sse.event(f"{path}?{query}".encode(), b"endpoint")
         async for messages in self._event_streams.messages(session, outbox):
             for message in messages:
                 yield sse.event(message)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import Context, Identity
+from gateway.context import NO_WISHES, Context, Identity
 from gateway.protocol.dialects import (
     Answer,
     Legacy,
@@ -35,8 +35,8 @@ from gateway.transports.http import (
     one_command,
     read_body,
     require_json,
-    wanted_profile,
 )
+from gateway.transports.wishes import wishes_of
 from schemas.errors import Fault, Forbidden, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,
@@ -71,7 +71,7 @@ class JsonRpcHTTP:
         responder, rules = Responder(send), self._rules
         try:
             carried = letter(scope, rules.side, rules.auth_first)
-            profile = wanted_profile(scope, self._front.profiles) if rules.spec else None
+            wishes = wishes_of(scope, self._front.profiles) if rules.spec else NO_WISHES
             body = await self._body(scope, receive)
         except Fault as fault:  # of the HTTP request itself
             if rules.spec:
@@ -89,7 +89,7 @@ class JsonRpcHTTP:
             return
         revision = HYBRID if isinstance(message, Legacy) else rules.revision
         identity = self._front.identify(scope)
-        context = Context(identity, revision, responder.request_id, letter=carried, profile=profile)
+        context = Context(identity, revision, responder.request_id, letter=carried, wishes=wishes)
         with Watch(receive):
             await self._serve(message, context, responder)
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from gateway.context import Identity, Principal, Session
+from gateway.context import Identity, Principal, Session, Wishes
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Batches
 from gateway.state.asks import Asks
 from gateway.state.hub import Hub
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
-from gateway.transports.http import query_value, wanted_profile
+from gateway.transports.http import query_value
+from gateway.transports.wishes import wishes_of
 from schemas.errors import SessionNotFound, UnknownToolset
 
 
@@ -54,9 +55,9 @@ class Endpoint:
             raise UnknownToolset("There is no such toolset")
         return wanted
 
-    def profile_of(self, scope: Scope) -> str | None:
-        """How tools are to be written for who asks at this address. Raises InvalidRequest."""
-        return wanted_profile(scope, self.front.profiles)
+    def wishes_of(self, scope: Scope) -> Wishes:
+        """What else the address asks for. Raises InvalidRequest."""
+        return wishes_of(scope, self.front.profiles)
 
     async def session(self, scope: Scope, session_id: str, principal: Principal) -> Session:
         """The open session, if it is the principal's and of this endpoint. Raises SessionNotFound,

@@ -67,7 +67,7 @@ class Posting:
         require_json(scope)
         require_acceptable(header(scope, b"accept"), "application/json", "text/event-stream")
         toolset = self._endpoint.toolset_of(scope)
-        profile = self._endpoint.profile_of(scope)
+        wishes = self._endpoint.wishes_of(scope)
         front = self._front
         message = decode(
             await read_body(scope, receive, front.body_limit_bytes), front.batches.limits.items
@@ -81,7 +81,7 @@ class Posting:
         peer = self._peer(responder, session, message)
         request_id = responder.request_id
         context = Context(
-            identity, admitted.revision, request_id, session, peer, carried, toolset, profile
+            identity, admitted.revision, request_id, session, peer, carried, toolset, wishes
         )
         match message:
             case Request():

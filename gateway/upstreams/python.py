@@ -75,6 +75,12 @@ class PythonUpstream:
         command = Command(_owner(context), call.service, call.idempotency_key, body)
         return await self._finish(self._once(command, lambda: _recorded(work())), timeout_s)
 
+    async def complete(
+        self, function: Handler, data: Any, call: Call, timeout_s: float
+    ) -> ToolResult:
+        """Call a function that is no action; it goes on to its end. Raises InternalError."""
+        return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
+
     async def _finish(self, work: Coroutine[Any, Any, ToolResult], timeout_s: float) -> ToolResult:
         """Wait for `work` no longer than that; it goes on."""
         try:
@@ -150,6 +156,8 @@ def _plain(body: Mapping[str, Any] | Status | str) -> Any:
 
 def spoken(value: Any) -> ToolResult:
     """What a function returned, as a result."""
+    if isinstance(value, ToolResult):
+        return value
     if value is None:
         return ToolResult(())
     if isinstance(value, str):

@@ -44,6 +44,17 @@ class ListParams(Struct, frozen=True):
     cursor: str | None = None
 
 
+class ToolListParams(ListParams, frozen=True):
+    """`query` and `intent` are those of light-4j: texts that a tool has to contain."""
+
+    query: str | None = None
+    intent: str | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        return [text.strip() for text in (self.query, self.intent) if text and text.strip()]
+
+
 class CallToolParams(Struct, frozen=True):
     name: str
     arguments: dict[str, Any] | None = None

@@ -14,6 +14,7 @@ from benchmarks.request import Answer, HttpRequest, Unavailable, expect
 from benchmarks.table import Row, Target, broken, cells, missed, missing, ratio, render, verdict
 
 FLOOR, PEER, BELOW = Target("floor", 0.65), Target("peer", 7.0), Target("value", 3.0)
+AT_LEAST = Target("least", 60.0)
 
 
 def test_ratio_is_the_median_of_rounds_so_one_bad_round_does_not_count() -> None:
@@ -38,6 +39,8 @@ def test_ratio_is_absent_without_a_floor(ours: list[float], theirs: list[float])
         (Row("call", 600, "calls/s", 0.7, 0.6, 8.0, (FLOOR,), errors=3), "NOT reached: 3 errors"),
         (Row("p99 added", 2.99, "ms", targets=(BELOW,)), "reached"),
         (Row("p99 added", 3.0, "ms", targets=(BELOW,)), "NOT reached: 3.00 ms"),
+        (Row("found", 60.0, "%", targets=(AT_LEAST,)), "reached"),
+        (Row("found", 59.9, "%", targets=(AT_LEAST,)), "NOT reached: 59.9 %"),
         (Row("floor", 600, "calls/s"), ""),
     ],
 )

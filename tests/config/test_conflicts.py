@@ -196,3 +196,31 @@ def test_profiles_are_told_by_names_that_there_are() -> None:
 def test_names_of_arguments_are_told_by_a_regular_expression() -> None:
     said = problem("profiles: {own: {mine: {arguments: '[a'}}}")
     assert said.endswith("profiles.own.mine.arguments: expected a regular expression")
+
+
+@pytest.mark.parametrize(
+    ("embedding", "expected"),
+    [
+        ("provider: local-http", "embedding.url: expected the URL of a service"),
+        ("provider: openai-compatible, url: http://a", "embedding.model: expected the name"),
+        ("provider: openai-compatible, model: m", "embedding.url: expected the URL of a service"),
+        ("provider: sentence-transformers", "embedding.model: expected the name of a model"),
+    ],
+)
+def test_an_embedding_provider_needs_its_model_or_address(embedding: str, expected: str) -> None:
+    found = problem(f"embedding: {{{embedding}}}\n")
+    assert expected in found
+    assert found.startswith("toolgate.yaml:1")
+
+
+@pytest.mark.parametrize(
+    "embedding",
+    [
+        "provider: local-http, url: http://a",
+        "provider: openai-compatible, model: m, url: http://a/v1",
+        "provider: sentence-transformers, model: acme/bge",
+        "provider: disabled",
+    ],
+)
+def test_an_embedding_provider_with_all_it_needs_is_fine(embedding: str) -> None:
+    assert loaded(f"embedding: {{{embedding}}}\n").embedding.provider in embedding

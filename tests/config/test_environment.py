@@ -29,6 +29,8 @@ SETTINGS = [*leaves(yaml.safe_load(DEFAULTS.read_bytes()))]
 IDS = [".".join(path) for path, _ in SETTINGS]
 ANY_TEXT = {
     ("mcp", "instructions"),
+    *(("embedding", key) for key in ("model", "api_key", "query_prefix")),
+    ("skills", "agent_claim"),
     ("database", "data_dir"),
     *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),
 }

@@ -36,6 +36,8 @@ state:
   backend: redis
   redis_url: redis://me:hunter2@cache.example/1
   secret: hunter2-hunter2-hunter2
+embedding:
+  api_key: hunter2
 """
 
 
@@ -52,12 +54,14 @@ def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
     assert shown["sources"]["files"]["env"] == {"API_KEY": "***"}
     assert shown["state"]["redis_url"] == "redis://me:***@cache.example/1"
     assert shown["state"]["secret"] == "***"
+    assert shown["embedding"]["api_key"] == "***"
     assert settings.sources["pets"].headers["X-Trace"] == "hunter2"
     assert settings.sources["files"].env["API_KEY"] == "hunter2"
 
 
 def test_a_secret_that_is_not_set_is_not_masked_either() -> None:
-    assert masked(load(None, {}))["state"]["secret"] == ""
+    shown = masked(load(None, {}))
+    assert shown["state"]["secret"] == shown["embedding"]["api_key"] == ""
 
 
 @pytest.mark.parametrize(

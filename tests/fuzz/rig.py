@@ -13,11 +13,10 @@ import aiohttp
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from config.load import load
 from config.settings import Settings, SourceSettings
 from registry.embedded import Embedded
 from tests.fixtures_database import Cluster, settings_for
-from tests.fixtures_gateway import Client, pets, running
+from tests.fixtures_gateway import Client, pets, running, wordless
 from tests.fixtures_servers import serving
 from tests.fuzz import oracle
 from tests.fuzz.cases import GATEWAYS, SESSIONS
@@ -84,7 +83,7 @@ async def targets(cluster: Cluster, directory: Path) -> AsyncIterator[dict[str, 
             "org": SourceSettings(python=str(SERVICE)),
             "pets": SourceSettings(openapi=str(description), base_url=url),
         }
-        common = replace(load(None, {}), sources=sources)
+        common = replace(wordless(), sources=sources)
         found = {}
         for name in GATEWAYS:
             settings = _settings(common, cluster, name, directory)

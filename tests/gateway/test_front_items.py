@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.load import load
 from config.settings import Database, SourceSettings
 from schemas.mcp.revisions import STREAMABLE, V2026_07_28
-from tests.fixtures_gateway import Client, running
+from tests.fixtures_gateway import Client, running, wordless
 from tests.fixtures_servers import serving
 from tests.servers.everything import everything
 
@@ -24,7 +23,7 @@ async def client(database_settings: Database) -> AsyncIterator[Client]:
     app, lifespan = everything()
     async with lifespan, serving(app) as url:
         sources = {"every": SourceSettings(mcp=f"{url}/mcp")}
-        settings = replace(load(None, {}), database=database_settings, sources=sources)
+        settings = replace(wordless(), database=database_settings, sources=sources)
         async with running(settings) as client:
             yield client
 

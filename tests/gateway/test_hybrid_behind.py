@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.load import load
 from config.settings import Database, SourceSettings
 from tests.examples.conftest import ROOT
-from tests.fixtures_gateway import Client, running
+from tests.fixtures_gateway import Client, running, wordless
 from tests.fixtures_servers import Serve, serving
 from tests.servers.hybrid import Failed, Hybrid
 from tests.servers.rest import Recorder
@@ -56,7 +55,7 @@ async def client(database_settings: Database, behind: Hybrid) -> AsyncIterator[C
     async with serving(behind) as url:
         spec = str(ROOT / "examples/portal/spec.yaml")
         source = SourceSettings(hybrid=spec, base_url=url, batch=50)
-        settings = replace(load(None, {}), database=database_settings, sources={"rules": source})
+        settings = replace(wordless(), database=database_settings, sources={"rules": source})
         async with running(settings) as client:
             yield client
 

@@ -7,10 +7,10 @@ import pytest
 from registry.items import ItemsSaved
 from registry.pins import Held, Pins, reason
 from registry.postgres import Database
-from registry.search import search
 from registry.sources import Report
 from registry.store import ToolStore
 from tests.fixtures_database import HOST
+from tests.registry.search.finding import found_by_words
 from tests.registry.servers import prompt, snapshot, spec, tool
 from tests.registry.test_mcp_sources import imported
 from tests.registry.test_store import notices, rows
@@ -159,7 +159,7 @@ async def test_what_is_held_back_is_not_found_or_counted_and_keeps_its_name(
 ) -> None:
     await pinned(store, tool("mail"))
     await pinned(store, tool("mail", description="mail mail"))
-    assert await search(database.pool, HOST, "mail", 5) == []
+    assert await found_by_words(database, "mail") == []
     [source] = await store.sources(HOST)
     assert source.tool_count == 0
     await imported(store, snapshot(tool("mail")), spec("other"))

@@ -121,6 +121,13 @@ async def test_an_old_pgvector_is_refused(
             pass
 
 
+@pytest.mark.parametrize(
+    ("version", "number"), [("0.8", (0, 8, 0)), ("0.8.4", (0, 8, 4)), ("0.10.1-dev", (0, 10, 1))]
+)
+def test_versions_are_compared_in_all_their_parts(version: str, number: tuple[int, ...]) -> None:
+    assert postgres._version(version) == number
+
+
 async def test_a_server_without_pgvector_is_refused(
     empty_settings: Settings, cluster: Cluster
 ) -> None:

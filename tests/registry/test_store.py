@@ -439,7 +439,7 @@ async def test_tools_inserted_by_hand_are_tools(store: ToolStore, database: Data
 
 
 QUIET = [
-    "UPDATE tool_t SET description_embedding_status = 'pending'",
+    "UPDATE entity_embedding_t SET status = 'failed', error = 'no answer'",
     "UPDATE tool_t SET semantic_weight = 2",
     "UPDATE tool_t SET pin = '{}'",
     "UPDATE tool_t SET name = name",

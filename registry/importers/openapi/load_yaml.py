@@ -18,6 +18,7 @@ DEPTH_LIMIT = 512  # levels; Stripe's description, the deepest we know, has 24
 # ("billion laughs"); descriptions that repeat themselves by aliases stay far below ten times.
 GROWTH_LIMIT = 10
 GROWTH_FREE = 200_000  # values that any document may have
+TEXT_SHARE = 100  # characters of a text, or a key, that count as a value more
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # not 01234, which is a post code: 1234 in YAML 1.2, 668 in 1.1
@@ -79,12 +80,15 @@ class _Composer:
         self.add(event, done.value, done.size, done.anchor)
 
     def scalar(self, event: Any) -> None:
+        long = len(event.value) // TEXT_SHARE
+        self.written += long
         if self._expects_key():
             self.stack[-1].key = event.value
+            self.stack[-1].size += long
             if event.anchor:
-                self.anchors[event.anchor] = (event.value, 1)
+                self.anchors[event.anchor] = (event.value, 1 + long)
         else:
-            self.add(event, _resolve(event), 1, event.anchor)
+            self.add(event, _resolve(event), 1 + long, event.anchor)
 
     def alias(self, event: Any) -> None:
         if event.anchor not in self.anchors:
@@ -92,6 +96,7 @@ class _Composer:
         value, size = self.anchors[event.anchor]
         if self._expects_key() and isinstance(value, str):
             self.stack[-1].key = value
+            self.stack[-1].size += size - 1
         else:
             self.add(event, value, size, None)
 

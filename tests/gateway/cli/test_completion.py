@@ -31,7 +31,7 @@ def test_another_shell_is_refused_with_those_that_there_are(bare: Toolgate) -> N
     ("words", "incomplete", "expected"),
     [
         ([], "so", ["sources"]),
-        (["tools"], "", ["list", "search", "show", "approve", "call"]),
+        (["tools"], "re", ["reset-description", "remove"]),
         (["sources", "remove"], "--y", ["--yes"]),
         (["serve"], "--wor", ["--workers"]),
         (["import", "openapi"], "--ex", ["--exclude"]),

@@ -30,7 +30,7 @@ def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> N
     assert {check["name"]: check["status"] for check in ran.json} == dict.fromkeys(
         [
             *("python", "shadowing", "files", "settings", "port", "auth"),
-            *("database", "migrations", "source", "lists"),
+            *("database", "migrations", "source", "lists", "embeddings"),
         ],
         "ok",
     )
@@ -176,9 +176,28 @@ def test_migrations_are_pending_until_migrate_applies_them(
     status = bare("migrate", "--status", "--json", **settings).json
     assert status["applied"] == []
     assert [one["applied"] for one in status["migrations"]] == [None] * len(status["migrations"])
-    assert "0001_registry  pending" in bare("migrate", "--status", **settings).out
+    assert re.search(r"^0001_registry +pending$", bare("migrate", "--status", **settings).out, re.M)
 
     ran = bare("migrate", **settings)
     assert ran.code == 0
     assert "Applied now: 0001_registry, " in ran.out
     assert "Applied now: nothing, all was there." in bare("migrate", **settings).out
+
+
+def test_functions_and_scripts_are_tried(
+    toolgate: Toolgate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "checked_functions.py").write_text("def one(a: int): ...\n")
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "toolgate.yaml").write_text(
+        "functions: {one: 'checked_functions:one', two: 'checked_functions:two'}\n"
+        "scripts: {enabled: true, time_s: 60}\n"
+    )
+    checks = toolgate("doctor", "--json").json
+    details = {one["detail"]: one["status"] for one in checks if one["name"] == "function"}
+    assert list(details.values()) == ["ok", "failed"]
+    assert "has no function two" in list(details)[1]
+    scripts = [one for one in checks if one["name"] == "scripts"]
+    assert [one["detail"].split()[0] for one in scripts] == ["python", "javascript"]
+    for one in scripts:  # not everywhere are there namespaces, and a Node.js
+        assert ("runs in a sandbox" in one["detail"]) == (one["status"] == "ok")

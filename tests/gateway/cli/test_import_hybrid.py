@@ -146,6 +146,8 @@ def test_show_gives_the_id_the_side_and_the_scope(with_rules: Toolgate) -> None:
         f"service {RULE}/deleteRule/0.1.0  {AT}",
         "side command, scope portal.w",
         "71 tokens (characters / 4) in a list",
+        "tags rule",
+        "embedding disabled",
         "",
         "hostId  string  required",
         "ruleId  string  required",

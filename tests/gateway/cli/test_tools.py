@@ -83,6 +83,7 @@ def test_show_explains_the_arguments_and_gives_a_call_to_try(with_pets: Toolgate
         "",
         "POST http://127.0.0.1:9/pets",
         "72 tokens (characters / 4) in a list",
+        "embedding disabled",
         "",
         "name  string   required",
         "age   integer",

@@ -10,11 +10,10 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.load import load
 from config.settings import Database as DatabaseSettings
 from config.settings import Settings, SourceSettings
 from schemas.mcp.headers import NAMED_BY
-from tests.fixtures_gateway import META, MODERN, Client, SessionClient, running
+from tests.fixtures_gateway import META, MODERN, Client, SessionClient, running, wordless
 from tests.fixtures_servers import serving
 from tests.servers.everything import everything
 from tests.servers.everything_wire import Era
@@ -26,7 +25,7 @@ Behind = Callable[..., Any]
 @pytest.fixture
 def bare(database_settings: DatabaseSettings) -> Settings:
     """Settings without a source."""
-    return replace(load(None, {}), database=database_settings)
+    return replace(wordless(), database=database_settings)
 
 
 @asynccontextmanager

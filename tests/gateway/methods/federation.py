@@ -14,10 +14,13 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Asked
 from gateway.context import Context, Identity, Principal, Session
+from gateway.methods.agents import Agents
 from gateway.methods.lists import Lists
+from gateway.methods.skill_files import SkillFiles
 from gateway.protocol.shapes import Members
 from registry.catalog import Catalog
 from registry.catalogs import Catalogs
+from registry.skills.snapshot import Skill
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import Request, decode_members, encode
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION
@@ -82,6 +85,15 @@ def lists(
     catalog: Catalog, down: Sequence[str] = (), fail_closed: bool = False, page_size: int = 2
 ) -> Lists:
     return Lists(Held(catalog), page_size, 1000, lambda _tenant, _catalog: down, fail_closed)
+
+
+def skill_files(lists: Lists) -> SkillFiles:
+    """Of skills that have no files but their own."""
+
+    async def read_file(_tenant: str, _skill: Skill, _path: str) -> bytes | None:
+        return None
+
+    return SkillFiles(lists, Agents("agent"), read_file)
 
 
 @dataclass

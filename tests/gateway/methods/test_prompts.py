@@ -13,6 +13,7 @@ from tests.gateway.methods.federation import (
     lists,
     request,
     shown,
+    skill_files,
     source,
 )
 
@@ -35,7 +36,8 @@ MESSAGES = {"messages": [{"role": "user", "content": LINK}], "description": "d"}
 
 def prompts(answer=MESSAGES, catalog=CATALOG):
     relay = Answers(answer)
-    return Prompts(lists(catalog), relay), relay
+    of = lists(catalog)
+    return Prompts(of, relay, skill_files(of)), relay
 
 
 def get(name, **more):

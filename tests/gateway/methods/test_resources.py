@@ -24,6 +24,7 @@ from tests.gateway.methods.federation import (
     lists,
     request,
     shown,
+    skill_files,
     source,
 )
 
@@ -44,7 +45,8 @@ FILE = {"uri": "test://a", "text": "hello", "x-own": 1}
 
 def resources(answer=None, catalog=BOTH, hub=None):
     relay = Answers({"contents": [FILE]} if answer is None else answer)
-    return Resources(lists(catalog), relay, hub or Hub(10), keeping()), relay
+    of = lists(catalog)
+    return Resources(of, relay, hub or Hub(10), keeping(), skill_files(of)), relay
 
 
 async def reading(methods, revision, uri, **more):

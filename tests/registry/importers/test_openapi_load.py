@@ -133,6 +133,14 @@ def test_aliases_that_expand_to_a_billion_values_are_refused():
     assert "aliases expand it" in refusal("\n".join(["a0: &a0 x", *levels]).encode())
 
 
+@pytest.mark.parametrize("member", ["{0}", "{{{0}: 1}}"], ids=["text", "key"])
+def test_aliases_that_expand_to_a_gigabyte_of_text_are_refused(member):
+    text = member.format("x" * 1000)
+    levels = [f"a: &a {text}", f"b: &b [{', '.join(['*a'] * 1000)}]", f"c: [{'*b, ' * 1000}]"]
+    assert "aliases expand it" in refusal("\n".join(levels).encode())
+    assert parse("\n".join(levels[:2]).encode(), "api")["b"][999]
+
+
 def test_a_key_given_twice_keeps_its_last_value_in_both_formats():
     assert parse(b'{"a": 1, "a": 2}', "a") == parse(b"a: 1\na: 2", "a") == {"a": 2}
 

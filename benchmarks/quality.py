@@ -1,0 +1,94 @@
+"""How well tools are found: public sets of requests where a directory is given, else our own one.
+
+The product's own search in a database of its own, NDCG@10 with its 95 % interval, beside plain BM25
+and vectors with fused ranks. A sample of each set; `toolgate search eval DIR...` takes all of it.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.request import Unavailable
+from benchmarks.rig import Rig
+from benchmarks.table import Row, Target
+from config.load import load
+from registry.evaluation.compare import percentiles
+from registry.evaluation.corpus import of_catalog
+from registry.evaluation.evaluate import drawn, evaluate
+from registry.evaluation.results import Measured, SetResult, mean_of
+from registry.evaluation.running import MODES
+from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
+
+OWN = Path(__file__).parents[1] / "tests" / "quality"
+LIMIT, QUICK_LIMIT = 500, 60  # requests of a set
+TUNED = {"metatool", "bfcl", "apibench", "sealtools"}  # that choices were made on
+METRIC = "ndcg@10"
+
+Targets = Mapping[str, float]  # by mode
+MEAN: Targets = {"hybrid": 67.0, "dense": 60.0}
+SETS: Mapping[str, Targets] = {"livemcpbench": {"hybrid": 43.0}, OWN.name: {"hybrid": 88.0}}
+
+
+def measure_quality(rig: Rig, directory: Path | None, quick: bool) -> list[Row]:
+    results = [
+        asyncio.run(_measured(rig, path, number, QUICK_LIMIT if quick else LIMIT))
+        for number, path in enumerate(chosen(directory))
+    ]
+    whose = "" if directory else "OUR OWN: no directory of tool sets was given"
+    return list(rows(results, whose))
+
+
+def chosen(directory: Path | None) -> list[Path]:
+    if directory is None:
+        return [OWN]
+    found = sorted(path.parent for path in directory.glob(f"*/{QUERIES}"))
+    if not found:
+        raise Unavailable(f"{directory} holds no tool set: NAME/{QUERIES} and NAME/{TOOLS}")
+    return found
+
+
+async def _measured(rig: Rig, path: Path, number: int, limit: int) -> SetResult:
+    tools = read_catalog(path / TOOLS)
+    requests = drawn(read_requests(path / QUERIES), limit)
+
+    def say(step: str, done: int, total: int) -> None:
+        if done in {0, total}:
+            rig.say(f"{path.name}: {step} {done:,} of {total:,}")
+
+    async with of_catalog(tools, load(None, {}), say) as corpus:
+        return await evaluate(path.name, corpus, requests, MODES, say, baseline=True, number=number)
+
+
+def rows(results: Sequence[SetResult], whose: str) -> Iterator[Row]:
+    for one in results:
+        facts = f"{one.requests:,} requests to {one.tools:,} tools; {whose}".rstrip("; ")
+        for mode in one.quality.modes:
+            note = f"{_interval(one.quality, mode)}; {_spent(one, mode)}{facts}"
+            yield _row(one.quality, mode, SETS.get(one.quality.name, {}), note)
+    tuned = [one.quality for one in results if one.quality.name in TUNED]
+    if len(tuned) == len(TUNED):
+        mean = mean_of(tuned)
+        for mode in mean.modes:
+            yield _row(mean, mode, MEAN, f"{_interval(mean, mode)}: {', '.join(sorted(TUNED))}")
+
+
+def _row(quality: Measured, mode: str, targets: Targets, note: str) -> Row:
+    least = (Target("least", targets[mode]),) if mode in targets else ()
+    mean = quality.interval(mode, METRIC).mean
+    return Row(f"{quality.name}: NDCG@10, {mode}", mean, "%", targets=least, note=note)
+
+
+def _interval(quality: Measured, mode: str) -> str:
+    found = quality.interval(mode, METRIC)
+    complete = quality.interval(mode, "completeness@10").mean
+    return f"[{found.low:.1f}, {found.high:.1f}], completeness {complete:.1f}"
+
+
+def _spent(one: SetResult, mode: str) -> str:
+    """p95 in ms; of the baseline, which is searched in Python, nothing."""
+    if mode not in one.search_ms:
+        return ""
+    found = percentiles(one.search_ms[mode])
+    encode = percentiles(one.encode_ms) if mode != "lexical" else {}
+    encoding = f"encoding {encode['p95']:.1f} + " if encode else ""
+    return f"p95 {encoding}SQL {found['p95']:.1f} ms; "

@@ -1,0 +1,99 @@
+"""Embeddings in a gateway: its workers, and the embedder that searches ask."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from psycopg import OperationalError
+from psycopg_pool import PoolTimeout
+
+from config.settings import Embedding
+from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.crew import After, Crew, nothing
+from registry.embedding.models import register
+from registry.embedding.providers import make_embedder
+from registry.embedding.serving import Serving
+from registry.postgres import Database, Pool
+
+log = logging.getLogger("toolgate.embedding")
+
+
+class Embeddings(Collector):
+    """Nothing is loaded before there is a text or a query. What fails here stops no gateway."""
+
+    def __init__(
+        self,
+        settings: Embedding,
+        database: Callable[[], Database | None],
+        settled: Callable[[], Awaitable[object]],
+        after: After = nothing,
+    ) -> None:
+        """`settled` returns when the database is there, or will never be; `after` as in `Crew`."""
+        self._settings = settings
+        self._database = database
+        self._settled = settled
+        self._after = after
+        self._crew: Crew | None = None
+        self._target, refused = _made(settings)
+        self.serving = Serving(self._pool, settings, self._target)
+        if refused:
+            self.serving.note = refused
+        self._usable = not refused
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """What queries are embedded with; None: `serving.note` says why there is nothing."""
+        return self.serving.embedder
+
+    async def run(self) -> None:
+        """Until stopped or cancelled."""
+        await self._settled()
+        database = self._database()
+        if database is None or not self._usable:
+            return
+        if self._target is None:
+            await self._disable(database)
+            return
+        self._crew = Crew(database, self._target, self._settings, self.serving, self._after)
+        await self._crew.run()
+
+    def stop(self) -> None:
+        """Begin to stop: workers finish what they have in hand."""
+        if self._crew is not None:
+            self._crew.stop()
+
+    async def close(self) -> None:
+        await self.serving.close()
+        if self._target is not None:
+            await self._target.close()
+
+    def collect(self) -> Iterator[Metric]:
+        gauge = GaugeMetricFamily(
+            "toolgate_embedding_tasks", "Texts that wait for their vectors.", labels=("status",)
+        )
+        for status, count in (self._crew.tasks if self._crew else {}).items():
+            gauge.add_metric((status,), count)
+        yield gauge
+
+    def _pool(self) -> Pool | None:
+        database = self._database()
+        return database.pool if database else None
+
+    async def _disable(self, database: Database) -> None:
+        while True:
+            try:
+                await register(database.pool, None)
+            except (OperationalError, PoolTimeout):
+                await asyncio.sleep(self._settings.poll_s)
+            else:
+                return
+
+
+def _made(settings: Embedding) -> tuple[Embedder | None, str | None]:
+    try:
+        return make_embedder(settings), None
+    except EmbeddingFailed as error:
+        log.error("embedding_unusable", extra={"reason": str(error)})
+        return None, str(error)

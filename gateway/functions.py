@@ -1,0 +1,131 @@
+"""Python functions that tools made by hand call: what they take, and how they are called.
+
+    functions:
+      count-words: company.tools:count_words
+
+    def count_words(text: str, shortest: Annotated[int, Meta(ge=1)] = 1) -> dict[str, int]: ...
+
+Arguments come by name. The annotations say what they are (whatever msgspec can decode), and
+without an input schema of its own the tool has the one that they make. A parameter that is
+annotated as `gateway.hybrid.Call` gets who is calling. What is returned is as for hybrid actions,
+or a `ToolResult`. A function that is not `async` runs in a thread.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import msgspec
+
+from gateway.hybrid import Call, Handler
+from gateway.modules import module
+from schemas.errors import InvalidParams, ToolgateError
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+_NOTHING: Mapping[str, "Function"] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the settings, as it is called."""
+
+    target: str  # module:function
+    handler: Handler  # takes the values by name, and the `Call`
+    description: str  # of its docstring; may be empty
+    schema: dict[str, Any] | None  # None: its annotations say nothing that JSON has
+    _values: type[msgspec.Struct] | None = field(repr=False)
+
+    def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the annotations want them. Raises InvalidParams."""
+        if self._values is None:
+            return dict(arguments)
+        try:
+            made = msgspec.convert(arguments, self._values)
+        except msgspec.ValidationError as error:
+            raise InvalidParams(str(error)) from error
+        return {name: getattr(made, name) for name in made.__struct_fields__}
+
+
+def load_functions(
+    targets: Mapping[str, str], loaded: Mapping[str, Function] = _NOTHING
+) -> dict[str, Function]:
+    """The functions of the settings, by name; those that are `loaded` already stay as they are.
+    Raises ToolgateError that names every one that fails."""
+    functions: dict[str, Function] = {}
+    broken: list[str] = []
+    for name, target in targets.items():
+        known = loaded.get(name)
+        try:
+            if known is None or known.target != target:
+                known = load_function(target)
+            functions[name] = known
+        except ToolgateError as error:
+            broken.append(f"functions.{name}: {error}")
+    if broken:
+        raise ToolgateError("\n  ".join(broken))
+    return functions
+
+
+def load_function(target: str) -> Function:
+    """Raises ToolgateError that says what is wrong with it."""
+    name, _, attribute = target.partition(":")
+    function = getattr(module(name), attribute, None)
+    if not callable(function):
+        what = "has no function" if function is None else "is not a function:"
+        raise ToolgateError(f"{target}: the module {name} {what} {attribute}")
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except (NameError, TypeError, ValueError, SyntaxError) as error:
+        raise ToolgateError(f"{target}: its signature cannot be read: {error}") from error
+    for one in signature.parameters.values():
+        if one.kind not in _NAMED:
+            raise ToolgateError(f"{target}: arguments come by name, and {one} takes none")
+    callers = [one.name for one in signature.parameters.values() if _is_for_call(one)]
+    taken = [one for one in signature.parameters.values() if one.name not in callers]
+    values, schema = _read(taken)
+    is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+    handler = Handler(_called(function, callers), takes_call=True, is_async=is_async)
+    return Function(target, handler, inspect.getdoc(function) or "", schema, values)
+
+
+def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., Any]:
+    def call(values: Mapping[str, Any], call: Call) -> Any:
+        return function(**values, **dict.fromkeys(callers, call))
+
+    return call
+
+
+def _is_for_call(parameter: inspect.Parameter) -> bool:
+    said = parameter.annotation
+    return said is Call or Call in get_args(said)
+
+
+def _read(
+    parameters: list[inspect.Parameter],
+) -> tuple[type[msgspec.Struct] | None, dict[str, Any] | None]:
+    """A struct of the parameters, and its JSON Schema; None for what msgspec cannot decode."""
+    try:
+        values = msgspec.defstruct(
+            "Arguments", [_field(one) for one in parameters], kw_only=True, module=__name__
+        )
+        (made,), definitions = msgspec.json.schema_components(
+            [values], ref_template="#/$defs/{name}"
+        )
+    except (TypeError, ValueError):
+        return None, None
+    schema = definitions.pop(made["$ref"].rpartition("/")[2])
+    schema.pop("title", None)
+    schema["additionalProperties"] = False
+    return values, {**schema, "$defs": definitions} if definitions else schema
+
+
+def _field(parameter: inspect.Parameter) -> Any:
+    said = Any if parameter.annotation is parameter.empty else parameter.annotation
+    if parameter.default is parameter.empty:
+        return parameter.name, said
+    value = parameter.default
+    if isinstance(value, list | dict | set | bytearray):
+        value = msgspec.field(default_factory=lambda: parameter.default)
+    return parameter.name, said, value

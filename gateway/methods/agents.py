@@ -1,0 +1,109 @@
+"""Whose skills are here: the agent that asks, what it has, and what of that is in use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.context import Context
+from registry.catalog import Catalog
+from registry.skills.access import Access, allows
+from registry.skills.snapshot import Agent, Skill
+from schemas.errors import Forbidden, InvalidParams
+from schemas.tool import Tool
+
+NAMED = 20  # agents, in an error
+
+
+class Agents:
+    def __init__(self, claim: str) -> None:
+        """`claim` of a token names the agent; "" looks at none."""
+        self._claim = claim
+
+    def agent(self, context: Context, catalog: Catalog) -> Agent | None:
+        """None: the caller is no agent in particular. Raises InvalidParams for one that there is
+        not, and Forbidden for another than the token is of."""
+        if not catalog.skills.agents and context.wishes.agent is None:
+            return None  # there are none: if a token has such a claim, it means something else
+        name = self._name(context)
+        if name is None:
+            return None
+        agent = catalog.skills.agent(name)
+        if agent is None:
+            known = ", ".join(catalog.skills.agents[:NAMED])
+            there = f"there is {known}" if known and context.wishes.agent else "ask for another"
+            raise InvalidParams(f"There is no agent {name[:100]!r}; {there}")
+        return agent
+
+    def skills(self, context: Context, catalog: Catalog) -> Mapping[str, Skill]:
+        """Those of the agent, the most important first. Raises as `agent` does."""
+        return catalog.skills.of(self.agent(context, catalog))
+
+    def has_skills(self, context: Context, catalog: Catalog) -> bool:
+        """The same, for lists: an agent that there is not has none."""
+        try:
+            return bool(self.skills(context, catalog))
+        except (Forbidden, InvalidParams):
+            return False
+
+    def _name(self, context: Context) -> str | None:
+        told = context.principal.claims.get(self._claim) if self._claim else None
+        name = told if isinstance(told, str) and told and context.identity.verified else None
+        wish = context.wishes.agent
+        if name is not None and wish is not None and wish != name:
+            raise Forbidden(f"The token is of the agent {name[:100]!r}, the address of another")
+        return name or wish
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The tools of one skill, and of those that it requires, as a caller may use them."""
+
+    skill: Skill
+    loaded: list[Skill]  # what it requires, and itself at the end
+    tools: dict[str, Tool]  # by id
+    withheld: dict[str, Access]  # by name: tools that now need more than this level
+    missing: list[str]  # tools that it names and that are not here
+
+    def check(self, tool: Tool) -> None:
+        """Raises InvalidParams for a tool that is not to be called with this skill."""
+        if tool.id in self.tools:
+            return
+        if tool.name in self.withheld:
+            raise InvalidParams(
+                f"The skill {self.skill.name} may use {tool.name} with the access level "
+                f"{self.withheld[tool.name]} only, and the tool needs more"
+            )
+        raise InvalidParams(f"{tool.name} is not a tool of the skill {self.skill.name}")
+
+
+def given(skill: Skill, catalog: Catalog) -> Given:
+    """`catalog` is what the caller sees."""
+    loaded = catalog.skills.needed(skill.name)
+    found = Given(skill, loaded, {}, {}, [])
+    absent: dict[str, None] = {}
+    for one in loaded:
+        for link in one.tools:
+            tool = catalog.by_id(link.id)
+            if tool is None:
+                absent[link.name] = None
+            elif allows(link.access, tool.annotations):
+                found.tools[tool.id] = tool
+            else:
+                found.withheld[tool.name] = link.access
+        known = {link.name for link in one.tools}
+        absent |= dict.fromkeys(name for name in one.named if name not in known)
+    for tool in found.tools.values():  # another of the skills may have it with a higher level
+        found.withheld.pop(tool.name, None)
+    found.missing.extend(absent)
+    return found
+
+
+def in_use(context: Context, catalog: Catalog) -> list[Tool]:
+    """The tools of the skills that the session uses, by name: its list has them, too."""
+    if context.session is None or not context.session.skills:
+        return []
+    tools: dict[str, Tool] = {}
+    for name in context.session.skills:
+        skill = catalog.skills.get(name)
+        if skill is not None:
+            tools |= {tool.name: tool for tool in given(skill, catalog).tools.values()}
+    return [tools[name] for name in sorted(tools)]

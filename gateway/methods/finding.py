@@ -1,0 +1,146 @@
+"""search_tools: the tools that do what a text says. An upstream like any other; what it finds is
+told from the caller's own catalog, so that nothing is shown that they could not call."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anyio import to_thread
+from psycopg import OperationalError
+from psycopg_pool import PoolTimeout
+
+from config.settings import Toolset
+from gateway.context import Context
+from gateway.methods.describe import answer
+from gateway.methods.lists import Lists
+from gateway.methods.skill_handles import Handles
+from registry.budgets import CHARACTERS
+from registry.catalog import Catalog
+from registry.fitting import Ceiling, Entry, length
+from registry.search.query import Filters, Found, Query, ToolsetFilter
+from registry.sentences import shorten
+from registry.wording import by_words
+from schemas.errors import Unavailable, Unreachable
+from schemas.source import Source
+from schemas.tool import TextContent, Tool, ToolResult
+
+NOTE = 300  # characters of what is said about the search itself
+AROUND = 40  # characters of an answer besides its parts
+AWAY = (Unavailable, OperationalError, PoolTimeout)  # of `Find`: the registry does not answer
+BY_WORDS = "The registry cannot be searched now: these were found by plain words."
+NOTHING = "Nothing was found: say in other words what the tool should do."
+
+Json = dict[str, Any]
+
+Find = Callable[[Query], Awaitable[Found]]
+"""See `registry.search.Search.run`."""
+
+Learn = Callable[[Context, Found, Sequence[Tool]], None]
+"""Told of each search, and the tools that its caller sees of what it found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    usual: int  # tools in an answer
+    most: int
+    tokens: int  # of an answer
+
+
+class Finding:
+    def __init__(
+        self,
+        lists: Lists,
+        find: Find,
+        limits: Limits,
+        toolsets: Mapping[str, Toolset],
+        handles: Handles | None = None,
+        learn: Learn | None = None,
+    ) -> None:
+        """`handles` tell what skills allow; without them there are none."""
+        self._lists = lists
+        self._find = find
+        self._limits = limits
+        self._toolsets = {name: ToolsetFilter.of(name, one) for name, one in toolsets.items()}
+        self._handles = handles
+        self._learn = learn
+
+    async def call(
+        self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
+    ) -> ToolResult:
+        catalog, chosen = self._lists.visible(context), self._lists.profile(context)
+        limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
+        query = await self._query(arguments, limit, catalog, context)
+        try:
+            found, note = await self._found(query, catalog, context)
+        except Unreachable as fault:
+            return unsearched(fault)
+        ceiling = Ceiling(
+            self._limits.tokens, self._lists.shaping, chosen, catalog.own_name("describe_tools")
+        )
+        entries = [
+            Entry(replace(one, name=catalog.called(one, chosen)), {"score": round(score, 3)})
+            for one, score in found
+        ]
+        schemas = arguments.get("detail") != "names"
+        # in a thread: a schema of megabytes takes long to fold, the first time
+        return answer(await to_thread.run_sync(_told, entries, ceiling, schemas, note))
+
+    async def _query(
+        self, arguments: Json, limit: int, catalog: Catalog, context: Context
+    ) -> Query:
+        ids: list[str] | None = None
+        if self._handles is not None and "skill" in arguments:
+            given = await self._handles.given(context, catalog, arguments["skill"])
+            ids = list(given.tools)
+        toolset = self._toolsets[context.toolset] if context.toolset else None
+        scopes = self._lists.scopes(context)
+        filters = Filters(context.principal.tenant, toolset, scopes, ids=ids)
+        return Query(arguments["query"], limit, "hybrid", filters)
+
+    async def _found(
+        self, query: Query, catalog: Catalog, context: Context
+    ) -> tuple[list[tuple[Tool, float]], str | None]:
+        """The tools with their scores, and what the caller should know of how they were found."""
+        try:
+            found = await self._find(query)
+        except AWAY:
+            wanted = None if query.filters.ids is None else set(query.filters.ids)
+            tools = [one for one in catalog.tools if wanted is None or one.id in wanted]
+            return await to_thread.run_sync(_worded, tools, query.text, query.limit), BY_WORDS
+        known = ((catalog.by_id(hit.id), hit.score) for hit in found.hits)
+        seen = [(tool, score) for tool, score in known if tool is not None]
+        if self._learn is not None:
+            self._learn(context, found, [tool for tool, _ in seen])
+        return seen, found.note
+
+
+def unsearched(fault: Unreachable) -> ToolResult:
+    """The settings want meaning or nothing, and there is none; a model can react to that."""
+    return ToolResult((TextContent(fault.message),), is_error=True)
+
+
+def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, float]]:
+    by_name = {tool.name: tool for tool in tools}
+    said = {one.name: f"{one.title or ''}\n{one.description}\n{one.source}" for one in tools}
+    return [(by_name[name], score) for name, score in by_words(said, query, limit)]
+
+
+def _told(entries: Sequence[Entry], ceiling: Ceiling, schemas: bool, note: str | None) -> Json:
+    if not entries:
+        return {"tools": [], **({"note": shorten(note, NOTE)} if note else {}), "more": NOTHING}
+    before: Json = {"note": shorten(note, NOTE)} if note else {}
+    longest = _advice(len(entries), len(entries), schemas, ceiling.describer)
+    left = ceiling.tokens * CHARACTERS - length({**before, "more": longest}) - AROUND
+    fitted = ceiling.fitted(entries, left, schemas)
+    more = _advice(fitted.folded, fitted.left_out, schemas, ceiling.describer)
+    return {"tools": fitted.entries, **before, **({"more": more} if more else {})}
+
+
+def _advice(folded: int, left_out: int, schemas: bool, describer: str) -> str:
+    """What is not in an answer, and how to get it."""
+    said = []
+    if schemas and folded:
+        said.append(f"{folded} without input schema: {describer} tells it.")
+    if left_out:
+        said.append(f"{left_out} left out: ask for fewer (limit), or more precisely.")
+    return " ".join(said)

@@ -1,0 +1,53 @@
+"""What a call of call_tool means: another tool, and its arguments."""
+
+from typing import Any
+
+from gateway.context import Context
+from gateway.methods.checks import problems_of, told
+from gateway.methods.describe import unknown_tool
+from gateway.methods.lists import Lists
+from gateway.methods.skill_handles import Handles
+from schemas.binding import GatewayBinding
+from schemas.errors import InvalidParams, ParseError
+from schemas.jsonrpc import Request, decode_json
+from schemas.tool import Tool
+
+CALLS = GatewayBinding("call_tool")
+
+Json = dict[str, Any]
+
+
+class Passing:
+    def __init__(self, lists: Lists, handles: Handles | None = None) -> None:
+        """`handles` tell what skills allow; without them there are none."""
+        self._lists = lists
+        self._handles = handles
+
+    async def meant(
+        self, own: Tool, arguments: Json, context: Context, request: Request | None = None
+    ) -> tuple[str, Json]:
+        """The name that the caller's list has for the tool, and the arguments that it is to get.
+        Raises InvalidParams for arguments that are wrong, and for a tool that is not there, not for
+        the caller to see, or not of the skill that the caller names."""
+        catalog, chosen = self._lists.visible(context), self._lists.profile(context, request)
+        arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
+        if problems := problems_of(catalog.checker(own), arguments):
+            raise InvalidParams(told(problems))
+        name: str = arguments["name"]
+        tool = catalog.find(name, chosen)
+        if tool is None:
+            raise InvalidParams(unknown_tool(name, catalog))
+        if tool.binding == CALLS:
+            raise InvalidParams(f"name: {name} does not call itself")
+        if self._handles is not None and "skill" in arguments:
+            given = await self._handles.given(context, catalog, arguments["skill"])
+            given.check(tool)
+        return name, arguments["arguments"]
+
+
+def _read(arguments: Any) -> Any:
+    """Models that cannot write an object whose members they were not told (Gemini) write JSON."""
+    try:
+        return decode_json(arguments.encode()) if isinstance(arguments, str) else arguments
+    except (ParseError, UnicodeEncodeError):
+        return arguments

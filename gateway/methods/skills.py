@@ -1,0 +1,184 @@
+"""use_skill: the instructions of a skill, its tools and its files. An upstream like any other,
+though all but the files is in the catalog."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anyio import to_thread
+from msgspec import Raw
+
+from gateway.context import Context, Session
+from gateway.methods.agents import Agents, Given, given
+from gateway.methods.lists import Lists
+from gateway.methods.skill_handles import Handles
+from gateway.methods.skill_list import by_words, line_of
+from gateway.state.news import MESSAGES
+from registry.budgets import CHARACTERS
+from registry.catalog import Catalog
+from registry.fitting import Ceiling, Entry
+from registry.profiles import Chosen
+from registry.skills.items import file_at, uri_of
+from registry.skills.snapshot import Skill, SkillFile
+from schemas.errors import InvalidParams
+from schemas.jsonrpc import encode
+from schemas.source import Source
+from schemas.tool import TextContent, Tool, ToolResult
+
+NAMES = 20  # of anything, in an answer
+AROUND = 200  # characters of an answer besides its parts
+
+Json = dict[str, Any]
+
+
+ReadFile = Callable[[str, Skill, str], Awaitable[bytes | None]]
+"""The content of a file: tenant, skill, path; None: it is there no more. Raises Unavailable."""
+
+Changed = Callable[[Session], Awaitable[None]]
+Tell = Callable[[Session, bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    answer_tokens: int  # of the tools in an answer
+    instructions_tokens: int
+    handle_s: float
+
+
+class UseSkill:
+    def __init__(
+        self,
+        lists: Lists,
+        agents: Agents,
+        handles: Handles,
+        limits: Limits,
+        read_file: ReadFile,
+        changed: Changed,
+        tell: Tell,
+    ) -> None:
+        """`changed` hears of sessions that use another skill now; `tell` says something to one."""
+        self._lists = lists
+        self._agents = agents
+        self._handles = handles
+        self._limits = limits
+        self._read_file = read_file
+        self._changed = changed
+        self._tell = tell
+
+    async def call(
+        self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
+    ) -> ToolResult:
+        """Raises InvalidParams for what is not there, or not for the caller to see."""
+        catalog, chosen = self._lists.visible(context), self._lists.profile(context)
+        skill = self._skill(arguments["name"], context, catalog)
+        after, path = arguments.get("after", 0), arguments.get("file")
+        if path is not None:
+            text = await self._file(skill, path, context)
+            return _read({"name": skill.name, "file": path}, text, after, self._limits)
+        found = given(skill, catalog)
+        head: Json = {"name": skill.name, "version": skill.version}
+        if after:
+            return _read(head, instructions_of(found), after, self._limits)
+        if context.session is not None:
+            await self._use(context.session, skill)
+            head["skill"] = skill.name
+        else:
+            head["skill"] = await self._handles.seal(context, catalog, skill)
+            head["good_for_s"] = self._limits.handle_s
+        about = await to_thread.run_sync(self._about, found, catalog, chosen)
+        return _read({**head, **about}, instructions_of(found), 0, self._limits)
+
+    def _skill(self, name: str, context: Context, catalog: Catalog) -> Skill:
+        skills = self._agents.skills(context, catalog)
+        if name in skills:
+            return skills[name]
+        known = [one.name for one in by_words(skills.values(), name.replace("-", " "), NAMES)]
+        there = f"; there is {', '.join((known or list(skills))[:NAMES])}" if skills else ""
+        raise InvalidParams(f"name: there is no skill {name[:100]!r}{there}")
+
+    async def _use(self, session: Session, skill: Skill) -> None:
+        """Have the session's list of tools hold those of the skill, and say so."""
+        if skill.name not in session.skills:
+            session.skills.add(skill.name)
+            await self._changed(session)
+            await self._tell(session, MESSAGES["tools"])
+
+    def _about(self, found: Given, catalog: Catalog, chosen: Chosen) -> Json:
+        skill, told = found.skill, dict[str, Any]()
+        if len(found.loaded) > 1:
+            told["loaded"] = [one.name for one in found.loaded]
+        told |= self._tools(found, catalog, chosen)
+        if found.withheld:
+            names = [f"{name} ({level})" for name, level in found.withheld.items()]
+            told["withheld"] = names[:NAMES]
+        if found.missing:
+            told["missing"] = found.missing[:NAMES]
+        if skill.files:
+            told["files"] = [file.path for file in skill.files][:NAMES]
+            told["directory"] = uri_of(skill, "").rstrip("/")
+        near = [*catalog.skills.children(skill.name), *map(catalog.skills.get, skill.suggests)]
+        if near := [one for one in near if one is not None]:
+            told["see_also"] = [line_of(one) for one in near[:NAMES]]
+        return told
+
+    def _tools(self, found: Given, catalog: Catalog, chosen: Chosen) -> Json:
+        describer = catalog.own_name("describe_tools")
+        ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaping, chosen, describer)
+        entries = [
+            Entry(replace(tool, name=catalog.called(tool, chosen)), {})
+            for tool in found.tools.values()
+        ]
+        fitted = ceiling.fitted(entries, ceiling.tokens * CHARACTERS - AROUND, schemas=True)
+        more = []
+        if fitted.folded:
+            more.append(f"{fitted.folded} without input schema: {describer} tells it.")
+        if fitted.left_out:
+            rest = [one.tool.name for one in entries[len(fitted.entries) :]][:NAMES]
+            more.append(f"{fitted.left_out} left out: {', '.join(rest)}.")
+        return {"tools": fitted.entries, **({"more_tools": " ".join(more)} if more else {})}
+
+    async def _file(self, skill: Skill, path: str, context: Context) -> str:
+        file = file_at(skill, path)
+        if file is None:
+            known = ", ".join(one.path for one in skill.all_files[:NAMES])
+            raise InvalidParams(f"file: {skill.name} has no {path[:100]!r}; there is {known}")
+        content = await content_of(self._read_file, context.principal.tenant, skill, file)
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            uri = uri_of(skill, path)
+            raise InvalidParams(f"file: {path} is no text; read the resource {uri}") from error
+
+
+async def content_of(read_file: ReadFile, tenant: str, skill: Skill, file: SkillFile) -> bytes:
+    """Raises Unavailable when the database does not answer, InvalidParams for a file that has just
+    gone."""
+    if file == skill.all_files[0]:
+        return skill.text.encode()
+    content = await read_file(tenant, skill, file.path)
+    if content is None:
+        raise InvalidParams(f"file: {skill.name} has no {file.path[:100]!r} any longer")
+    return content
+
+
+def instructions_of(found: Given) -> str:
+    """Of what the skill requires first."""
+    if len(found.loaded) == 1:
+        return found.skill.instructions.strip()
+    parts = [f"# Skill {one.name}\n\n{one.instructions.strip()}" for one in found.loaded]
+    return "\n\n".join(parts)
+
+
+def _read(about: Json, text: str, after: int, limits: Limits) -> ToolResult:
+    """`text` from a character on, as much of it as a model gets at a time."""
+    room = limits.instructions_tokens * CHARACTERS
+    part = text[after : after + room]
+    member = "content" if "file" in about else "instructions"
+    told = {**about, member: part}
+    if after + room < len(text):
+        told["after"] = after + room
+        told["more"] = f"These are {after:,} to {after + room:,} of {len(text):,} characters."
+        told["more"] += " Call again with this `after` for what follows."
+    rest = {key: value for key, value in told.items() if key != member}
+    shown = (TextContent(part or "(It has no instructions.)"), TextContent(encode(rest).decode()))
+    return ToolResult(shown, Raw(encode(told)))

@@ -1,0 +1,51 @@
+"""Tools made by hand that call a Python function: executes `FunctionBinding`.
+
+As hybrid actions do, a call goes on to its end when its client has gone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from gateway.context import Context
+from gateway.functions import Function
+from gateway.hybrid import Call
+from gateway.upstreams.answers import failed
+from gateway.upstreams.python import PythonUpstream
+from schemas.binding import FunctionBinding
+from schemas.errors import InternalError
+from schemas.source import Source
+from schemas.tool import Tool, ToolResult
+
+
+class FunctionUpstream:
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        python: PythonUpstream,
+        timeout_of: Callable[[str], float],
+    ) -> None:
+        """`functions` by their names in the settings; `python` has the threads. `timeout_of`:
+        seconds for one call, by the name of a source."""
+        self._functions = functions
+        self._python = python
+        self._timeout_of = timeout_of
+
+    async def call(
+        self,
+        tool: Tool,
+        source: Source | None,  # noqa: ARG002 - the function is here
+        arguments: dict[str, Any],
+        context: Context,
+    ) -> ToolResult:
+        binding = cast("FunctionBinding", tool.binding)  # app.py: each upstream has its own kind
+        function = self._functions.get(binding.name)
+        if function is None:
+            return failed(f"{tool.name}: the settings have no function {binding.name} any more")
+        values = function.values(arguments)
+        call = Call(context.principal, context.request_id, tool.name)
+        try:
+            return await self._python.complete(
+                function.handler, values, call, self._timeout_of(tool.source)
+            )
+        except InternalError:
+            return failed(f"{tool.name} failed; the log of the gateway says why")

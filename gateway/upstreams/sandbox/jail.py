@@ -1,0 +1,181 @@
+"""A program of its own, for Linux: builds the prison and starts a command in it.
+
+`python -I -S jail.py PLAN`, PLAN a JSON object (see `Plan` in runs.py). Uses the standard library
+alone. Two processes: this one waits, the other goes to prison and becomes the command; it is the
+first process of its PID namespace, so whatever else there may be in there ends with it.
+
+Exit code: that of the command, 128 + the number of the signal that ended it, or REFUSED when a wall
+could not be built; then nothing was started, and stderr says which wall.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+REFUSED = 97
+
+NOBODY = 65534
+NEW_ROOT = "/proc"  # there is always a directory of this name, and nothing in it is wanted inside
+
+# sched.h, sys/mount.h, sys/prctl.h, linux/fcntl.h
+NEW_MOUNTS, NEW_UTS, NEW_IPC = 0x20000, 0x4000000, 0x8000000
+NEW_USER, NEW_PIDS, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
+WALLS = NEW_MOUNTS | NEW_UTS | NEW_IPC | NEW_PIDS | NEW_NETWORK
+NO_SUID, NO_DEVICES, BIND, DETACH, RECURSIVE, PRIVATE = 2, 4, 4096, 2, 16384, 1 << 18
+ATTR_READ_ONLY, ATTR_NO_SUID, ATTR_NO_DEVICES, AT_RECURSIVE = 1, 2, 4, 0x8000
+PARENT_DEATH, SET_SECCOMP, NO_NEW_PRIVILEGES, FILTER = 1, 22, 38, 2
+AT_CWD = -100
+MOUNT_SETATTR = 442  # the same number on all machines; Linux 5.12
+PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+libc.syscall.restype = ctypes.c_long
+
+
+class Wall(Exception):
+    """A wall that could not be built."""
+
+
+def main() -> int:
+    plan = json.loads(sys.argv[1])
+    _die_with_parent()
+    if os.getppid() != plan["parent"]:
+        return REFUSED
+    try:
+        mapped = _unshare()
+    except Wall as wall:
+        return _refuse(wall)
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        try:
+            _enter(plan, mapped, ready)
+        except (Wall, OSError, ValueError) as wall:
+            _refuse(wall)
+        os._exit(REFUSED)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    for number in (0, 1):
+        os.close(number)  # the command's alone: they end when it does
+    os.write(go, b"!")
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _unshare() -> bool:
+    """Leave the namespaces of the gateway; whether a user namespace was needed for that."""
+    if os.geteuid() == 0 and libc.unshare(WALLS) == 0:
+        return False
+    user, group = os.geteuid(), os.getegid()
+    _check(libc.unshare(NEW_USER | WALLS), "user, mount, PID, network and IPC namespaces")
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        # not as root: what is started then has no capabilities, and none to gain
+        Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
+    except OSError as error:
+        raise Wall(f"user namespaces: {error.strerror}") from error
+    return True
+
+
+def _enter(plan: dict[str, Any], mapped: bool, ready: int) -> NoReturn:
+    """Raises Wall, and OSError for a command that cannot be started."""
+    _die_with_parent()
+    libc.sethostname(b"tool", 4)
+    _furnish(plan)
+    for name, value in plan["limits"].items():
+        _limit(getattr(resource, name), value)
+    if not mapped:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    _die_with_parent()  # changing users has ended that
+    if os.read(ready, 1) != b"!":  # the parent is dead already
+        os._exit(REFUSED)
+    os.closerange(3, 2**16)
+    _check(libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no_new_privs")
+    _filter(bytes.fromhex(plan["filter"]))
+    os.execve(plan["command"][0], plan["command"], plan["environment"])  # noqa: S606 - no shell
+
+
+def _limit(number: int, value: int) -> None:
+    _, most = resource.getrlimit(number)
+    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(number, (value, value))
+
+
+def _furnish(plan: dict[str, Any]) -> None:
+    """A root directory with what the command needs and nothing else, none of it writable."""
+    _mount(None, "/", None, RECURSIVE | PRIVATE)
+    _mount("none", NEW_ROOT, "tmpfs", NO_SUID | NO_DEVICES, "size=1m,mode=755")
+    for link, target in plan["links"].items():
+        inside = Path(NEW_ROOT + link)
+        inside.parent.mkdir(parents=True, exist_ok=True)
+        inside.symlink_to(target)
+    for path in plan["paths"]:
+        inside = Path(NEW_ROOT + path)
+        (inside if Path(path).is_dir() else inside.parent).mkdir(parents=True, exist_ok=True)
+        if not Path(path).is_dir():
+            inside.touch()
+        _mount(path, str(inside), None, BIND | RECURSIVE)
+        device = 0 if path.startswith("/dev/") else ATTR_NO_DEVICES
+        _set(str(inside), ATTR_READ_ONLY | ATTR_NO_SUID | device, AT_RECURSIVE)
+    for path in plan["hidden"]:
+        _mount("none", NEW_ROOT + path, "tmpfs", NO_SUID | NO_DEVICES, "size=4k,mode=555")
+        _set(NEW_ROOT + path, ATTR_READ_ONLY, 0)
+    os.chdir(NEW_ROOT)
+    number = ctypes.c_long(PIVOT_ROOT[os.uname().machine])
+    _check(libc.syscall(number, b".", b"."), "pivot_root")  # pivot_root(2), NOTES
+    _check(libc.umount2(b".", DETACH), "umount")
+    os.chdir("/")
+    _set("/", ATTR_READ_ONLY, 0)
+
+
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
+) -> None:
+    given = [None if one is None else one.encode() for one in (source, target, kind)]
+    said = None if options is None else options.encode()
+    _check(libc.mount(*given, ctypes.c_ulong(flags), said), f"mount of {source} on {target}")
+
+
+def _set(path: str, attributes: int, how: int) -> None:
+    given = struct.pack("=QQQQ", attributes, 0, 0, 0)  # struct mount_attr
+    number, where, flags, size = map(ctypes.c_long, (MOUNT_SETATTR, AT_CWD, how, len(given)))
+    done = libc.syscall(number, where, path.encode(), flags, given, size)
+    _check(done, "read-only mounts (mount_setattr, Linux 5.12)")
+
+
+def _filter(instructions: bytes) -> None:
+    held = ctypes.create_string_buffer(instructions, len(instructions))
+    given = struct.pack("@HP", len(instructions) // 8, ctypes.addressof(held))  # struct sock_fprog
+    passed = ctypes.create_string_buffer(given, len(given))
+    done = libc.prctl(SET_SECCOMP, FILTER, ctypes.addressof(passed), 0, 0)
+    _check(done, "seccomp filters")
+
+
+def _die_with_parent() -> None:
+    libc.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+
+
+def _check(done: int, what: str) -> None:
+    if done == -1:
+        raise Wall(f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def _refuse(wall: Exception) -> int:
+    sys.stderr.write(f"{wall}\n")
+    sys.stderr.flush()
+    return REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Tools made by hand whose source code is in the registry: executes `ScriptBinding`."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from config.settings import Scripts
+from gateway.context import Context
+from gateway.upstreams.answers import failed
+from gateway.upstreams.python import spoken
+from gateway.upstreams.sandbox.runs import Sandbox, ScriptFailed
+from schemas.binding import ScriptBinding
+from schemas.jsonrpc import decode_json
+from schemas.source import Source
+from schemas.tool import Tool, ToolResult
+
+OFF = "scripts are switched off (scripts.enabled)"
+
+
+class ScriptUpstream:
+    def __init__(self, settings: Callable[[], Scripts]) -> None:
+        """`settings`: those of now."""
+        self._settings = settings
+        self._sandbox = Sandbox(settings)
+
+    async def call(
+        self,
+        tool: Tool,
+        source: Source | None,  # noqa: ARG002 - the script is in the tool
+        arguments: dict[str, Any],
+        context: Context,  # noqa: ARG002 - nothing of it goes into the sandbox
+    ) -> ToolResult:
+        binding = cast("ScriptBinding", tool.binding)  # app.py: each upstream has its own kind
+        if not self._settings().enabled:
+            return failed(f"{tool.name} cannot be called: {OFF}")
+        try:
+            answer = await self._sandbox.run(binding.language, binding.source, arguments)
+        except ScriptFailed as error:
+            return failed(f"{tool.name} {error}")
+        value = decode_json(bytes(answer))
+        return spoken(value if isinstance(value, str) or value is None else answer)

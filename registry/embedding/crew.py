@@ -1,0 +1,152 @@
+"""The workers of one process, what wakes them, and what is done between their batches.
+
+Whoever starts a crew registers its model: of processes with different settings the last one
+decides, and the workers of the others have nothing to do.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio import CancelScope
+from psycopg import OperationalError
+from psycopg_pool import PoolTimeout
+
+from config.settings import Embedding
+from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.models import CHANNEL, purge, register, settle
+from registry.embedding.population import queue_missing
+from registry.embedding.serving import Serving
+from registry.embedding.status import tasks
+from registry.embedding.worker import Worker
+from registry.postgres import Database, Notice, borrowed
+
+log = logging.getLogger("toolgate.embedding")
+
+GRACE_S = 5.0  # other gateways need a moment to notice that another model serves
+
+After = Callable[[Database], Awaitable[object]]
+"""What is to be done at the start, and whenever the queue has been emptied."""
+
+
+async def nothing(_database: Database) -> None:
+    pass
+
+
+class Crew:
+    """Keeps `serving` up to date, and the queue short with `workers` workers."""
+
+    def __init__(
+        self,
+        database: Database,
+        embedder: Embedder,
+        settings: Embedding,
+        serving: Serving,
+        after: After = nothing,
+    ) -> None:
+        self._database = database
+        self._embedder = embedder
+        self._serving = serving
+        self._poll_s = settings.poll_s
+        self._after = after
+        self._workers = [Worker(database.pool, embedder, settings) for _ in range(settings.workers)]
+        self._registered = False
+        self._open = 1  # tasks, as far as is known: at first there may be some
+        self._noticed = anyio.Event()
+        self._stopped = anyio.Event()
+        self._working = CancelScope()
+        self.tasks: dict[str, int] = {}  # by status, as of the last look
+
+    @property
+    def done(self) -> int:
+        """Vectors that its workers have stored."""
+        return sum(worker.done for worker in self._workers)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    @property
+    def displaced(self) -> bool:
+        """Another process has registered another model since: there is nothing to do here."""
+        return self._serving.models.target not in (None, self._embedder.model)
+
+    async def run(self) -> None:
+        """Until stopped or cancelled."""
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(self._database.listen, CHANNEL, self._hear)
+            beside.start_soon(self._care)
+            with self._working:
+                async with anyio.create_task_group() as working:
+                    for worker in self._workers:
+                        working.start_soon(worker.run)
+                    await self._stopped.wait()
+            beside.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """End when each worker has finished the batch that it has in hand."""
+        self._stopped.set()
+        for worker in self._workers:
+            worker.stop()
+
+    def cut_off(self) -> None:
+        """End at once; what the workers had in hand goes back into the queue."""
+        self.stop()
+        self._working.cancel()
+
+    async def _hear(self, notice: Notice) -> None:
+        if notice:  # "model", or a gap in the notices
+            self._noticed.set()
+        for worker in self._workers:
+            worker.wake()
+
+    async def _care(self) -> None:
+        while True:
+            self._noticed = anyio.Event()
+            try:
+                await self._look()
+            except (OperationalError, PoolTimeout) as error:
+                log.warning("embedding_queue_away", extra={"reason": type(error).__name__})
+            except EmbeddingFailed as error:
+                log.error("embedding_model_refused", extra={"reason": str(error)})
+                if not error.retryable:
+                    self.stop()
+            except Exception:
+                log.exception("embedding_care_crashed")
+            with anyio.move_on_after(self._poll_s):
+                await self._noticed.wait()
+
+    async def _look(self) -> None:
+        pool = self._database.pool
+        if not self._registered:
+            await register(pool, self._embedder)
+            self._registered = True
+            await self._serving.refresh()
+            await queue_missing(pool)
+        displaced = self.displaced
+        await self._serving.refresh()
+        if self.displaced and not displaced:
+            told = {"mine": self._embedder.model, "model": self._serving.models.target}
+            log.warning("embedding_model_displaced", extra=told)
+        self.tasks = await tasks(pool)
+        before, self._open = self._open, self.tasks["pending"] + self.tasks["running"]
+        if self._open:
+            return
+        if before:
+            await self._after(self._database)
+        await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        """Let this crew's model serve, when it can; then forget the one before."""
+        known, pool = self._serving.models, self._database.pool
+        if self.displaced:
+            return
+        if known.serving != known.target:
+            await queue_missing(pool)
+            async with borrowed(pool) as connection:
+                if not await settle(connection):
+                    return
+            await self._serving.refresh()
+            await self._after(self._database)
+            await anyio.sleep(GRACE_S)
+        await purge(pool)

@@ -1,0 +1,181 @@
+"""Which model vectors are made with, and which one's are searched.
+
+The two differ while a new model takes over: the old one's vectors are searched until the new one
+has embedded everything, and are deleted then. A tool that is edited meanwhile loses its old vector
+at once and is found by its words until it has the new one.
+
+With embeddings disabled there is no target: what is written then has the status disabled. Vectors
+stay, and serve again when the same model comes back.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from psycopg import AsyncConnection
+
+from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.postgres import Pool, borrowed
+
+log = logging.getLogger("toolgate.embedding")
+
+CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": another one is target or serves
+DIMENSION = 384  # of the column
+_LOCK = 0x746F6F6C656D6264  # as in migration 0008: whoever queues holds it, shared
+_FAILED_MOST = 0.1  # of all texts; a model that fails more often takes over from none
+_PURGED = 1000  # vectors in a statement
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Labels; None: there is none."""
+
+    target: str | None
+    serving: str | None
+
+
+async def models(connection: AsyncConnection) -> Models:
+    found = await connection.execute(
+        "SELECT max(model) FILTER (WHERE target), max(model) FILTER (WHERE serving)"
+        " FROM embedding_model_t"
+    )
+    target, serving = await found.fetchone() or (None, None)
+    return Models(target, serving)
+
+
+async def register(pool: Pool, embedder: Embedder | None) -> bool:
+    """Make `embedder` the one of new texts; None: of no texts. Whether it was not so before.
+
+    Gateways of one database should agree; of those that do not, the last one decides. Raises
+    EmbeddingFailed for a model whose vectors cannot be stored, and for one that is to take over
+    from another and does not work: what is there serves better.
+    """
+    wanted = embedder.model if embedder else None
+    if embedder and embedder.dimension != DIMENSION:
+        raise EmbeddingFailed(
+            f"{wanted} makes vectors of {embedder.dimension} numbers; only {DIMENSION} can be "
+            "stored: choose another model, or embedding.dimension where the service can shorten",
+            retryable=False,
+        )
+    async with borrowed(pool) as connection:
+        present = (await models(connection)).target
+    if present == wanted:
+        return False
+    if embedder is not None and present is not None:
+        await embedder.embed(["a text to begin with"])
+    async with borrowed(pool) as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        before = await models(connection)
+        if before.target == wanted:  # another node was faster
+            return False
+        await _retire_target(connection, keep=wanted is None)
+        if embedder is not None:
+            await _enter(connection, embedder)
+        await connection.execute("SELECT pg_notify(%s, 'model')", [CHANNEL])
+    if before.target:
+        log.warning("embedding_model_changed", extra={"before": before.target, "model": wanted})
+    else:
+        log.info("embedding_model", extra={"model": wanted})
+    return True
+
+
+async def settle(connection: AsyncConnection) -> bool:
+    """Let the target serve, once nothing of it is open; whether it does from now on.
+
+    It does not while a text of it is missing, or where one in ten has failed: then something is
+    wrong with it, and the old vectors are better.
+    """
+    found = await connection.execute(
+        """
+        SELECT target.model FROM embedding_model_t AS target
+        WHERE target.target AND NOT target.serving
+            AND NOT EXISTS (
+                SELECT FROM embedding_task_t AS task
+                WHERE task.model = target.model AND task.status <> 'failed')
+            AND NOT EXISTS (
+                SELECT FROM entity_source_v AS source
+                WHERE source.active AND (
+                    SELECT true FROM entity_embedding_t AS had
+                    WHERE (had.host_id, had.entity_type, had.entity_id, had.model) = (
+                        source.host_id, source.entity_type, source.entity_id, target.model)
+                    ) IS NULL)
+            AND (SELECT count(*) FILTER (WHERE status = 'failed') <= %s * count(*)
+                FROM entity_embedding_t AS had WHERE had.model = target.model)
+        FOR UPDATE OF target
+        """,
+        [_FAILED_MOST],
+    )
+    row = await found.fetchone()
+    if row is None:
+        return False
+    await connection.execute("UPDATE embedding_model_t SET serving = false WHERE serving")
+    await connection.execute("UPDATE embedding_model_t SET serving = true WHERE target")
+    await connection.execute("SELECT pg_notify(%s, 'model')", [CHANNEL])
+    log.info("embedding_model_serves", extra={"model": row[0]})
+    return True
+
+
+async def purge(pool: Pool) -> int:
+    """Forget models that neither are target nor serve, with their vectors; how many there were.
+
+    In small steps that wait for nobody: writers of tools come first.
+    """
+    count = 0
+    async with borrowed(pool) as connection:
+        found = await connection.execute(
+            "SELECT FROM embedding_model_t WHERE NOT target AND NOT serving LIMIT 1"
+        )
+        if found.rowcount == 0:
+            return 0
+    while True:
+        async with borrowed(pool) as connection:
+            done = await connection.execute(
+                """
+                DELETE FROM entity_embedding_t WHERE ctid = ANY (ARRAY(
+                    SELECT had.ctid FROM entity_embedding_t AS had
+                    WHERE had.model <> '' AND had.model NOT IN (
+                        SELECT model FROM embedding_model_t WHERE target OR serving)
+                    LIMIT %s FOR UPDATE SKIP LOCKED))
+                """,
+                [_PURGED],
+            )
+            count += done.rowcount
+            if done.rowcount < _PURGED:
+                await connection.execute(
+                    "DELETE FROM embedding_model_t WHERE NOT target AND NOT serving"
+                )
+                return count
+
+
+async def _retire_target(connection: AsyncConnection, *, keep: bool) -> None:
+    """`keep`: its rows say from now on that embeddings are disabled; else they go."""
+    rest = (
+        "UPDATE entity_embedding_t SET model = '', error = NULL,"
+        " status = CASE status WHEN 'blank' THEN 'blank' ELSE 'disabled' END"
+        if keep
+        else "DELETE FROM entity_embedding_t"
+    )
+    await connection.execute("DELETE FROM embedding_task_t")
+    await connection.execute(
+        f"{rest} WHERE status <> 'ready' AND model = ("  # noqa: S608 - one of the two above
+        "SELECT model FROM embedding_model_t WHERE target)".encode()
+    )
+    await connection.execute("UPDATE embedding_model_t SET target = false WHERE target")
+
+
+async def _enter(connection: AsyncConnection, embedder: Embedder) -> None:
+    """As the target; it serves too where there is no vector to search meanwhile."""
+    await connection.execute(
+        """
+        UPDATE embedding_model_t AS model SET serving = false WHERE serving AND NOT EXISTS (
+            SELECT FROM entity_embedding_t AS had
+            WHERE had.model = model.model AND had.status = 'ready')
+        """
+    )
+    await connection.execute(
+        """
+        INSERT INTO embedding_model_t AS old (model, provider, dimension, target, serving)
+        VALUES (%s, %s, %s, true, NOT EXISTS (SELECT FROM embedding_model_t WHERE serving))
+        ON CONFLICT (model) DO UPDATE SET target = true, serving = old.serving OR excluded.serving
+        """,
+        [embedder.model, embedder.model.partition("/")[0], embedder.dimension],
+    )

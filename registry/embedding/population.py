@@ -1,0 +1,173 @@
+"""Putting texts into the queue for which no write of a tool has: those of a new model, of a
+database from before there were embeddings, and those that somebody asks for again.
+
+The planner may know nothing of the tables yet. What is looked up row by row is therefore a scalar
+subquery, which cannot become a join that compares all pairs.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from psycopg import AsyncConnection
+
+from registry.embedding.sources import SOURCES
+from registry.postgres import Pool, borrowed
+
+BATCH = 500  # entities in a transaction
+_START = "00000000-0000-0000-0000-000000000000"
+
+
+async def queue_missing(pool: Pool) -> int:
+    """Queue what is in service and has not even a status for the target; how many there were.
+
+    In small transactions, each of which keeps what it has done: it can be stopped and begun again.
+    """
+    count = 0
+    for host_id in await _hosts(pool):
+        for kind in SOURCES:
+            count += await _queue_all(pool, host_id, kind, _MISSING)
+    return count
+
+
+async def backfill(pool: Pool) -> int:
+    """Queue whatever has no vector of its present text, and is not on its way to one; how many.
+
+    As `queue_missing`, and it looks at every text: also what was changed behind our back is found.
+    """
+    count = 0
+    for host_id in await _hosts(pool):
+        async with _locked(pool, host_id) as connection:
+            await connection.execute(_UNSTICK, {"host": host_id})
+        for kind in SOURCES:
+            count += await _queue_all(pool, host_id, kind, _ALL)
+    return count
+
+
+async def refresh(pool: Pool, host_id: str, kind: str, ids: Sequence[str], force: bool) -> int:
+    """Queue these entities again that are not ready; with `force` all of them. How many.
+
+    Until they are done they are found by their words.
+    """
+    async with _locked(pool, host_id) as connection:
+        await connection.execute(
+            """
+            DELETE FROM entity_embedding_t AS had WHERE host_id = %s AND entity_type = %s
+                AND entity_id = ANY(%s::uuid[]) AND (%s OR status <> 'ready')
+                AND model IN (SELECT model FROM embedding_model_t WHERE target)
+            """,
+            [host_id, kind, list(ids), force],
+        )
+        found = await connection.execute(
+            """
+            SELECT coalesce(embedding_queue(%(kind)s, array_agg(host_id), array_agg(entity_id),
+                array_agg(source_hash(source_text))), 0)
+            FROM entity_source_v
+            WHERE host_id = %(host)s AND entity_type = %(kind)s AND active
+                AND entity_id = ANY(%(ids)s::uuid[])
+            """,
+            {"host": host_id, "kind": kind, "ids": list(ids)},
+        )
+        (count,) = await found.fetchone() or (0,)
+    return int(count)
+
+
+async def retry(pool: Pool, host_id: str, ids: Sequence[str] | None = None) -> int:
+    """Let workers try again at once what has failed, or waits for its next attempt; how many."""
+    async with _locked(pool, host_id) as connection:
+        done = await connection.execute(
+            """
+            WITH again AS (
+                UPDATE embedding_task_t SET status = 'pending', attempt_count = 0,
+                    last_error = NULL, next_attempt_ts = current_timestamp,
+                    update_ts = current_timestamp
+                WHERE host_id = %(host)s AND status <> 'running' AND last_error IS NOT NULL
+                    AND (%(ids)s::uuid[] IS NULL OR entity_id = ANY(%(ids)s::uuid[]))
+                RETURNING host_id, entity_type, entity_id, model
+            ), shown AS (
+                UPDATE entity_embedding_t AS had SET status = 'pending', error = NULL FROM again
+                WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
+                    = (again.host_id, again.entity_type, again.entity_id, again.model)
+            )
+            SELECT pg_notify('toolgate_embedding', '') FROM again
+            """,
+            {"host": host_id, "ids": None if ids is None else list(ids)},
+        )
+        return done.rowcount
+
+
+async def _hosts(pool: Pool) -> list[str]:
+    """The tenants; none where embeddings are disabled."""
+    async with borrowed(pool) as connection:
+        rows = await connection.execute(
+            "SELECT host_id::text FROM host_t"
+            " WHERE EXISTS (SELECT FROM embedding_model_t WHERE target) ORDER BY host_id"
+        )
+        return [host_id async for (host_id,) in rows]
+
+
+async def _queue_all(pool: Pool, host_id: str, kind: str, statement: bytes) -> int:
+    count, after = 0, _START
+    while True:
+        async with _locked(pool, host_id) as connection:
+            given: Mapping[str, object] = {
+                "host": host_id, "kind": kind, "after": after, "most": BATCH
+            }  # fmt: skip
+            found = await connection.execute(statement, given)
+            seen, last, queued = await found.fetchone() or (0, None, 0)
+        count += queued or 0
+        if seen < BATCH:
+            return count
+        after = last
+
+
+@asynccontextmanager
+async def _locked(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
+    """As an import locks its tenant: the two would lock the same tasks in different orders."""
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [host_id]
+        )
+        yield connection
+
+
+# Rows that wait for a task that somebody has deleted.
+_UNSTICK = b"""
+DELETE FROM entity_embedding_t AS had
+WHERE had.host_id = %(host)s AND had.status IN ('pending', 'failed') AND (
+    SELECT true FROM embedding_task_t AS task
+    WHERE (task.host_id, task.entity_type, task.entity_id, task.model)
+        = (had.host_id, had.entity_type, had.entity_id, had.model)) IS NULL
+"""
+# Texts only of those that were picked: a sort of all would make all of them first, each time.
+_QUEUE = b"""
+SELECT count(*), max(part.entity_id::text), coalesce(embedding_queue(%(kind)s,
+    array_agg(part.host_id), array_agg(part.entity_id), array_agg(source_hash(text))), 0)
+FROM part CROSS JOIN LATERAL (
+    SELECT source_text FROM entity_source_v AS source
+    WHERE (source.host_id, source.entity_type, source.entity_id)
+        = (part.host_id, %(kind)s, part.entity_id)
+    OFFSET 0) AS picked (text)
+"""
+_ALL = (
+    b"""
+WITH part AS MATERIALIZED (
+    SELECT host_id, entity_id FROM entity_source_v
+    WHERE host_id = %(host)s AND entity_type = %(kind)s AND active AND entity_id > %(after)s::uuid
+    ORDER BY entity_id LIMIT %(most)s
+)"""
+    + _QUEUE
+)
+_MISSING = (
+    b"""
+WITH part AS MATERIALIZED (
+    SELECT host_id, entity_id FROM entity_source_v AS source
+    WHERE host_id = %(host)s AND entity_type = %(kind)s AND active AND entity_id > %(after)s::uuid
+        AND (
+            SELECT true FROM entity_embedding_t AS had
+            WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
+                = (source.host_id, source.entity_type, source.entity_id,
+                    (SELECT model FROM embedding_model_t WHERE target))) IS NULL
+    ORDER BY entity_id LIMIT %(most)s
+)"""
+    + _QUEUE
+)

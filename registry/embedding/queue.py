@@ -1,0 +1,224 @@
+"""The queue of texts, as one worker uses it. Each method is a transaction.
+
+Whoever writes a tool holds the rows of its task and of its vector until the commit, and never waits
+for a worker longer than a moment: a worker passes over tasks that are held, and gives up what it
+would have to wait for. What it passed over has a newer text by then, or comes up again when its
+lease ends.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from registry.embedding.abc import Vectors
+from registry.embedding.models import DIMENSION
+from registry.embedding.reals import Reals, RealsDumper
+from registry.postgres import Pool, borrowed
+
+ERROR = 200  # characters that are kept of the reason of a failure
+
+# A worker ends its own deadlocks, long before the database (after 1 s) picks whom to end: that
+# might be an import. The planner may know nothing of these tables yet: it is to look rows up. And
+# nobody waits for the disk: what a crash of the server takes away, tasks and vectors alike, is done
+# again.
+CAREFULLY = (
+    b"SET LOCAL lock_timeout = '300ms'; SET LOCAL synchronous_commit = off;"
+    b" SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off;"
+    b" SET LOCAL enable_mergejoin = off"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A text that this worker has taken."""
+
+    host_id: str
+    task_id: int
+    entity_type: str
+    entity_id: str
+    source_hash: str
+    attempt_count: int  # this one included
+    abandoned: bool  # another worker had it and was not heard of again
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a text could not be embedded, and when to try again."""
+
+    reason: str
+    after_s: float | None  # None: never
+    final: bool  # its status is failed; else it is pending still
+
+
+class Queue:
+    """The tasks of one model. All methods raise `psycopg.OperationalError`, as which counts that
+    somebody holds what they need for too long."""
+
+    def __init__(self, pool: Pool, worker: str, model: str, kinds: Sequence[str]) -> None:
+        """`worker`: a name that no other has, nor had; at most 64 characters. `kinds`: the types of
+        entities that it knows."""
+        self._pool = pool
+        self._given = {
+            "worker": worker,
+            "model": model,
+            "kinds": list(kinds),
+            "dimension": DIMENSION,
+        }
+
+    async def claim(self, most: int, lease_s: float) -> list[Task]:
+        """Take up to `most` of the tasks that are due, the oldest first, for `lease_s`."""
+        async with (
+            self._transaction() as connection,
+            connection.cursor(row_factory=class_row(Task)) as cursor,
+        ):
+            await cursor.execute(_CLAIM, {**self._given, "most": most, "lease": lease_s})
+            return await cursor.fetchall()
+
+    async def finish(self, tasks: Sequence[Task], vectors: Vectors) -> int:
+        """Store the vectors of those tasks that are still this worker's, and end them; how many.
+
+        A task that has another text by now stays, and its vector is dropped.
+        """
+        return await self._run(_FINISH, tasks, vectors=Reals(vectors.ravel()))
+
+    async def blank(self, tasks: Sequence[Task]) -> int:
+        """End tasks whose texts say nothing to a model."""
+        return await self._run(_BLANK, tasks)
+
+    async def drop(self, tasks: Sequence[Task]) -> int:
+        """End tasks of what is no longer there."""
+        return await self._run(_DROP, tasks)
+
+    async def fail(self, failures: Mapping[Task, Failure]) -> int:
+        """Say why, and put the tasks back, or aside."""
+        told = failures.values()
+        return await self._run(
+            _FAIL,
+            list(failures),
+            values=[one.reason[:ERROR].replace("\0", "") for one in told],
+            after=[one.after_s for one in told],
+            final=[one.final for one in told],
+        )
+
+    async def release(self, tasks: Sequence[Task]) -> int:
+        """Give tasks back, as if they had never been taken."""
+        return await self._run(_RELEASE, tasks)
+
+    async def _run(
+        self, statement: bytes, tasks: Sequence[Task], **more: Sequence[Any] | Reals
+    ) -> int:
+        given = {
+            "hosts": [task.host_id for task in tasks],
+            "tasks": [task.task_id for task in tasks],
+            "hashes": [task.source_hash for task in tasks],
+            "values": [""] * len(tasks),
+        }
+        async with self._transaction() as connection, connection.cursor() as cursor:
+            cursor.adapters.register_dumper(Reals, RealsDumper)
+            await cursor.execute(statement, {**self._given, **given, **more})
+            return cursor.rowcount
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        async with borrowed(self._pool) as connection:
+            await connection.execute(CAREFULLY)
+            yield connection
+
+
+# A CTE, which is run once, whatever it is joined with: it locks as many rows as it gives.
+_CLAIM = b"""
+WITH due AS MATERIALIZED (
+    SELECT host_id, task_id, status FROM embedding_task_t
+    WHERE next_attempt_ts <= current_timestamp AND model = %(model)s
+        AND entity_type = ANY(%(kinds)s)
+    ORDER BY next_attempt_ts, task_id LIMIT %(most)s
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE embedding_task_t AS task SET status = 'running', worker = %(worker)s,
+    attempt_count = attempt_count + 1, update_ts = current_timestamp,
+    next_attempt_ts = current_timestamp + make_interval(secs => %(lease)s)
+FROM due WHERE (task.host_id, task.task_id) = (due.host_id, due.task_id)
+RETURNING task.host_id::text, task.task_id, entity_type, entity_id::text, source_hash,
+    attempt_count, due.status = 'running' AS abandoned
+"""
+
+# Compare and set: what is still this worker's, and still has the text that it was taken with.
+_MINE = b"""
+WITH mine AS MATERIALIZED (
+    SELECT task.host_id, task.task_id, task.entity_type, task.entity_id, task.source_hash, value,
+        (nth - 1)::int AS before
+    FROM unnest(%(hosts)s::uuid[], %(tasks)s::bigint[], %(hashes)s::text[], %(values)s::text[])
+        WITH ORDINALITY AS given (host_id, task_id, hash, value, nth)
+    JOIN embedding_task_t AS task
+        ON (task.host_id, task.task_id) = (given.host_id, given.task_id)
+    WHERE task.worker = %(worker)s AND task.status = 'running' AND task.source_hash = given.hash
+    FOR UPDATE OF task SKIP LOCKED
+)"""
+_VECTORS = b"""
+    FROM mine
+    WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
+        = (mine.host_id, mine.entity_type, mine.entity_id, %(model)s)
+        AND had.source_hash = mine.source_hash
+)
+"""
+_TASKS = b" WHERE (task.host_id, task.task_id) = (mine.host_id, mine.task_id)"
+_DELETE = b"DELETE FROM embedding_task_t AS task USING mine" + _TASKS
+
+_FINISH = (
+    _MINE
+    + b""", written AS (
+    UPDATE entity_embedding_t AS had SET status = 'ready', dimension = %(dimension)s,
+        embedding = ((%(vectors)s::real[])[before * %(dimension)s + 1
+            : (before + 1) * %(dimension)s])::vector,
+        error = NULL, embedded_ts = clock_timestamp()"""
+    + _VECTORS
+    + _DELETE
+)
+_BLANK = (
+    _MINE
+    + b""", written AS (
+    UPDATE entity_embedding_t AS had SET status = 'blank', embedding = NULL, dimension = NULL,
+        error = NULL, embedded_ts = NULL"""
+    + _VECTORS
+    + _DELETE
+)
+# Their vectors would wait for ever: a text may be queued while its entity is being deleted.
+_DROP = (
+    _MINE
+    + b""", written AS (
+    DELETE FROM entity_embedding_t AS had USING mine
+    WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
+        = (mine.host_id, mine.entity_type, mine.entity_id, %(model)s)
+        AND had.source_hash = mine.source_hash AND had.status <> 'ready'
+)"""
+    + _DELETE
+)
+_RELEASE = (
+    _MINE
+    + b"UPDATE embedding_task_t AS task SET status = 'pending', worker = NULL,"
+    + b" attempt_count = attempt_count - 1, next_attempt_ts = current_timestamp FROM mine"
+    + _TASKS
+)
+_FAIL = (
+    _MINE
+    + b""", told AS MATERIALIZED (
+    SELECT * FROM unnest(%(tasks)s::bigint[], %(after)s::float8[], %(final)s::boolean[])
+        AS told (task_id, after_s, final)
+), written AS (
+    UPDATE entity_embedding_t AS had SET error = mine.value, status = CASE
+        WHEN (SELECT final FROM told WHERE told.task_id = mine.task_id) THEN 'failed'
+        ELSE had.status END"""
+    + _VECTORS
+    + b"""
+UPDATE embedding_task_t AS task SET last_error = mine.value, worker = NULL,
+    status = CASE WHEN told.final THEN 'failed' ELSE 'pending' END,
+    next_attempt_ts = coalesce(
+        clock_timestamp() + make_interval(secs => told.after_s), 'infinity'),
+    update_ts = current_timestamp
+FROM mine JOIN told USING (task_id)"""
+    + _TASKS
+)

@@ -1,0 +1,126 @@
+"""How far embeddings are: for commands, metrics and whoever looks at a tool."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg.rows import class_row
+
+from registry.embedding.models import Models, models
+from registry.postgres import Pool, borrowed
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of the entities of one kind that are in service, for one model."""
+
+    entity_type: str
+    model: str  # "": none, embeddings are disabled
+    role: str  # "target", "serving", "target and serving"; "": neither
+    total: int
+    ready: int
+    pending: int
+    failed: int
+    disabled: int
+    blank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why texts have no vector, and how many have none for this reason."""
+
+    error: str
+    count: int
+    example: str  # name of a tool, or the id of another entity
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    models: Models
+    counts: tuple[Counts, ...]
+    failed: tuple[Failed, ...]  # the most frequent reasons first
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Where one entity stands; `model` is the target, or what serves while it has none yet."""
+
+    status: str
+    model: str | None
+    error: str | None
+    embedded: datetime | None
+
+
+async def status(pool: Pool, host_id: str) -> Status:
+    async with borrowed(pool) as connection:
+        known = await models(connection)
+        async with connection.cursor(row_factory=class_row(Counts)) as cursor:
+            await cursor.execute(_COUNTS, {"host": host_id, "models": _labels(known)})
+            counts = await cursor.fetchall()
+        async with connection.cursor(row_factory=class_row(Failed)) as failures:
+            await failures.execute(_FAILED, [host_id])
+            failed = await failures.fetchall()
+    return Status(known, tuple(counts), tuple(failed))
+
+
+async def tasks(pool: Pool) -> dict[str, int]:
+    """Tasks of all tenants, by status."""
+    counts = dict.fromkeys(("pending", "running", "failed"), 0)
+    async with borrowed(pool) as connection:
+        rows = await connection.execute("SELECT status, count(*) FROM embedding_task_t GROUP BY 1")
+        return counts | {name: count async for name, count in rows}
+
+
+async def embedding_of(pool: Pool, host_id: str, entity_id: str, kind: str = "tool") -> Embedding:
+    """Where an entity stands. No row yet: pending, or disabled where no model is the target."""
+    async with borrowed(pool) as connection:
+        found = await connection.execute(
+            """
+            SELECT had.status, nullif(had.model, ''), had.error, had.embedded_ts
+            FROM entity_embedding_t AS had LEFT JOIN embedding_model_t AS model USING (model)
+            WHERE (host_id, entity_type, entity_id) = (%s, %s, %s)
+            ORDER BY coalesce(model.target, had.model = '') DESC, model.serving DESC LIMIT 1
+            """,
+            [host_id, kind, entity_id],
+        )
+        row = await found.fetchone()
+        if row is not None:
+            return Embedding(*row)
+        target = (await models(connection)).target
+    return Embedding("pending" if target else "disabled", target, None, None)
+
+
+def _labels(known: Models) -> list[str]:
+    return list(dict.fromkeys((known.target or "", *([known.serving] if known.serving else []))))
+
+
+# Whatever has no row yet: nobody has queued it, which happens when a model is registered.
+_COUNTS = b"""
+WITH entity AS (
+    SELECT host_id, entity_type, entity_id FROM entity_source_v WHERE host_id = %(host)s AND active
+), stood AS (
+    SELECT entity.entity_type, label.model, coalesce((
+        SELECT had.status FROM entity_embedding_t AS had
+        WHERE (had.host_id, had.entity_type, had.entity_id, had.model)
+            = (entity.host_id, entity.entity_type, entity.entity_id, label.model)
+        ), CASE WHEN label.model = '' THEN 'disabled' ELSE 'pending' END) AS status
+    FROM entity CROSS JOIN unnest(%(models)s::text[]) AS label (model)
+)
+SELECT entity_type, stood.model, concat_ws(' and ', CASE WHEN known.target THEN 'target' END,
+        CASE WHEN known.serving THEN 'serving' END) AS role, count(*) AS total,
+    count(*) FILTER (WHERE status = 'ready') AS ready,
+    count(*) FILTER (WHERE status = 'pending') AS pending,
+    count(*) FILTER (WHERE status = 'failed') AS failed,
+    count(*) FILTER (WHERE status = 'disabled') AS disabled,
+    count(*) FILTER (WHERE status = 'blank') AS blank
+FROM stood LEFT JOIN embedding_model_t AS known USING (model)
+GROUP BY entity_type, stood.model, role ORDER BY entity_type DESC, role DESC
+"""
+_FAILED = b"""
+SELECT had.error, count(*) AS count,
+    coalesce(min(tool.name), min(had.entity_id::text)) AS example
+FROM entity_embedding_t AS had
+LEFT JOIN tool_t AS tool
+    ON had.entity_type = 'tool' AND (tool.host_id, tool.tool_id) = (had.host_id, had.entity_id)
+WHERE had.host_id = %s AND had.error IS NOT NULL
+GROUP BY had.error ORDER BY count(*) DESC, had.error LIMIT 5
+"""

@@ -1,0 +1,155 @@
+"""What a model reads of a tool, a skill and a query. Pure.
+
+Natural text: labelled lines, as they are hashed to see whether a text has changed, make small
+models worse. The bundled model was trained with these texts, so a change here is a change of model.
+
+Words are taken as they stand, in any language. The bundled model knows English; what is written in
+another language is still found by its words.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+DESCRIPTION = 240  # characters; with what stands around them, 64 tokens hold no more
+PARAMETERS = 12  # names
+SENTENCES = 8
+_NAME = 200  # characters of one name
+_TOPICS = 120  # characters of source and tags together, which leave room for the rest
+_PARAMETERS = 400  # characters
+_WORDS = 3  # in a sentence, at least: less says nothing by itself
+
+# Of 64 tokens the address of one link takes 30. All are bounded, as texts are of strangers.
+_LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,400}\)")
+_MARKUP = re.compile(
+    r"</?(?:p|br|hr|b|i|u|a|em|strong|code|pre|ul|ol|li|div|span|h[1-6]|table|thead|tbody|tr|t[dh])"
+    r"\b[^<>]{0,300}>|\*{1,3}|`{1,3}|^\#{1,6}[ \t]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BULLET = re.compile(r"^[ \t]{0,40}(?:[-*+\u2022\u2013]|\d{1,3}[.)])[ \t]+", re.MULTILINE)
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])\s*|[\n\r]+\s*")
+_ABBREVIATED = re.compile(
+    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|approx|incl|no|nr|fig|mr|mrs|ms|dr|st|inc|ltd))\.\Z",
+    re.IGNORECASE,
+)
+_LONGEST_ABBREVIATION = 8
+_UNSPACED = "\u3040"  # from here on are scripts without spaces between words
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFields:
+    """What a tool is known by. Empty: it has none."""
+
+    name: str
+    title: str = ""
+    description: str = ""
+    source: str = ""  # name of its source
+    endpoint: str = ""  # "<METHOD> <path>"
+    domain: str = ""
+    namespace: str = ""
+    tags: Sequence[str] = ()
+    keywords: Sequence[str] = ()
+    parameters: Sequence[str] = ()  # names of the top-level properties, in order
+
+
+def tool_text(fields: ToolFields) -> str:
+    """ "<source> <domain, namespace, tags, keywords>: <name>. <description> <parameters>", without
+    what is empty. The endpoint stands in for a description."""
+    source = identifier_words(fields.source)
+    topics = _listed((fields.domain, fields.namespace, *fields.tags, *fields.keywords))
+    about = _cut(f"{source} {topics}".strip(), _TOPICS)
+    name = identifier_words(fields.title) or identifier_words(fields.name)
+    if source:  # names that would collide begin with it; the model has read it by then
+        name = name.removeprefix(f"{source} ")
+    said = _said(fields.description) or identifier_words(fields.endpoint)
+    parameters = _cut(_listed(fields.parameters[:PARAMETERS]), _PARAMETERS)
+    return " ".join(filter(None, (about and f"{about}:", name and f"{name}.", said, parameters)))
+
+
+def skill_text(name: str, description: str, instructions: str = "") -> str:
+    """ "<name>. <description> <beginning of the instructions>"."""
+    said = _said(f"{description}\n{instructions}")
+    return " ".join(filter(None, (f"{identifier_words(name)}.", said)))
+
+
+def identifier_words(identifier: str) -> str:
+    """'repos_list-forUser' gives 'repos list for user', as the SQL function of this name does."""
+    return _joined("".join(_spaced(readable(identifier, _NAME))).lower())
+
+
+def sentences(query: str, most: int = SENTENCES) -> list[str]:
+    """The sentences and lines of `query`, none if there is only one; at most `most`.
+
+    Each has 3 words at least, else it goes with its neighbour. Where there are too many, neighbours
+    stand together; no word is left out. "v1.2", "e.g." and addresses stay whole.
+    """
+    found: list[str] = []
+    for part in _parts(_BULLET.sub("", readable(query))):
+        if found and (_size(part) < _WORDS or _size(found[-1]) < _WORDS):
+            found[-1] = f"{found[-1]} {part}"
+        else:
+            found.append(part)
+    together = -(-len(found) // most)
+    if len(found) < 2 or together == len(found):
+        return []
+    return [" ".join(found[at : at + together]) for at in range(0, len(found), together)]
+
+
+def readable(text: str, limit: int | None = None) -> str:
+    """The first `limit` characters of `text`; lone surrogates, which are in no encoding, as "?"."""
+    return text[:limit].encode("utf-8", "replace").decode()
+
+
+def _parts(text: str) -> Iterator[str]:
+    begin = 0
+    for match in _SENTENCE_END.finditer(text):
+        head = text[max(begin, match.start() - _LONGEST_ABBREVIATION) : match.start()]
+        if _ABBREVIATED.search(head):
+            continue
+        yield from _stripped(text[begin : match.start()])
+        begin = match.end()
+    yield from _stripped(text[begin:])
+
+
+def _stripped(text: str) -> Iterable[str]:
+    return filter(None, (text.strip(),))
+
+
+def _size(text: str) -> int:
+    """Words; where they are written without spaces, two characters count as one."""
+    return len(text.split()) + sum(character >= _UNSPACED for character in text) // 2
+
+
+def _spaced(identifier: str) -> Iterator[str]:
+    before = ""
+    for at, character in enumerate(identifier):
+        if character.isupper() and (
+            before.islower()
+            or before.isdigit()
+            or (before.isupper() and identifier[at + 1 : at + 2].islower())
+        ):
+            yield " "
+        yield character if character.isalnum() else " "
+        before = character
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(filter(None, map(identifier_words, names)))
+
+
+def _said(text: str) -> str:
+    """The beginning of a text in Markdown or HTML, as it would be said."""
+    read = readable(text.lstrip(), 8 * DESCRIPTION)
+    return _cut(_MARKUP.sub(" ", _LINK.sub(r"\1", read)), DESCRIPTION)
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(text: str, limit: int) -> str:
+    """White space collapsed; at most `limit` characters, up to the end of a word where one is."""
+    text = _joined(text.lstrip()[: 4 * limit])
+    if len(text) <= limit:
+        return text
+    return text[: text.rfind(" ", 0, limit + 1) if " " in text[: limit + 1] else limit].rstrip(" ,")

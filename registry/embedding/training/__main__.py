@@ -1,0 +1,101 @@
+"""`python -m registry.embedding.training`: train, average, export, evaluate.
+
+Each command imports its own libraries, so that `--help` works without PyTorch.
+"""
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from registry.embedding.training.sets import BadSet
+
+FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+NEW = click.Path(path_type=Path)
+TRAINED_ON = ("metatool", "bfcl", "sealtools", "apibench")
+
+
+@click.group()
+def main() -> None:
+    """Make the bundled embedding model again, or judge one."""
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("registry").setLevel(logging.INFO)
+
+
+@main.command()
+@click.option("--base", type=FOLDER, required=True, help="model.safetensors and tokenizer.json.")
+@click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets.")
+@click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
+@click.option("--api", "apis", type=FILE, multiple=True, help="An OpenAPI description (JSON).")
+@click.option("--epochs", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--rate", type=float, default=8e-5, show_default=True, help="Learning rate.")
+@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--out", type=NEW, required=True, help="The checkpoint to write.")
+def train(
+    base: Path,
+    sets: Path,
+    names: tuple[str, ...],
+    apis: tuple[Path, ...],
+    epochs: int,
+    rate: float,
+    seed: int,
+    out: Path,
+) -> None:
+    """Tune a base model on the training split of tool sets and on OpenAPI descriptions."""
+    from registry.embedding.training import encoder, runs
+    from registry.embedding.training.train import Recipe
+
+    recipe = Recipe(epochs=epochs, learning_rate=rate, seed=seed)
+    encoder.save_weights(runs.tune(base, sets, names, apis, recipe), out)
+
+
+@main.command()
+@click.option("--base", type=FOLDER, required=True, help="The folder of the base model.")
+@click.option("--tuned", type=FILE, multiple=True, help="A checkpoint of `train`; none: the base.")
+@click.option("--share", type=click.FloatRange(0, 1), default=1.0, show_default=True)
+@click.option("--out", type=NEW, required=True, help="The ONNX file to write.")
+def export(base: Path, tuned: tuple[Path, ...], share: float, out: Path) -> None:
+    """Average tuned weights and base, and write the int8 graph beside its tokenizer."""
+    from registry.embedding.training import runs
+
+    runs.export(base, tuned, share, out)
+
+
+@main.command()
+@click.option("--model", type=FILE, required=True, help="An ONNX file.")
+@click.option("--tokenizer", type=FILE, required=True, help="Its tokenizer.json.")
+@click.option("--sets", type=FOLDER, required=True, help="The folder of the tool sets.")
+@click.option("--set", "names", multiple=True, default=TRAINED_ON, show_default=True)
+@click.option("--split", type=click.Choice(("all", "train", "test")), default="test")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--tool-tokens", type=click.IntRange(8, 512), default=64, show_default=True)
+def evaluate(
+    model: Path,
+    tokenizer: Path,
+    sets: Path,
+    names: tuple[str, ...],
+    split: str,
+    limit: int,
+    tool_tokens: int,
+) -> None:
+    """Print NDCG@10 of dense, lexical and fused search for each set, and their mean."""
+    from registry.embedding.training import report
+
+    for line in report.judge(model, tokenizer, sets, names, split, limit, tool_tokens):
+        click.echo(line)
+
+
+def run() -> None:
+    """`main`, with what is missing or wrong as one line."""
+    try:
+        main()
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error.name} is missing: pip install --group training") from error
+    except BadSet as error:
+        raise SystemExit(str(error)) from error
+
+
+if __name__ == "__main__":
+    run()

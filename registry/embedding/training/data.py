@@ -1,0 +1,212 @@
+"""Training pairs: what somebody asks, and the tool that answers it.
+
+Three kinds: queries of the sets with their gold tools (a query with several gold tools also by
+sentence), descriptions against the rest of a tool's text, and requests made from the summaries of
+OpenAPI operations. Queries and tools of the test split never occur.
+"""
+
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from registry.embedding.texts import identifier_words, sentences
+from registry.embedding.training.sets import (
+    Query,
+    Tool,
+    ToolSet,
+    seeded,
+    tool_text,
+)
+
+Embed = Callable[[list[str]], NDArray[np.float32]]
+
+PER_TOOL = 30  # queries of one tool; MetaTool has a hundred of each
+PER_API = 400  # operations of one description; Kubernetes repeats itself a thousand times
+SENTENCE_FLOOR = 0.3  # cosine under which a sentence is about none of the gold tools
+METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
+REQUESTS = (
+    "{0}",
+    "How do I {0}?",
+    "Can you {0} for me?",
+    "I need to {0}.",
+    "Please {0}",
+    "I want to {0}, what should I use?",
+    "Help me {0}",
+    "{0} by {1}",
+)
+SOURCES = ("api", "tools", "server", "main service", "internal", "my api", "demo", "v1", "catalog")
+
+
+@dataclass(frozen=True)
+class Pair:
+    asked: str
+    tool: Tool
+    also: frozenset[str]  # ids of tools that are right too, no negatives of this pair
+    group: str  # the set or API; tools of one group are each other's hard negatives
+
+
+def set_pairs(tools: ToolSet, embed: Embed, seed: int) -> list[Pair]:
+    """Pairs of the training split of one set."""
+    known = {f"{tools.name} {tool.id}": tool for tool in tools.tools}
+    queries = [query for query in tools.queries if not tools.held_out(query)]
+    seeded(seed).shuffle(queries)
+    pairs: dict[str, list[Pair]] = defaultdict(list)
+    for query, asked, gold in _asked(tools, queries, embed):
+        also = frozenset(f"{tools.name} {one}" for one in query.gold)
+        tool = known[f"{tools.name} {gold}"]
+        pairs[gold].append(Pair(asked, replace(tool, id=f"{tools.name} {gold}"), also, tools.name))
+    return [pair for found in pairs.values() for pair in found[:PER_TOOL]]
+
+
+def description_pairs(tools: ToolSet, seed: int, share: float = 0.5) -> list[Pair]:
+    """A description asks for the tool whose text lacks it: teaches names and parameters."""
+    chance = seeded(seed)
+    return [
+        Pair(
+            _first_sentence(tool.description),
+            replace(tool, id=f"{tools.name} {tool.id}", description=""),
+            frozenset((f"{tools.name} {tool.id}",)),
+            f"{tools.name} descriptions",
+        )
+        for tool in tools.tools
+        if len(tool.parameters) > 0
+        and len(tool.description.split()) > 3
+        and not tools.held_out_tool(tool.id)
+        and chance.random() < share
+    ]
+
+
+def api_pairs(path: Path, seed: int) -> list[Pair]:
+    """Requests made from the operations of one OpenAPI or Swagger description."""
+    chance = seeded(seed)
+    tools = list(_operations(json.loads(path.read_text(encoding="utf-8"))))
+    chance.shuffle(tools)
+    return [
+        Pair(_request(tool, chance), _shown(tool, chance), frozenset((tool.id,)), path.stem)
+        for tool in tools[:PER_API]
+    ]
+
+
+def varied_text(tool: Tool, chance: random.Random) -> str:
+    """The tool's text with parts left out at random, as real catalogues leave them out."""
+    if chance.random() < 0.15:
+        tool = replace(tool, parameters=())
+    if chance.random() < 0.2:
+        tool = replace(tool, source="", tags=())
+    elif not tool.source and chance.random() < 0.2:
+        tool = replace(tool, source=chance.choice(SOURCES))
+    if tool.description and chance.random() < 0.15:
+        tool = replace(tool, description=_first_sentence(tool.description))
+    return tool_text(tool)
+
+
+def _asked(
+    tools: ToolSet, queries: Sequence[Query], embed: Embed
+) -> Iterator[tuple[Query, str, str]]:
+    """(query, text, gold tool): the whole query, and with several gold tools its sentences."""
+    texts = {tool.id: tool_text(tool) for tool in tools.tools}
+    chance = seeded(tools.name)
+    for query in queries:
+        yield query, query.text, chance.choice(query.gold)
+        if len(query.gold) > 1 and (parts := sentences(query.text)):
+            cosines = embed(parts) @ embed([texts[one] for one in query.gold]).T
+            for part, row in zip(parts, cosines, strict=True):
+                if row.max() >= SENTENCE_FLOOR:
+                    yield query, part, query.gold[int(row.argmax())]
+
+
+def _request(tool: Tool, chance: random.Random) -> str:
+    summary = tool.description.split("\n")[0].strip().rstrip(".")
+    plain = summary[:1].lower() + summary[1:] if summary[1:2].islower() else summary
+    plain = re.sub(
+        r"^(returns|retrieves|lists|creates|updates|deletes|gets|adds|removes|sets)\b",
+        lambda found: found[0][:-1],
+        plain,
+    )
+    named = identifier_words(chance.choice(tool.parameters or ("",)))
+    requests = REQUESTS if named else REQUESTS[:-1]
+    return chance.choice(requests).format(plain[:160], named)
+
+
+def _shown(tool: Tool, chance: random.Random) -> Tool:
+    """The tool without the summary that the request was made from, except now and then."""
+    if chance.random() < 0.25:
+        return tool
+    return replace(tool, description=" ".join(tool.description.split("\n")[1:]))
+
+
+def _operations(document: dict[str, Any]) -> Iterator[Tool]:
+    title = str(document.get("info", {}).get("title") or "")
+    for path, methods in document.get("paths", {}).items():
+        for method, operation in methods.items():
+            if method in METHODS and operation.get("summary", operation.get("description")):
+                yield _operation(title, f"{method} {path}", operation)
+
+
+def _operation(title: str, at: str, operation: dict[str, Any]) -> Tool:
+    texts = (operation.get("summary") or "", operation.get("description") or "")
+    described = "\n".join(dict.fromkeys(_plain(text) for text in texts if text))
+    names = (one["name"] for one in operation.get("parameters", ()) if "name" in one)
+    return Tool(
+        id=f"{title} {at}",
+        name=str(operation.get("operationId") or at),
+        description=described,
+        source=title,
+        tags=tuple(map(str, operation.get("tags", ())))[:2],
+        parameters=tuple(names),
+        parameter_texts=(),
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>|\[([^\]]*)\]\([^)]*\)", r"\1", text).split())
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", text.strip(), maxsplit=1)[0]
+
+
+def grouped(
+    pairs: Sequence[Pair], vectors: NDArray[np.float32], size: int, chance: random.Random
+) -> list[list[int]]:
+    """Groups of at most `size` pairs with near tools (rows of `vectors`), each tool once a group.
+
+    A tree of random hyperplanes: neighbours differ from epoch to epoch.
+    """
+    rounds: dict[tuple[str, int], list[int]] = defaultdict(list)
+    seen: dict[str, int] = defaultdict(int)
+    for number in chance.sample(range(len(pairs)), len(pairs)):
+        pair = pairs[number]
+        rounds[pair.group, seen[pair.tool.id]].append(number)
+        seen[pair.tool.id] += 1
+    made: list[list[int]] = []
+    generator = np.random.default_rng(chance.randrange(2**32))
+    for members in rounds.values():
+        made.extend(_leaves(np.array(members), vectors, size, generator))
+    chance.shuffle(made)
+    return made
+
+
+def _leaves(
+    members: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+    size: int,
+    generator: np.random.Generator,
+) -> Iterable[list[int]]:
+    if len(members) <= size:
+        return [members.tolist()]
+    one, other = vectors[generator.choice(members, 2, replace=False)]
+    order = members[np.argsort(vectors[members] @ (one - other), kind="stable")]
+    middle = max(size, len(order) // 2 // size * size)
+    return [
+        *_leaves(order[:middle], vectors, size, generator),
+        *_leaves(order[middle:], vectors, size, generator),
+    ]

@@ -1,0 +1,63 @@
+"""The scores of a model on tool sets, as lines of a table."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from registry.embedding.training.evaluate import Scores
+from registry.embedding.training.evaluate import evaluate as evaluated
+from registry.embedding.training.inference import (
+    QUERY_TOKENS,
+    TOOL_TOKENS,
+    embed,
+    load_tokenizer,
+    session,
+)
+from registry.embedding.training.sets import Query, ToolSet, load, seeded
+
+SAMPLE_SEED = 0
+
+
+def judge(
+    model: Path,
+    tokenizer: Path,
+    sets: Path,
+    names: Sequence[str],
+    split: str,
+    limit: int,
+    tool_tokens: int = TOOL_TOKENS,
+) -> Iterator[str]:
+    """One line per set and one for their mean."""
+    running = session(model)
+    of_tools = partial(embed, running, load_tokenizer(tokenizer, tool_tokens))
+    of_queries = partial(embed, running, load_tokenizer(tokenizer, QUERY_TOKENS))
+    yield f"{'set':14} queries  dense lexical  fused"
+    found: list[Scores] = []
+    for name in names:
+        tools = load(sets / name)
+        found.append(evaluated(tools, _sample(tools, split, limit), of_tools, of_queries))
+        yield _line(name, found[-1])
+    count = len(found)
+    yield _line(
+        "mean",
+        Scores(
+            sum(one.dense for one in found) / count,
+            sum(one.lexical for one in found) / count,
+            sum(one.fused for one in found) / count,
+            sum(one.queries for one in found),
+        ),
+    )
+
+
+def _sample(tools: ToolSet, split: str, limit: int) -> list[Query]:
+    wanted = [one for one in tools.queries if split in ("all", _split(tools, one))]
+    return seeded(SAMPLE_SEED).sample(wanted, min(limit, len(wanted)))
+
+
+def _split(tools: ToolSet, query: Query) -> str:
+    return "test" if tools.held_out(query) else "train"
+
+
+def _line(name: str, scores: Scores) -> str:
+    points = f"{scores.dense:6.1f} {scores.lexical:7.1f} {scores.fused:6.1f}"
+    return f"{name:14} {scores.queries:7} {points}"

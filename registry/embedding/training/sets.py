@@ -1,0 +1,129 @@
+"""The public tool sets: catalogues with queries and the tools that answer them, and their split.
+
+A set is a folder with `tools.jsonl` (id, name, description, parameters as JSON Schema, and where
+known server, category or field) and `queries.jsonl` (id, query, gold: ids of tools).
+"""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from registry.embedding import texts
+
+TEST_QUERIES = 30  # percent of a set's queries
+TEST_TOOLS = 15  # percent of a set's tools
+
+
+class BadSet(Exception):
+    """Says which file is wrong, and what was expected."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    id: str
+    name: str
+    description: str
+    source: str
+    tags: tuple[str, ...]
+    parameters: tuple[str, ...]
+    parameter_texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Query:
+    id: str
+    text: str
+    gold: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ToolSet:
+    name: str
+    tools: tuple[Tool, ...]
+    queries: tuple[Query, ...]
+
+    def held_out_tool(self, tool: str) -> bool:
+        """True: no query of this tool is trained on."""
+        return _percent(f"{self.name} tool {tool}") < TEST_TOOLS
+
+    def held_out(self, query: Query) -> bool:
+        """True: the query belongs to the test split."""
+        return _percent(f"{self.name} query {query.id}") < TEST_QUERIES or any(
+            map(self.held_out_tool, query.gold)
+        )
+
+
+def load(folder: Path) -> ToolSet:
+    """Raises BadSet."""
+    try:
+        tools = tuple(_tool(row) for row in _rows(folder / "tools.jsonl"))
+        queries = tuple(_query(row) for row in _rows(folder / "queries.jsonl"))
+    except OSError as error:
+        raise BadSet(f"{folder} is no tool set: {error}") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadSet(f"{folder}: a row lacks a key or has a wrong type: {error}") from error
+    return ToolSet(folder.name, tools, tuple(query for query in queries if query.gold))
+
+
+def tool_text(tool: Tool) -> str:
+    """What the product would embed of it."""
+    return texts.tool_text(
+        texts.ToolFields(
+            name=tool.name,
+            description=tool.description,
+            source=tool.source,
+            tags=tool.tags,
+            parameters=tool.parameters,
+        )
+    )
+
+
+def seeded(seed: int | str) -> random.Random:
+    """Chance that repeats itself."""
+    return random.Random(seed)  # noqa: S311
+
+
+def _tool(row: dict[str, Any]) -> Tool:
+    schema = row.get("parameters") or {}
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    properties = properties if isinstance(properties, dict) else {}
+    tags = [row.get("category"), *(row.get("field") or "").split("/"), *(row.get("tags") or ())]
+    return Tool(
+        str(row["id"]),
+        row["name"],
+        row.get("description") or "",
+        row.get("server") or "",
+        tuple(tag for tag in tags if tag),
+        tuple(properties),
+        tuple(_described(value) for value in properties.values()),
+    )
+
+
+def _query(row: dict[str, Any]) -> Query:
+    return Query(str(row["id"]), row["query"], tuple(dict.fromkeys(row["gold"])))
+
+
+def _described(schema: Any) -> str:
+    return str(schema.get("description") or "") if isinstance(schema, dict) else ""
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of `path`. Raises BadSet with the line that cannot be read."""
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise BadSet(f"{path}, line {number}: expected a JSON object: {error}") from error
+
+
+def _percent(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) % 100
+
+
+def by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
+    return {tool.id: tool for tool in tools}

@@ -1,0 +1,135 @@
+"""Contrastive fine-tuning on a CPU: in-batch negatives, half of them near neighbours.
+
+Symmetric multiple-negatives ranking loss (Henderson et al. 2017). Word and position embeddings
+stay as they are: words that no set contains keep their meaning, and a step is cheaper.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
+
+from registry.embedding.training.data import Pair, grouped, varied_text
+from registry.embedding.training.encoder import Weights, batch, encode
+from registry.embedding.training.inference import QUERY_TOKENS, TOOL_TOKENS, load_tokenizer
+from registry.embedding.training.sets import seeded
+
+log = logging.getLogger(__name__)
+
+PART = 16  # texts that are encoded together
+GROUP = 8  # pairs of neighbours that enter a batch together
+DUPLICATE = 0.88  # cosine of two tools above which they are no negatives of each other
+
+
+@dataclass(frozen=True)
+class Recipe:
+    epochs: int = 1
+    batch_size: int = 128
+    learning_rate: float = 5e-5
+    warm_up: float = 0.1  # share of the steps
+    scale: float = 20.0  # of the cosines, the inverse of the temperature
+    dropout: float = 0.1
+    weight_decay: float = 0.01
+    seed: int = 7
+    threads: int = 2
+
+
+def train(
+    base: Weights,
+    tokenizer_file: Path,
+    pairs: Sequence[Pair],
+    vectors: NDArray[np.float32],
+    recipe: Recipe,
+) -> dict[str, Tensor]:
+    """The tuned weights. `vectors`: the base model's, of the tool of each pair."""
+    torch.manual_seed(recipe.seed)
+    torch.set_num_threads(recipe.threads)
+    weights = {name: tensor.clone() for name, tensor in base.items()}
+    tuned = [weights[name].requires_grad_() for name in weights if name.startswith("encoder.")]
+    optimizer = torch.optim.AdamW(
+        tuned, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+    )
+    of_queries = load_tokenizer(tokenizer_file, QUERY_TOKENS)
+    of_tools = load_tokenizer(tokenizer_file, TOOL_TOKENS)
+    batches = list(_batches(pairs, vectors, recipe))
+    started, losses = time.monotonic(), 0.0
+    for step, (numbers, texts) in enumerate(batches, 1):
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.learning_rate * _rate(step / len(batches), recipe.warm_up)
+        optimizer.zero_grad(set_to_none=True)
+        members = [pairs[one] for one in numbers]
+        asked = _encode(weights, of_queries, [pair.asked for pair in members], recipe.dropout)
+        tools = _encode(weights, of_tools, texts, recipe.dropout)
+        loss = _loss(asked, tools, _not_negative(members, vectors[numbers]), recipe.scale)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(tuned, 1.0)
+        optimizer.step()
+        losses += float(loss.detach())
+        if step % 20 == 0 or step == len(batches):
+            spent = time.monotonic() - started
+            log.info("step %d of %d, loss %.3f, %.0f s", step, len(batches), losses / 20, spent)
+            losses = 0.0
+    return {name: tensor.detach() for name, tensor in weights.items()}
+
+
+def average(base: Weights, tuned: Sequence[Weights], share: float) -> dict[str, Tensor]:
+    """`share` of the mean of the tuned weights, the rest of the base.
+
+    The mean of several runs is a model soup, that with the base is WiSE-FT (Wortsman et al. 2022).
+    """
+    return {
+        name: torch.lerp(tensor, torch.stack([one[name] for one in tuned]).mean(0), share)
+        for name, tensor in base.items()
+    }
+
+
+def _batches(
+    pairs: Sequence[Pair], vectors: NDArray[np.float32], recipe: Recipe
+) -> Iterator[tuple[list[int], list[str]]]:
+    chance = seeded(recipe.seed)
+    for _ in range(recipe.epochs):
+        order = [one for group in grouped(pairs, vectors, GROUP, chance) for one in group]
+        for start in range(0, len(order) - recipe.batch_size + 1, recipe.batch_size):
+            numbers = order[start : start + recipe.batch_size]
+            yield numbers, [varied_text(pairs[one].tool, chance) for one in numbers]
+
+
+def _loss(asked: Tensor, tools: Tensor, not_negative: Tensor, scale: float) -> Tensor:
+    scores = (asked @ tools.T * scale).masked_fill(not_negative, -1e4)
+    right = torch.arange(len(scores))
+    return (functional.cross_entropy(scores, right) + functional.cross_entropy(scores.T, right)) / 2
+
+
+def _encode(weights: Weights, tokenizer: Tokenizer, texts: Sequence[str], dropout: float) -> Tensor:
+    """In parts of similar length: padding would be half of the work."""
+    order = sorted(range(len(texts)), key=lambda one: len(texts[one]))
+    vectors = []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for start in range(0, len(order), PART):
+            part = [texts[one] for one in order[start : start + PART]]
+            vectors.append(encode(weights, *batch(tokenizer, part), dropout))
+    places = torch.tensor(order).argsort()
+    return torch.cat(vectors).float()[places]
+
+
+def _not_negative(pairs: Sequence[Pair], vectors: NDArray[np.float32]) -> Tensor:
+    """True where a tool answers the other pair too: the same, a near duplicate, or named by it."""
+    same = np.array([[other.tool.id in pair.also for other in pairs] for pair in pairs])
+    known = same | same.T | (vectors @ vectors.T > DUPLICATE)
+    np.fill_diagonal(known, val=False)
+    return torch.from_numpy(known)
+
+
+def _rate(done: float, warm_up: float) -> float:
+    if done < warm_up:
+        return done / warm_up
+    return 0.5 * (1 + math.cos(math.pi * (done - warm_up) / (1 - warm_up)))

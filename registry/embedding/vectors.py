@@ -1,0 +1,62 @@
+"""What a model gave, made into vectors that may be stored; or refused. Pure.
+
+numpy is loaded with the first text: a tenth of a second that starting is spared.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from registry.embedding.abc import EmbeddingFailed, Vectors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def normalised(
+    rows: "Sequence[Sequence[float]] | NDArray[Any]", texts: int, dimension: int
+) -> Vectors:
+    """`rows` at length 1, in float32, shape (texts, dimension).
+
+    Raises EmbeddingFailed for another number of rows or of numbers in one, for NaN and
+    infinity, and for a row of zeros, which is near to everything or nothing.
+    """
+    import numpy as np
+
+    if len(rows) != texts:
+        raise _refused(f"{len(rows)} vectors for {texts} texts")
+    lengths = {len(row) for row in rows} - {dimension}
+    if lengths:
+        raise _refused(f"a vector of {min(lengths)} numbers where {dimension} were expected")
+    found: NDArray[np.float64] = np.array(rows, dtype=np.float64).reshape(texts, dimension)
+    if not np.isfinite(found).all():
+        raise _refused("a vector with NaN or infinity in it")
+    peaks = np.abs(found).max(axis=1, keepdims=True, initial=0.0)
+    if not peaks.all():
+        raise _refused("a vector of zeros only")
+    found /= peaks  # the squares of what a float64 holds need not fit in one
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return found.astype(np.float32)
+
+
+def together(rows: Sequence[Any], dimension: int) -> Vectors:
+    """One vector a row; shape (0, dimension) for none."""
+    import numpy as np
+
+    return np.array(rows, dtype=np.float32).reshape(len(rows), dimension)
+
+
+def checked(vectors: Vectors, texts: int, dimension: int) -> Vectors:
+    """Raises EmbeddingFailed for anything but as many vectors of length 1 as there were texts."""
+    import numpy as np
+
+    if vectors.shape != (texts, dimension):
+        came = " x ".join(map(str, vectors.shape))
+        raise _refused(f"{came} numbers where {texts} x {dimension} were expected")
+    lengths = np.linalg.norm(vectors, axis=1)
+    if not np.allclose(lengths, 1, atol=1e-3):  # also where one is NaN
+        raise _refused("a vector that is not of length 1")
+    return vectors
+
+
+def _refused(came: str) -> EmbeddingFailed:
+    return EmbeddingFailed(f"The embedding model gave {came}.", retryable=False)

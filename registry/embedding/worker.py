@@ -1,0 +1,264 @@
+"""One worker: takes texts from the queue, has them embedded, stores the vectors."""
+
+import logging
+import os
+import random
+import secrets
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+import psycopg
+from anyio import CancelScope
+from psycopg import AsyncConnection
+from psycopg_pool import PoolTimeout
+
+from config.settings import Embedding
+from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
+from registry.embedding.models import DIMENSION
+from registry.embedding.queue import CAREFULLY, Failure, Queue, Task
+from registry.embedding.sources import SOURCES, Key, Load, Text, columns
+from registry.embedding.vectors import checked
+from registry.postgres import Pool, borrowed
+
+log = logging.getLogger("toolgate.embedding")
+
+BATCHES = 4  # of the model, that are taken at first
+BATCHES_MOST = 16  # fewer statements for as many texts, which also find others of their length
+QUICK_S, SLOW_S = 1.0, 10.0  # a worker that is quick takes more, one that is slow fewer
+DOWN = 3  # texts that fail one after the other, before any succeeds: it is not the texts
+AGAIN_S = 3600.0  # what failed for a passing reason, and so often that it counts as failed
+RELEASE_S = 5.0  # a database that has gone away must not hold up the end
+AWAY = (psycopg.OperationalError, PoolTimeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """When to try again; as in the settings."""
+
+    retries: int
+    backoff_s: float
+    backoff_max_s: float
+
+    def failure(self, task: Task, error: EmbeddingFailed) -> Failure:
+        if not error.retryable:
+            return Failure(str(error), None, final=True)
+        if task.attempt_count > self.retries:
+            return Failure(str(error), AGAIN_S, final=True)
+        after_s = self.pause_s(task.attempt_count) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+        return Failure(str(error), max(after_s, error.retry_after_s or 0.0), final=False)
+
+    def pause_s(self, attempts: int) -> float:
+        return min(self.backoff_s * 2.0 ** min(attempts - 1, 30), self.backoff_max_s)
+
+
+class Worker:
+    """Works for `embedder`'s model until stopped. Any number of them, anywhere, share a queue."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        embedder: Embedder,
+        settings: Embedding,
+        sources: Mapping[str, Load] = SOURCES,
+    ) -> None:
+        self.name = f"{socket.gethostname()[:32]}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._pool = pool
+        self._embedder = embedder
+        self._queue = Queue(pool, self.name, embedder.model, list(sources))
+        self._sources = sources
+        self._batch = settings.batch_size
+        self._most = self._batch * BATCHES
+        self._lease_s = settings.lease_s
+        self._poll_s = settings.poll_s
+        self._retrying = Retrying(settings.retries, settings.backoff_s, settings.backoff_max_s)
+        self._failing = 0  # batches in a row that the embedder gave nothing for
+        self._wake = anyio.Event()
+        self._stopped = False
+        self.done = 0  # vectors stored
+
+    def wake(self) -> None:
+        """There may be work."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the batch in hand."""
+        self._stopped = True
+        self.wake()
+
+    async def run(self) -> None:
+        """Work, and wait for work, until stopped or cancelled."""
+        while not self._stopped:
+            self._wake = anyio.Event()
+            try:
+                count = await self.step()
+            except AWAY as error:
+                log.warning("embedding_queue_away", extra={"reason": type(error).__name__})
+                count = 0
+            except Exception:
+                log.exception("embedding_worker_crashed")
+                count = 0
+            if count and self._failing:
+                await self._pause(self._retrying.pause_s(self._failing), wakes=False)
+            elif not count:
+                await self._pause(self._poll_s, wakes=True)
+
+    async def step(self) -> int:
+        """Take a batch and see it through; how many tasks it had. Raises what `Queue` raises."""
+        tasks = await self._queue.claim(self._most, self._lease_s)
+        open_tasks, began = dict.fromkeys(tasks), anyio.current_time()
+        try:
+            for some in _batches(tasks):
+                await self._see_through(some)
+                for task in some:
+                    del open_tasks[task]
+        except (*AWAY, anyio.get_cancelled_exc_class()):
+            # After any other error the lease has to end: then they are tried one by one.
+            with CancelScope(shield=True, deadline=anyio.current_time() + RELEASE_S):
+                await self._release(list(open_tasks))
+            raise
+        if len(tasks) == self._most:
+            self._adapt(anyio.current_time() - began)
+        return len(tasks)
+
+    def _adapt(self, seconds: float) -> None:
+        """How much to take next time, so that leases last; `seconds`: for as much as this time."""
+        if seconds < QUICK_S:
+            self._most = min(2 * self._most, self._batch * BATCHES_MOST)
+        elif seconds > min(SLOW_S, self._lease_s / 4):
+            self._most = max(self._most // 2, self._batch)
+
+    async def _release(self, tasks: Sequence[Task]) -> None:
+        try:
+            await self._queue.release(tasks)
+        except AWAY:  # their lease will end
+            log.warning("embedding_tasks_left", extra={"count": len(tasks)})
+
+    async def _see_through(self, tasks: Sequence[Task]) -> None:
+        killers = [one for one in tasks if one.abandoned and one.attempt_count > self._limit]
+        if killers:  # with that many workers dead, nobody is to try again
+            died = Failure("every worker that took it died", None, final=True)
+            await self._queue.fail(dict.fromkeys(killers, died))
+        texts = await self._texts([one for one in tasks if one not in killers])
+        blank = [task for task, text in texts.items() if not text.strip()]
+        if blank:
+            await self._queue.blank(blank)
+        await self._embed({task: text for task, text in texts.items() if text.strip()})
+
+    @property
+    def _limit(self) -> int:
+        return self._retrying.retries + 1
+
+    async def _texts(self, tasks: Sequence[Task]) -> dict[Task, str]:
+        """The texts of tasks that are still to be done; the others are put right."""
+        by_kind: defaultdict[str, dict[Key, Task]] = defaultdict(dict)
+        for task in tasks:
+            by_kind[task.entity_type][task.host_id, task.entity_id] = task
+        texts: dict[Task, str] = {}
+        gone: list[Task] = []
+        for kind, wanted in by_kind.items():
+            found = await self._load(kind, wanted)
+            for key, task in wanted.items():
+                if key not in found:
+                    gone.append(task)
+                elif found[key].source_hash == task.source_hash:
+                    texts[task] = found[key].text
+        if gone:
+            await self._queue.drop(gone)
+        return texts
+
+    async def _load(self, kind: str, wanted: Mapping[Key, Task]) -> Mapping[Key, Text]:
+        async with self._looking_up() as connection:
+            found = await self._sources[kind](connection, list(wanted))
+        changed = [key for key, one in found.items() if one.source_hash != wanted[key].source_hash]
+        if changed:
+            await self._queue_again(kind, changed, found)
+            await self._queue.drop([wanted[key] for key in changed])
+        return found
+
+    async def _queue_again(self, kind: str, keys: Sequence[Key], found: Mapping[Key, Text]) -> None:
+        """Whoever changed these texts has done so already, unless a release hashes other texts."""
+        async with self._looking_up() as connection:
+            await connection.execute(
+                "SELECT embedding_queue(%s, %s::uuid[], %s::uuid[], %s)",
+                [kind, *columns(keys), [found[key].source_hash for key in keys]],
+            )
+
+    @asynccontextmanager
+    async def _looking_up(self) -> AsyncIterator[AsyncConnection]:
+        async with borrowed(self._pool) as connection:
+            await connection.execute(CAREFULLY)
+            yield connection
+
+    async def _embed(self, texts: Mapping[Task, str]) -> None:
+        if not texts:
+            return
+        try:
+            vectors = await self._vectors(list(texts.values()))
+        except EmbeddingFailed as error:
+            if len(texts) > 1 and (not error.retryable or _again(texts)):
+                await self._embed_singly(texts)
+            else:
+                await self._fail(texts, error)
+            return
+        self._failing = 0
+        self.done += await self._queue.finish(list(texts), vectors)
+
+    async def _embed_singly(self, texts: Mapping[Task, str]) -> None:
+        """One of them spoils it for the others."""
+        failures: dict[Task, EmbeddingFailed] = {}
+        succeeded = False
+        for task, text in texts.items():
+            try:
+                vectors = await self._vectors([text])
+            except EmbeddingFailed as error:
+                failures[task] = error
+                if error.retryable and not succeeded and len(failures) == DOWN:
+                    await self._fail(texts, error)
+                    return
+                continue
+            succeeded = True
+            self.done += await self._queue.finish([task], vectors)
+        for task, failed in failures.items():
+            log.warning("embedding_failed", extra={"entity": task.entity_id, "reason": str(failed)})
+            await self._queue.fail({task: self._retrying.failure(task, failed)})
+        self._failing = 0
+
+    async def _fail(self, texts: Mapping[Task, str], error: EmbeddingFailed) -> None:
+        """All of them, at once; if that may pass, this worker waits for it."""
+        self._failing = self._failing + 1 if error.retryable else 0
+        log.warning("embedding_failed", extra={"count": len(texts), "reason": str(error)})
+        await self._queue.fail({task: self._retrying.failure(task, error) for task in texts})
+
+    async def _vectors(self, texts: list[str]) -> Vectors:
+        try:
+            vectors = await self._embedder.embed(texts)
+        except EmbeddingFailed:
+            raise
+        except Exception as error:  # of a model, or its library: the worker goes on
+            log.exception("embedder_crashed")
+            raise EmbeddingFailed(
+                f"the embedding model crashed: {type(error).__name__}", retryable=False
+            ) from error
+        return checked(vectors, len(texts), DIMENSION)
+
+    async def _pause(self, seconds: float, *, wakes: bool) -> None:
+        """Until there may be work, or for so long; without `wakes` only a stop ends it earlier."""
+        with anyio.move_on_after(seconds):
+            await self._wake.wait()
+            while not (wakes or self._stopped):
+                self._wake = anyio.Event()
+                await self._wake.wait()
+
+
+def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
+    """What others have died with goes alone, so that it takes no other text with it."""
+    together = [task for task in tasks if not task.abandoned]
+    return [*([task] for task in tasks if task.abandoned), *([together] if together else [])]
+
+
+def _again(tasks: Mapping[Task, str]) -> bool:
+    return any(task.attempt_count > 1 for task in tasks)

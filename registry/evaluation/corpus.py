@@ -1,0 +1,143 @@
+"""What is searched: the registry itself, or a catalog that is made into a registry for as long."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from config.settings import Settings
+from registry.embedding.abc import Embedder
+from registry.embedding.models import models, register
+from registry.embedding.providers import embedder_for, make_embedder
+from registry.embedding.worker import Worker
+from registry.evaluation.running import Remembering
+from registry.evaluation.scratch import HOST, load, scratch_database
+from registry.evaluation.sets import Index, Listed
+from registry.postgres import Database, borrowed
+from registry.search import Filters, Search
+from registry.search.indexes import ensure_indexes
+from registry.store import ToolStore
+from schemas.errors import ToolgateError
+
+Progress = Callable[[str, int, int], None]  # what is done, how much of how much
+
+
+class NotEmbedded(ToolgateError):
+    """The tools of a catalog have no vectors, so nothing can be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A tool as what compares itself with the product sees it."""
+
+    id: str
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    search: Search
+    filters: Filters
+    names: Mapping[str, str]  # ids in answers, by tool_id
+    index: Index
+    tools: Sequence[Known]
+    embedder: Remembering | None
+
+
+@asynccontextmanager
+async def of_registry(database: Database, settings: Settings) -> AsyncIterator[Corpus]:
+    """The tools that the registry has, with the vectors that it has."""
+    host_id = settings.tenant.host_id
+    async with borrowed(database.pool) as connection:
+        label = (await models(connection)).serving
+    embedder = embedder_for(settings.embedding, label) if label else None
+    tools = await ToolStore(database.pool).tools(host_id)
+    remembering = Remembering(embedder) if embedder else None
+    try:
+        yield Corpus(
+            _search(database, settings, remembering),
+            Filters(host_id),
+            {tool.id: tool.id for tool in tools},
+            Index([(tool.id, tool.name, tool.source) for tool in tools]),
+            [Known(tool.id, tool.name, tool.description) for tool in tools],
+            remembering,
+        )
+    finally:
+        if embedder:
+            await embedder.close()
+
+
+@asynccontextmanager
+async def of_catalog(
+    tools: Sequence[Listed], settings: Settings, progress: Progress
+) -> AsyncIterator[Corpus]:
+    """`tools` as tools of a gateway with these settings, in a database that is thrown away."""
+    embedder = make_embedder(settings.embedding)
+    try:
+        async with scratch_database(settings.database) as database:
+            yield await loaded(database, tools, settings, embedder, progress)
+    finally:
+        if embedder:
+            await embedder.close()
+
+
+async def loaded(
+    database: Database,
+    tools: Sequence[Listed],
+    settings: Settings,
+    embedder: Embedder | None,
+    progress: Progress,
+) -> Corpus:
+    """`tools` as the only ones of an empty `database`, written and embedded as those of imports.
+
+    Raises NotEmbedded when the model fails.
+    """
+    await register(database.pool, embedder)
+    progress("loading", 0, len(tools))
+    names = await load(database, tools)
+    if embedder:
+        await _embed(database, Worker(database.pool, embedder, settings.embedding), progress)
+        await ensure_indexes(database, settings.search.exact_limit)
+    remembering = Remembering(embedder) if embedder else None
+    return Corpus(
+        _search(database, settings, remembering),
+        Filters(HOST),
+        names,
+        Index([(tool.id, tool.name, tool.server) for tool in tools]),
+        [Known(tool.id, tool.name, tool.description) for tool in tools],
+        remembering,
+    )
+
+
+def _search(database: Database, settings: Settings, embedder: Remembering | None) -> Search:
+    return Search(lambda: database.pool, lambda: embedder, settings.search)
+
+
+async def _embed(database: Database, worker: Worker, progress: Progress) -> None:
+    """Empty the queue; a text that fails for good is an error, since it could not be found."""
+    total = await _count(database, "SELECT count(*) FROM embedding_task_t")
+    while await worker.step():
+        progress("embedding", worker.done, total)
+    failed = await _count(
+        database, "SELECT count(*) FROM entity_embedding_t WHERE status IN ('pending', 'failed')"
+    )
+    if failed:
+        raise NotEmbedded(
+            f"{failed} of {total} tools could not be embedded: {await _why(database)}"
+        )
+    async with borrowed(database.pool) as connection:
+        await connection.execute("ANALYZE")
+
+
+async def _count(database: Database, query: str) -> int:
+    async with borrowed(database.pool) as connection:
+        found = await connection.execute(query.encode())
+        (count,) = await found.fetchone() or (0,)
+    return int(count)
+
+
+async def _why(database: Database) -> str:
+    async with borrowed(database.pool) as connection:
+        found = await connection.execute("SELECT max(last_error) FROM embedding_task_t")
+        (reason,) = await found.fetchone() or (None,)
+    return str(reason or "no reason was given")

@@ -1,0 +1,106 @@
+"""One set of requests, searched in some modes and scored."""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from registry.evaluation.baseline import Baseline, text
+from registry.evaluation.compare import SEED
+from registry.evaluation.corpus import Corpus, Progress
+from registry.evaluation.results import BASELINE, SetResult, measured
+from registry.evaluation.running import Ran, search_all
+from registry.evaluation.sets import Request
+from registry.search import Mode
+
+EMBEDDED_AT_ONCE = 512  # texts of the baseline
+
+
+def drawn(requests: Sequence[Request], limit: int | None, seed: int = SEED) -> list[Request]:
+    """At most `limit` of them, the same ones each time, in their order."""
+    if limit is None or limit >= len(requests):
+        return list(requests)
+    places = random.Random(seed).sample(range(len(requests)), limit)  # noqa: S311 - no secret
+    return [requests[place] for place in sorted(places)]
+
+
+async def evaluate(
+    name: str,
+    corpus: Corpus,
+    requests: Sequence[Request],
+    modes: Sequence[Mode],
+    progress: Progress,
+    *,
+    baseline: bool = False,
+    number: int = 0,
+) -> SetResult:
+    """`number`: of the set, among those that are evaluated together."""
+    ran: dict[str, Ran] = {}
+    await _warm_up(corpus, requests[0])
+    for mode in modes:
+        ran[mode] = await _searched(corpus, requests, mode, progress)
+    answers = {mode: one.found for mode, one in ran.items()}
+    if baseline:
+        answers[BASELINE] = await _baseline(corpus, requests, progress)
+    wanted = [corpus.index.resolve(request) for request in requests]
+    return SetResult(
+        quality=measured(name, answers, wanted, number),
+        tools=len(corpus.tools),
+        requests=len(requests),
+        unknown=corpus.index.unknown(requests),
+        encode_ms=[ms for one in ran.values() for ms in one.encode_ms],
+        search_ms={mode: one.search_ms for mode, one in ran.items()},
+        paths={mode: dict(one.paths) for mode, one in ran.items()},
+        notes={mode: dict(one.notes) for mode, one in ran.items() if one.notes},
+        model=corpus.embedder.model if corpus.embedder else None,
+    )
+
+
+async def _warm_up(corpus: Corpus, request: Request) -> None:
+    """The first query loads the model, the first search fills the caches of the database."""
+    if corpus.embedder:
+        await corpus.embedder.warm_up()
+    await search_all(
+        corpus.search, corpus.filters, [request], "lexical", corpus.names, None, lambda: None
+    )
+
+
+async def _searched(
+    corpus: Corpus, requests: Sequence[Request], mode: Mode, progress: Progress
+) -> Ran:
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        progress(mode, done, len(requests))
+
+    progress(mode, 0, len(requests))
+    embedder = None if mode == "lexical" else corpus.embedder
+    return await search_all(
+        corpus.search, corpus.filters, requests, mode, corpus.names, embedder, step
+    )
+
+
+async def _baseline(
+    corpus: Corpus, requests: Sequence[Request], progress: Progress
+) -> list[list[str]]:
+    """Searched in Python, over the texts that the baseline wants."""
+    texts = [text(tool.name, tool.description) for tool in corpus.tools]
+    vectors = None
+    if corpus.embedder:
+        parts = []
+        for start in range(0, len(texts), EMBEDDED_AT_ONCE):
+            progress(BASELINE, start, len(texts))
+            some = texts[start : start + EMBEDDED_AT_ONCE]
+            parts.append(await corpus.embedder.embed_anew(some))
+        vectors = np.concatenate(parts)
+    plain, found = Baseline(texts, vectors), []
+    for request in requests:
+        vector = (
+            (await corpus.embedder.embed([request.query], query=True))[0]
+            if corpus.embedder
+            else None
+        )
+        found.append([corpus.tools[place].id for place in plain.search(request.query, vector)])
+    return found

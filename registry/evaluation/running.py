@@ -1,0 +1,99 @@
+"""Searching for the requests of a set, as the gateway would, in one mode after the other."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+from registry.embedding.abc import Embedder, Vectors
+from registry.evaluation.metrics import DEPTH
+from registry.evaluation.sets import Request
+from registry.search import Filters, Found, Mode, Query, Search
+from schemas.errors import InvalidParams
+
+MODES: tuple[Mode, ...] = ("hybrid", "dense", "lexical")  # the best first: what others are held to
+
+Done = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Ran:
+    """What one mode found."""
+
+    found: list[list[str]] = field(default_factory=list)  # of each request: ids of tools
+    encode_ms: list[float] = field(default_factory=list)  # where vectors were not known yet
+    search_ms: list[float] = field(default_factory=list)  # of each request, without that
+    paths: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+class Remembering:
+    """An embedder that makes the vector of a text once, for all modes."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.model, self.dimension = embedder.model, embedder.dimension
+        self.spent_ms = 0.0
+        self._embedder = embedder
+        self._known: dict[str, Vectors] = {}
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
+            started = perf_counter()
+            vectors = await self._embedder.embed(new, query=query)
+            self.spent_ms += (perf_counter() - started) * 1000
+            self._known.update(zip(new, vectors, strict=True))
+        if not texts:
+            return np.empty((0, self.dimension), np.float32)
+        return np.stack([self._known[text] for text in texts])
+
+    async def embed_anew(self, texts: Sequence[str]) -> Vectors:
+        """Of texts that are found, not asked with; they are forgotten again."""
+        return await self._embedder.embed(texts)
+
+    async def warm_up(self) -> None:
+        """Whatever loads with the first query has loaded."""
+        await self._embedder.embed(["warm up"], query=True)
+
+    async def close(self) -> None:
+        await self._embedder.close()
+
+
+async def search_all(
+    search: Search,
+    filters: Filters,
+    requests: Sequence[Request],
+    mode: Mode,
+    names: Mapping[str, str],
+    embedder: Remembering | None,
+    done: Done,
+) -> Ran:
+    """One after the other: the times are those of a gateway that has nothing else to do.
+
+    `names`: what a tool is called in the answer, by its id in the registry.
+    """
+    ran = Ran()
+    for request in requests:
+        before = embedder.spent_ms if embedder else 0.0
+        started = perf_counter()
+        answer = await _answer(search, Query(request.query, DEPTH, mode, filters))
+        took_ms = (perf_counter() - started) * 1000
+        encode_ms = embedder.spent_ms - before if embedder else 0.0
+        if encode_ms:
+            ran.encode_ms.append(encode_ms)
+        ran.search_ms.append(took_ms - encode_ms)
+        ran.found.append([names[hit.id] for hit in answer.hits])
+        ran.paths[answer.path] += 1
+        if answer.note:
+            ran.notes[answer.note] += 1
+        done()
+    return ran
+
+
+async def _answer(search: Search, query: Query) -> Found:
+    """What is refused, as a query of control characters is, finds nothing."""
+    try:
+        return await search.run(query)
+    except InvalidParams as refused:
+        return Found(note=refused.message)

@@ -1,0 +1,128 @@
+"""A catalog in a database that is thrown away: an evaluation leaves nothing in the registry."""
+
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from psycopg import AsyncConnection
+from psycopg.types.json import Json
+
+from config.settings import Database as Settings
+from registry.changes import SourceDraft, storable
+from registry.evaluation.sets import Listed
+from registry.names import assign, legal, suffixed
+from registry.postgres import EMBEDDED, Database, borrowed
+from registry.store import ToolStore
+from schemas.binding import McpBinding
+from schemas.source import McpOptions
+from schemas.tool import ToolDraft
+
+HOST = "00000000-0000-0000-0000-000000000001"
+SOURCE_LIMIT = 63  # characters, of the column
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+_CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+@asynccontextmanager
+async def scratch_database(settings: Settings) -> AsyncIterator[Database]:
+    """An embedded database of its own, whatever database the settings name."""
+    with _folder() as folder:
+        options = {**settings.options, **_CARELESS}
+        own = msgspec.structs.replace(
+            settings, url=EMBEDDED, data_dir=str(folder / "data"), options=options
+        )
+        async with Database.open(own, wait=False) as database:
+            yield database
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="toolgate-eval-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)  # as root the server runs as another user, who must enter
+        yield Path(name)
+
+
+async def load(database: Database, tools: Sequence[Listed], host_id: str = HOST) -> dict[str, str]:
+    """Make `tools` tools of the tenant, as imports would; ids in the catalog by tool ids.
+
+    Each server is a source. Tools of none are there as if made by hand.
+    """
+    servers = defaultdict(list)
+    for tool in tools:
+        servers[tool.server].append(tool)
+    alone = servers.pop("", [])
+    store = ToolStore(database.pool)
+    for server, listed in servers.items():
+        source = SourceDraft(_source(server), "mcp", server, options=McpOptions())
+        await store.save(host_id, source, _drafts(listed))
+    async with borrowed(database.pool) as connection:
+        await _insert(connection, host_id, _drafts(alone))
+        rows = await connection.execute(
+            "SELECT tool_id::text, coalesce(endpoint.endpoint, tool_metadata ->> 'catalog')"
+            " FROM tool_t LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)"
+            " WHERE host_id = %s",
+            [host_id],
+        )
+        loaded = {tool_id: id_ async for tool_id, id_ in rows}
+        await _analyse(connection)
+    return loaded
+
+
+def _source(server: str) -> str:
+    """Its name as it stands: nobody has to type it."""
+    return server if len(server) <= SOURCE_LIMIT else suffixed(server, server, SOURCE_LIMIT)
+
+
+def _drafts(tools: Sequence[Listed]) -> list[ToolDraft]:
+    """Under names that can be called. One that only a hash tells apart keeps its own as title."""
+    wanted = {one.id: (legal(one.name) or suffixed("tool", one.name), one.name) for one in tools}
+    names = assign(wanted)
+    return [
+        ToolDraft(
+            key=tool.id,
+            name=names[tool.id],
+            title=tool.title or _title(tool.name, names[tool.id]),
+            description=tool.description,
+            input_schema=dict(tool.input_schema),
+            binding=McpBinding(tool.name),
+            tags=tool.tags,
+        )
+        for tool in tools
+    ]
+
+
+def _title(name: str, given: str) -> str | None:
+    return None if _ODD.sub("_", name).strip("_-") == given.strip("_-") else name
+
+
+async def _insert(connection: AsyncConnection, host_id: str, drafts: Sequence[ToolDraft]) -> None:
+    await connection.execute(
+        "INSERT INTO host_t (host_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+        [host_id, host_id],
+    )
+    await connection.execute(
+        """
+        INSERT INTO tool_t (host_id, name, title, description, input_schema, tags, binding,
+            tool_metadata)
+        SELECT %s, name, title, description, input_schema, tags, binding,
+            jsonb_build_object('catalog', key)
+        FROM json_to_recordset(%s) AS draft (key text, name text, title text, description text,
+            input_schema json, tags text[], binding jsonb)
+        """,
+        [host_id, Json([_row(draft) for draft in drafts], dumps=msgspec.json.encode)],
+    )
+
+
+def _row(draft: ToolDraft) -> Mapping[str, Any]:
+    clean: Mapping[str, Any] = msgspec.to_builtins(storable(draft)[0])
+    return {**clean, "key": draft.key}
+
+
+async def _analyse(connection: AsyncConnection) -> None:
+    """As the server does by itself, some time after an import."""
+    await connection.execute("ANALYZE")

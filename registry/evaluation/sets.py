@@ -1,0 +1,163 @@
+"""Reading what is measured: requests with the tools that they need, and catalogs of tools.
+
+A request is `{"query", "gold": [tools], "id"?, "gold_slots"?: [[tools], ...]}`. A tool stands in
+`gold` with its id or its name. Where several would do, `gold_slots` has one list of alternatives
+for each tool that is needed. A catalog is a file of tools, one JSON object per line, or what an
+MCP server answers to `tools/list`. Both are other people's: what cannot be read is named with file
+and line, and nothing is left out silently.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from registry.evaluation.records import BadSet, Record, kind_of, records
+
+QUERIES, TOOLS = "queries.jsonl", "tools.jsonl"  # of a set that is a directory
+TOPICS = ("category", "field", "domain", "tags")  # what becomes tags
+_SHOWN = 80  # characters of somebody's value in a message
+
+Slots = tuple[frozenset[str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A tool of a catalog."""
+
+    id: str  # unique in it
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    title: str | None = None
+    server: str = ""  # empty: it stands for itself
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something that somebody wants, and the tools that do it."""
+
+    id: str
+    query: str
+    gold: tuple[str, ...]  # ids or names, as in the file
+    slots: tuple[tuple[str, ...], ...]  # the same, alternatives together
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All that it names, once each."""
+        return tuple(dict.fromkeys([*self.gold, *(one for slot in self.slots for one in slot)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The tools of one request by their ids. What is no tool stays: it counts as missed."""
+
+    gold: frozenset[str]
+    slots: Slots
+
+
+def read_requests(path: Path) -> list[Request]:
+    rows = [_request(record) for record in records(path)]
+    if not rows:
+        raise BadSet(f'{path} is empty; expected lines such as {{"query": "...", "gold": ["..."]}}')
+    return rows
+
+
+def read_catalog(path: Path) -> list[Listed]:
+    tools, lines = [], dict[str, int]()
+    for record in records(path):
+        tool, line = _listed(record), record.line
+        if tool.id in lines:
+            raise BadSet(
+                f"{path}:{line}: the id {_short(tool.id)} stands in line {lines[tool.id]} too"
+            )
+        lines[tool.id] = line
+        tools.append(tool)
+    if not tools:
+        raise BadSet(
+            f'{path} is empty; expected lines such as {{"name": "...", "description": "..."}}'
+        )
+    return tools
+
+
+class Index:
+    """Tools by what requests call them: their id, server/name, or name."""
+
+    def __init__(self, tools: Sequence[tuple[str, str, str]]) -> None:
+        """`tools`: id, name and server of each."""
+        self._ids = {id_ for id_, _, _ in tools}
+        self._names: dict[str, set[str]] = defaultdict(set)
+        for id_, name, server in tools:
+            self._names[name].add(id_)
+            self._names[f"{server}/{name}"].add(id_)
+
+    def resolve(self, request: Request) -> Wanted:
+        gold = frozenset[str]().union(*map(self._meant, request.gold))
+        slots = (frozenset[str]().union(*map(self._meant, slot)) for slot in request.slots)
+        return Wanted(gold, tuple(slots))
+
+    def unknown(self, requests: Sequence[Request]) -> dict[str, list[str]]:
+        """What is no tool, with the ids of the requests that want it."""
+        missing = defaultdict(list)
+        for request in requests:
+            for one in request.wanted:
+                if one not in self._ids and one not in self._names:
+                    missing[one].append(request.id)
+        return dict(missing)
+
+    def _meant(self, named: str) -> frozenset[str]:
+        """Tools of one name are alternatives."""
+        if named in self._ids:
+            return frozenset([named])
+        return frozenset(self._names.get(named, [named]))
+
+
+def _request(row: Record) -> Request:
+    query = row.text("query", needed=True)
+    slots = row.value.get("gold_slots")
+    if not isinstance(slots, list | None):
+        raise row.bad(f"gold_slots is {kind_of(slots)}, expected a list of lists of tools")
+    alternatives = tuple(row.texts("gold_slots", slot) for slot in slots or [])
+    gold = row.texts("gold") or tuple(one for slot in alternatives for one in slot)
+    if not gold or not all(alternatives):
+        raise row.bad("gold names no tool; expected the tools that the request needs")
+    unique = tuple(dict.fromkeys(gold))
+    return Request(_id(row), query, unique, alternatives or tuple((one,) for one in unique))
+
+
+def _listed(row: Record) -> Listed:
+    function = row.value.get("function")  # as OpenAI's API has it
+    if isinstance(function, dict):
+        row = Record(row.path, row.line, {**row.value, **function})
+    name, server = row.text("name", needed=True), row.text("server")
+    return Listed(
+        id=_id(row, f"{server}/{name}" if server else name),
+        name=name,
+        title=row.text("title") or None,
+        description=row.text("description"),
+        input_schema=row.schema(),
+        server=server,
+        tags=tuple(dict.fromkeys(_topics(row))),
+    )
+
+
+def _topics(row: Record) -> Iterator[str]:
+    """ "A/B" is B, which is a part of A."""
+    for key in TOPICS:
+        for topic in row.texts(key):
+            yield from filter(None, map(str.strip, topic.split("/")))
+
+
+def _id(row: Record, otherwise: str = "") -> str:
+    found = row.value.get("id")
+    if isinstance(found, str | int) and not isinstance(found, bool) and str(found):
+        return str(found)
+    if found is not None:
+        raise row.bad(f"id is {kind_of(found)}, expected text")
+    return otherwise or f"line {row.line}"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

@@ -1,0 +1,152 @@
+"""What can be said of a tool by hand, and what cannot. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from psycopg.types.json import Json, Jsonb
+
+from schemas.errors import ToolgateError
+from schemas.jsonschema import Checker
+from schemas.source import HybridOptions
+from schemas.tool import ToolDraft
+
+
+class ToolRefused(ToolgateError):
+    """Why a tool cannot be made or changed so. Nothing was written."""
+
+
+class NoSuchTool(ToolgateError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no tool {name!r}.")
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The source through which calls go: one that there is, or, with `base_url`, one of its own."""
+
+    name: str
+    base_url: str | None = None
+    options: HybridOptions = field(default_factory=HybridOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What helps to find a tool, by columns of `tool_t`. None: as it is; "" or (): nothing."""
+
+    routing_domain: str | None = None
+    semantic_namespace: str | None = None
+    sensitivity_tier: str | None = None
+    semantic_weight: float | None = None
+    lifecycle_status: str | None = None
+    target_personas: str | None = None
+    keywords: tuple[str, ...] | None = None  # tool_metadata: routing.semanticKeywords
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """None: as it is. All but `description` and `details` of tools made by hand only. NUL
+    characters stand in none of it."""
+
+    description: str | None = None
+    title: str | None = None  # "": none
+    input_schema: Mapping[str, Any] | None = None
+    examples: tuple[Any, ...] | None = None
+    tags: tuple[str, ...] | None = None
+    details: Details = field(default_factory=Details)
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A tool that is to be made; `draft.key` says nothing."""
+
+    draft: ToolDraft
+    address: Address | None = None
+    details: Details = field(default_factory=Details)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands in a tool's row besides what its callers see."""
+
+    name: str
+    source: str  # "": none
+    manual: bool
+    disabled: bool
+    implementation_type: str
+    description_source: str
+    overridden: bool
+    override_ts: datetime | None
+    override_user: str | None
+    routing_domain: str | None
+    semantic_namespace: str | None
+    sensitivity_tier: str | None
+    semantic_weight: float
+    lifecycle_status: str
+    target_personas: str | None
+    tags: list[str]
+    keywords: Any
+
+
+_LENGTHS = {"routing_domain": 128, "semantic_namespace": 128, "sensitivity_tier": 64}
+
+
+def check_schema(name: str, schema: Mapping[str, Any]) -> None:
+    """Raises ToolRefused for an input schema that no tool can have."""
+    if schema.get("type") != "object":
+        raise ToolRefused(f'{name}: the input schema has to say "type": "object"')
+    if not isinstance(schema.get("properties", {}), dict):
+        raise ToolRefused(f"{name}: the input schema's `properties` are no object")
+    try:
+        Checker(msgspec.json.encode(schema))
+    except ValueError as error:
+        reason = str(error).partition("\n")[0][:300]
+        raise ToolRefused(f"{name}: the input schema cannot be used: {reason}") from error
+
+
+def check_imported(standing: Standing, change: Change) -> None:
+    changed = [
+        one.name.replace("_", " ")
+        for one in fields(Change)
+        if one.name not in {"description", "details"} and getattr(change, one.name) is not None
+    ]
+    if changed:
+        raise ToolRefused(
+            f"{standing.name}: its {', '.join(changed)} would be overwritten by the next import of "
+            f"{standing.source}: change that description, or an overlay to it"
+        )
+
+
+def columns_of(details: Details) -> dict[str, Any]:
+    """Of `tool_t`. Raises ToolRefused."""
+    for name, limit in _LENGTHS.items():
+        if len(getattr(details, name) or "") > limit:
+            raise ToolRefused(f"the {name.replace('_', ' ')} may have {limit} characters")
+    given = {one.name: getattr(details, one.name) for one in fields(Details)}
+    keywords = given.pop("keywords")
+    columns = {name: value or None for name, value in given.items() if value is not None}
+    if details.semantic_weight is not None:
+        columns["semantic_weight"] = details.semantic_weight
+    if keywords is not None:
+        told = {"routing": {"semanticKeywords": list(keywords)}} if keywords else None
+        columns["tool_metadata"] = told and Jsonb(told)
+    return columns
+
+
+def own_columns(name: str, schema: Mapping[str, Any], change: Change) -> dict[str, Any]:
+    """Of a tool that was made by hand. Raises ToolRefused."""
+    columns: dict[str, Any] = {}
+    if change.title is not None:
+        columns["title"] = change.title or None
+    if change.tags is not None:
+        columns["tags"] = list(change.tags)
+    if change.input_schema is not None or change.examples is not None:
+        made = dict(schema if change.input_schema is None else change.input_schema)
+        if change.examples is not None:
+            made["examples"] = list(change.examples)
+        check_schema(name, made)
+        columns["input_schema"] = Json(made)
+    return columns

@@ -1,0 +1,100 @@
+"""Usage feedback: tools are drawn to the queries after which they were called with success.
+
+As in outcome-aware tool selection (arXiv 2603.13426): a tool's cosine becomes (1 - l) times that of
+its own text and l times that of the mean of those queries, with l = min(search.feedback_share,
+0.5 n / 3). n are the callers, not the queries, and each has three queries at most: who asks often
+moves nothing more, and one alone a sixth. Vectors stay in the tenant and the model they are of.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from registry.postgres import Pool, borrowed
+from registry.search.query import Kind
+from registry.search.vectors import Vector, VectorDumper
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+QUERIES = 3  # of one caller that count, the newest
+CALLERS = 32  # of one tool that count; more would change nothing
+PAUSE_S = 60.0  # between two queries of one caller for one tool that are taken down
+
+
+class Feedback:
+    """What succeeded. Raises `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Callable[[], Pool | None]) -> None:
+        self._pool = pool
+
+    async def record(
+        self,
+        host_id: str,
+        entity_id: str,
+        model: str,
+        vector: "NDArray[np.float32]",
+        principal: str,
+        entity_type: Kind = "tool",
+    ) -> bool:
+        """`vector` and `model` are those of `Found`. Whether it counts: not if the same caller did
+        the same a moment ago, there are callers enough, or the tool is no more."""
+        if (pool := self._pool()) is None:
+            return False
+        values = {
+            "host": host_id,
+            "kind": entity_type,
+            "id": entity_id,
+            "model": model,
+            "caller": hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest(),
+            "vector": Vector.of(vector),
+            "queries": QUERIES,
+            "callers": CALLERS,
+            "pause": PAUSE_S,
+        }
+        async with borrowed(pool) as connection, connection.cursor() as cursor:
+            cursor.adapters.register_dumper(Vector, VectorDumper)
+            await cursor.execute(_RECORD, values)
+            if cursor.rowcount == 0:
+                return False
+            await cursor.execute(_DERIVE, values)
+        return True
+
+
+# The oldest of a caller's queries makes room. Two at the same moment: one of them counts.
+_RECORD = """
+WITH had AS (
+    SELECT slot, principal, update_ts FROM usage_query_t
+    WHERE (host_id, entity_type, entity_id, model) = (%(host)s, %(kind)s, %(id)s, %(model)s)
+), own AS (
+    SELECT slot, update_ts FROM had WHERE principal = %(caller)s
+)
+INSERT INTO usage_query_t (host_id, entity_type, entity_id, model, principal, slot, embedding)
+SELECT %(host)s, %(kind)s, %(id)s, %(model)s, %(caller)s, CASE
+        WHEN (SELECT count(*) FROM own) < %(queries)s THEN (SELECT count(*) FROM own)
+        ELSE (SELECT slot FROM own ORDER BY update_ts, slot LIMIT 1) END,
+    %(vector)s::vector
+WHERE EXISTS (
+        SELECT FROM search_doc_t AS doc JOIN search_part_t AS part USING (part_id)
+        WHERE (part.host_id, part.entity_type, doc.entity_id) = (%(host)s, %(kind)s, %(id)s))
+    AND NOT EXISTS (SELECT FROM own
+        WHERE update_ts > current_timestamp - make_interval(secs => %(pause)s))
+    AND (EXISTS (SELECT FROM own) OR (SELECT count(DISTINCT principal) FROM had) < %(callers)s)
+ON CONFLICT (host_id, entity_type, entity_id, model, principal, slot) DO UPDATE SET
+    embedding = excluded.embedding, update_ts = current_timestamp
+"""
+
+_DERIVE = """
+INSERT INTO usage_embedding_t (host_id, entity_type, entity_id, model, embedding, principals)
+SELECT %(host)s, %(kind)s, %(id)s, %(model)s, l2_normalize(avg(caller.embedding)), count(*)
+FROM (
+    SELECT l2_normalize(avg(embedding)) AS embedding FROM usage_query_t
+    WHERE (host_id, entity_type, entity_id, model) = (%(host)s, %(kind)s, %(id)s, %(model)s)
+    GROUP BY principal
+) AS caller
+HAVING count(*) > 0
+ON CONFLICT (host_id, entity_type, entity_id, model) DO UPDATE SET
+    embedding = excluded.embedding, principals = excluded.principals,
+    update_ts = current_timestamp
+"""

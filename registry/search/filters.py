@@ -1,0 +1,60 @@
+"""What an answer is narrowed by, as a condition on search_doc_t. Pure.
+
+`registry.toolsets` and `Catalog.visible_to` say the same in Python; a test holds the two together.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from registry.search.patterns import condition as matching
+from registry.search.query import Filters, ToolsetFilter
+
+
+def narrowing(filters: Filters) -> tuple[str, Mapping[str, Any]]:
+    """Condition and parameters; the condition is empty where nothing narrows but the tenant.
+
+    Values are parameters, so that equal kinds of filters have equal texts.
+    """
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    for text, some in _parts(filters):
+        parts.append(text)
+        values |= some
+    return " AND ".join(parts), values
+
+
+def _parts(filters: Filters) -> Iterator[tuple[str, dict[str, Any]]]:
+    if filters.toolset is not None:
+        yield from _toolset(filters.toolset)
+    if filters.scopes is not None:
+        yield "(doc.scopes = '{}' OR doc.scopes && %(scopes)s)", {"scopes": sorted(filters.scopes)}
+    if filters.ids is not None:
+        yield "doc.entity_id = ANY(%(ids)s::uuid[])", {"ids": list(filters.ids)}
+    columns = {
+        "source": filters.sources,
+        "domain": filters.domains,
+        "namespace": filters.namespaces,
+        "tier": filters.tiers,
+    }
+    for column, wanted in columns.items():
+        if wanted is not None:
+            yield f"doc.{column} = ANY(%({column}s)s)", {f"{column}s": list(wanted)}
+
+
+def _toolset(toolset: ToolsetFilter) -> Iterator[tuple[str, dict[str, Any]]]:
+    """See `registry.toolsets`: patterns and sources pick, and so do descriptions; `exclude` takes
+    out again."""
+    if toolset.exclude:
+        yield matching("NOT", "exclude", toolset.exclude)
+    picked: list[str] = []
+    values: dict[str, Any] = {}
+    if toolset.sources:
+        picked.append("doc.source = ANY(%(toolset_sources)s)")
+        values["toolset_sources"] = list(toolset.sources)
+    if toolset.include:
+        text, some = matching("", "include", toolset.include)
+        picked.append(text)
+        values |= some
+    if picked:
+        values["toolset"] = toolset.name
+        yield f"(%(toolset)s = ANY(doc.toolsets) OR ({' AND '.join(picked)}))", values

@@ -1,0 +1,66 @@
+"""Which words of a query are looked up, and what each is worth. Pure.
+
+BM25F (Robertson and Zaragoza 2009, 3.6), over the word tables of migration 0009. One query adds up
+at most `search.postings_limit` of their rows to propose documents: rare words come first, because
+they decide. What is proposed, by words or by meaning, is then scored by all words (after MaxScore:
+Turtle and Flood 1995).
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+K1 = 1.2
+B = 0.6
+WORDS = 64  # different words of a query, the rarest
+
+_WORD = re.compile(r"[^\W_]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    term: str
+    docs: int  # that have it
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`scanned` words propose documents; with `rest` they score those that are proposed."""
+
+    scanned: tuple[Word, ...] = ()
+    rest: tuple[Word, ...] = ()
+    docs: int = 0  # in which is searched
+    average: float = 1.0  # length of a document
+
+    @property
+    def all(self) -> tuple[Word, ...]:
+        return self.scanned + self.rest
+
+
+def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -> Plan:
+    """`docs` and `length`: how many there are, and how long all of them together."""
+    rising = sorted((one for one in words if one.docs > 0), key=lambda one: (one.docs, one.term))
+    rising = rising[:WORDS]
+    scanned, budget = 0, postings_limit
+    while scanned < len(rising) and (scanned == 0 or rising[scanned].docs <= budget):
+        budget -= rising[scanned].docs
+        scanned += 1
+    average = length / docs if docs > 0 and length > 0 else 1.0
+    return Plan(tuple(rising[:scanned]), tuple(rising[scanned:]), docs, average)
+
+
+def idfs(words: Sequence[Word], docs: int) -> list[float]:
+    """What each word is worth: much where few of `docs` documents have it, always more than 0."""
+    return [math.log(1 + max(docs - one.docs + 0.5, 0.5) / (one.docs + 0.5)) for one in words]
+
+
+def readable(query: str, limit: int) -> str:
+    """The first `limit` characters of `query`, without what PostgreSQL cannot hold."""
+    return query[:limit].replace("\0", " ").encode("utf-8", "replace").decode()
+
+
+def last_word(text: str) -> str:
+    """The word that may be half typed: the one that nothing follows. Empty: there is none."""
+    found = _WORD.search(text)
+    return found[0].lower() if found else ""

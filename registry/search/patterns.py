@@ -1,0 +1,97 @@
+"""Patterns of fnmatch as conditions on names in SQL. Pure.
+
+A pattern without brackets is one for LIKE, which is several times as fast as a regular expression.
+What stands in brackets is read as `fnmatch.translate` of Python does; characters are compared by
+their numbers on both sides, because the column has the collation "C".
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_LIKE = {"*": "%", "?": "_", "%": r"\%", "_": r"\_", "\\": r"\\"}
+_NEVER = "(?!)"
+
+
+def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """That the name of a document has one of `patterns`; `name` is the prefix of parameters."""
+    plain = [like(one) for one in patterns if "[" not in one]
+    bracketed = [regex(one) for one in patterns if "[" in one]
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    if plain:
+        parts.append(f"doc.name LIKE ANY(%({name}_like)s)")
+        values[f"{name}_like"] = plain
+    if bracketed:
+        parts.append(f"doc.name ~ ANY(%({name}_regex)s)")
+        values[f"{name}_regex"] = bracketed
+    return f"{negation} ({' OR '.join(parts)})".strip(), values
+
+
+def like(pattern: str) -> str:
+    return "".join(_LIKE.get(character, character) for character in _storable(pattern))
+
+
+def regex(pattern: str) -> str:
+    """For PostgreSQL, to which a newline is a character like others."""
+    return f"^(?:{''.join(_parts(_storable(pattern)))})$"
+
+
+def _parts(pattern: str) -> Iterator[str]:
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        at += 1
+        if character == "*":
+            yield ".*"
+        elif character == "?":
+            yield "."
+        elif character == "[" and (end := _end(pattern, at)) is not None:
+            yield _set(pattern[at:end])
+            at = end + 1
+        else:
+            yield _escaped(character)
+
+
+def _end(pattern: str, begin: int) -> int | None:
+    """Where the bracket closes; a first "]" belongs to what stands in it, also after "!"."""
+    at = begin + 1 if pattern[begin : begin + 1] == "!" else begin
+    end = pattern.find("]", at + 1 if pattern[at : at + 1] == "]" else at)
+    return None if end < 0 else end
+
+
+def _set(inside: str) -> str:
+    """One character out of those that stand in brackets; of a range that runs backwards none is."""
+    negated = inside.startswith("!")
+    ranges = list(_ranges(inside[negated:]))
+    if not ranges:
+        return "." if negated else _NEVER
+    members = "".join(
+        _escaped(first) if first == last else f"{_escaped(first)}-{_escaped(last)}"
+        for first, last in ranges
+    )
+    return f"[{'^' * negated}{members}]"
+
+
+def _ranges(members: str) -> Iterator[tuple[str, str]]:
+    """Hyphens at either end, and the one that follows a range, stand for themselves."""
+    at = 0
+    while at < len(members):
+        if members[at + 1 : at + 2] == "-" and at + 2 < len(members):
+            first, last = members[at], members[at + 2]
+            at += 3
+        else:
+            first = last = members[at]
+            at += 1
+        if first <= last:
+            yield first, last
+
+
+def _escaped(character: str) -> str:
+    return character if character.isalnum() and character.isascii() else rf"\U{ord(character):08X}"
+
+
+def _storable(pattern: str) -> str:
+    """NUL and lone surrogates stand in no name; U+10FFFF, which stands in none either, for them."""
+    return "".join(
+        "\U0010ffff" if one == "\0" or "\ud800" <= one <= "\udfff" else one for one in pattern
+    )

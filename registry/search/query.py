@@ -1,0 +1,94 @@
+"""What is asked, and what comes back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from config.settings import Toolset
+from registry.search.fusion import Hit
+
+if TYPE_CHECKING:
+    from registry.embedding.abc import Vectors
+
+Mode: TypeAlias = Literal["hybrid", "lexical", "dense"]
+Path: TypeAlias = Literal["exact", "hnsw", "lexical"]
+Kind: TypeAlias = Literal["tool", "skill"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsetFilter:
+    """The tools of a toolset, as `registry.toolsets` picks them. Patterns are those of fnmatch,
+    case counts."""
+
+    name: str
+    sources: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, toolset: Toolset) -> "ToolsetFilter":
+        return cls(name, tuple(toolset.sources), tuple(toolset.include), tuple(toolset.exclude))
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What an answer may hold; None: whatever is there. Several of them must all be met.
+
+    `scopes` are those of the caller: an action that asks for scopes is found by who has one.
+    """
+
+    host_id: str
+    toolset: ToolsetFilter | None = None
+    scopes: frozenset[str] | None = None
+    sources: Sequence[str] | None = None
+    ids: Sequence[str] | None = None
+    domains: Sequence[str] | None = None
+    namespaces: Sequence[str] | None = None
+    tiers: Sequence[str] | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for filters that let the same through; it can be hashed."""
+        lists = (self.sources, self.ids, self.domains, self.namespaces, self.tiers)
+        return (
+            self.host_id,
+            self.toolset,
+            self.scopes,
+            *(None if one is None else tuple(one) for one in lists),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`prefix`: the last word may be half typed, as in a search field."""
+
+    text: str
+    limit: int
+    mode: Mode
+    filters: Filters
+    entity_type: Kind = "tool"
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Milliseconds: for the vectors of the query, and in the database."""
+
+    encode_ms: float = 0.0
+    sql_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best first. `note`: why something may be missing, for a person or a model to read.
+
+    `path`: how vectors were searched. `vector`: the query's own, shape (384,), of `model`; what
+    `Feedback.record` takes.
+    """
+
+    hits: list[Hit] = field(default_factory=list)
+    note: str | None = None
+    path: Path = "lexical"
+    took: Timings = Timings()
+    model: str | None = None
+    vector: "Vectors | None" = None

@@ -1,0 +1,228 @@
+"""SKILL.md: front matter and instructions, as agentskills.io/specification defines them. Pure.
+
+What that leaves to others stands in `metadata`, whose values are texts: `version`, and of ours
+`toolgate-requires` and `toolgate-suggests` (names of skills), `toolgate-parent` (one), and
+`toolgate-access` (`TOOL=read` and so on, where a tool is not to have the level that it needs).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import msgspec
+import yaml
+from msgspec import Raw, Struct
+
+from registry.importers.openapi.load_yaml import parse_yaml
+from registry.skills.access import Access, access_of
+from schemas.errors import ImportRejected
+
+FILE = "SKILL.md"
+NAME_LIMIT = 64
+DESCRIPTION_LIMIT = 1024
+FRONT_LIMIT = 65_536  # characters
+STORED_LIMIT = 6 * FRONT_LIMIT  # bytes of it as JSON, which may write a character as six
+VERSION_LIMIT = 20
+NAMED_LIMIT = 1000  # tools, or skills, that one document names
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+NAME_RULE = f"at most {NAME_LIMIT} characters out of a-z, 0-9 and single hyphens between them"
+REQUIRES, SUGGESTS = "toolgate-requires", "toolgate-suggests"
+PARENT, ACCESS = "toolgate-parent", "toolgate-access"
+
+_FENCE = "---"
+# `Bash(git add:*) Read` are two: patterns of arguments may hold spaces.
+_TOOL = re.compile(r"[^\s,()]+(?:\([^()]*\))?")
+_MCP_PREFIX = re.compile(r"mcp__.+?__")  # what clients put in front of the tools of a server
+
+Json = dict[str, Any]
+
+
+class _Front(Struct, rename={"allowed_tools": "allowed-tools"}):
+    allowed_tools: Any = None
+
+
+_front = msgspec.json.Decoder(_Front)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A SKILL.md; `front_matter + instructions` is all of it, character by character."""
+
+    name: str
+    description: str
+    front_matter: str  # fences included
+    instructions: str
+    metadata: Json  # the front matter
+    tools: tuple[str, ...] = ()  # that `allowed-tools` names, in its order
+    access: Mapping[str, Access] = field(default_factory=dict)  # of some of them
+    requires: tuple[str, ...] = ()
+    suggests: tuple[str, ...] = ()
+    parent: str | None = None
+    version: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.front_matter + self.instructions
+
+
+def read_document(content: bytes, where: str) -> Document:
+    """Raises ImportRejected that begins with `where`."""
+    text = _text(content, where)
+    front_matter, inside = _split(text, where)
+    metadata = parse_yaml("\n" + inside, where, unique=True)  # so that lines count from the fence
+    if not isinstance(metadata, dict):
+        _reject(where, "the front matter must be an object with name and description")
+    _check_storable(metadata, where)
+    extra = metadata.get("metadata") or {}
+    if not isinstance(extra, dict):
+        _reject(where, "metadata must be an object of texts")
+    return Document(
+        checked_name(metadata.get("name"), where),
+        _description(metadata.get("description"), where),
+        front_matter,
+        text[len(front_matter) :],
+        metadata,
+        _tools(metadata.get("allowed-tools"), where),
+        _access(_text_of(extra, ACCESS, where), where),
+        _skills(extra, REQUIRES, where),
+        _skills(extra, SUGGESTS, where),
+        next(iter(_skills(extra, PARENT, where)), None),
+        _version(extra.get("version", metadata.get("version")), where),
+    )
+
+
+def checked_name(name: Any, where: str) -> str:
+    """Raises ImportRejected for what is no name of a skill."""
+    if not isinstance(name, str) or not name:
+        _reject(where, "name is missing: the front matter needs name and description")
+    if len(name) > NAME_LIMIT or not NAME.fullmatch(name):
+        _reject(where, f"name {name[:80]!r} must have {NAME_RULE}")
+    return name
+
+
+def compose(metadata: Json, instructions: str) -> str:
+    """The text of a SKILL.md with this front matter."""
+    head = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=88)
+    return f"{_FENCE}\n{head}{_FENCE}\n\n{instructions}"
+
+
+def tools_of(metadata: bytes | Raw) -> tuple[str, ...]:
+    """The tools that stored front matter names."""
+    named = _front.decode(metadata).allowed_tools
+    return _tools(named, FILE) if isinstance(named, str | list) else ()
+
+
+def own_name(tool: str) -> str:
+    """What a tool is called here that a document names as some clients do."""
+    return _MCP_PREFIX.sub("", tool, count=1) if tool.startswith("mcp__") else tool
+
+
+def _text(content: bytes, where: str) -> str:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        _reject(where, "it is no UTF-8 text")
+    if "\x00" in text:
+        _reject(where, "it is no text: it holds a NUL character")
+    return text
+
+
+def _split(text: str, where: str) -> tuple[str, str]:
+    """What stands up to the end of the front matter, and what stands inside of it."""
+    start = 1 if text.startswith("\ufeff") else 0
+    end = text.find("\n", start)
+    if text[start : end if end >= 0 else None].rstrip() != _FENCE:
+        _reject(where, f"it must begin with a line {_FENCE}, the front matter (name, description)")
+    inside = at = end + 1 if end >= 0 else len(text)
+    while at < min(len(text), FRONT_LIMIT):
+        end = text.find("\n", at)
+        after = end + 1 if end >= 0 else len(text)
+        if text[at:after].rstrip() == _FENCE:
+            return text[:after], text[inside:at]
+        at = after
+    missing = f"the front matter does not end: a second line {_FENCE} is missing"
+    long = f"the front matter has more than {FRONT_LIMIT:,} characters"
+    raise ImportRejected(f"{where}: {long if at >= FRONT_LIMIT else missing}.")
+
+
+def _check_storable(metadata: Json, where: str) -> None:
+    """What YAML can write and JSON, or a database, cannot hold."""
+    try:
+        written = msgspec.json.encode(metadata)
+    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+        raise ImportRejected(f"{where}: the front matter holds what JSON cannot.") from error
+    if len(written) > STORED_LIMIT:
+        _reject(where, "aliases expand the front matter too much")
+    if b"\\u0000" in written:
+        _reject(where, "the front matter holds a NUL character")
+
+
+def _description(description: Any, where: str) -> str:
+    if not isinstance(description, str) or not description.strip():
+        _reject(where, "description is missing: say what the skill does and when to use it")
+    if len(description) > DESCRIPTION_LIMIT:
+        _reject(
+            where, f"description has {len(description):,} of at most {DESCRIPTION_LIMIT} characters"
+        )
+    return description.strip()
+
+
+def _tools(named: Any, where: str) -> tuple[str, ...]:
+    """A text of names with spaces or commas between them; some write a list."""
+    if named is None:
+        return ()
+    texts = named if isinstance(named, list) else [named]
+    if not all(isinstance(one, str) for one in texts):
+        _reject(where, "allowed-tools must be a text, names of tools with spaces between them")
+    return _limited([name for one in texts for name in _TOOL.findall(one)], "allowed-tools", where)
+
+
+def _skills(extra: Json, key: str, where: str) -> tuple[str, ...]:
+    names = _text_of(extra, key, where).replace(",", " ").split()
+    for name in names:
+        if len(name) > NAME_LIMIT or not NAME.fullmatch(name):
+            _reject(where, f"metadata.{key} names {name[:80]!r}; a skill's name has {NAME_RULE}")
+    return _limited(names, f"metadata.{key}", where)
+
+
+def _access(text: str, where: str) -> dict[str, Access]:
+    found: dict[str, Access] = {}
+    for pair in _limited(text.replace(",", " ").split(), f"metadata.{ACCESS}", where):
+        tool, equals, level = pair.partition("=")
+        access = access_of(level)
+        if not equals or not tool or access is None:
+            _reject(
+                where,
+                f"metadata.{ACCESS}: {pair[:80]!r} must be TOOL=read, TOOL=write or TOOL=execute",
+            )
+        found[tool] = access
+    return found
+
+
+def _version(version: Any, where: str) -> str | None:
+    if version is None:
+        return None
+    if not isinstance(version, str | int | float) or isinstance(version, bool):
+        _reject(where, "metadata.version must be a text")
+    text = str(version).strip()
+    if not text or len(text) > VERSION_LIMIT:
+        _reject(where, f"metadata.version must have 1 to {VERSION_LIMIT} characters")
+    return text
+
+
+def _text_of(extra: Json, key: str, where: str) -> str:
+    text = extra.get(key) or ""
+    if not isinstance(text, str):
+        _reject(where, f"metadata.{key} must be a text")
+    return text
+
+
+def _limited(names: list[str], what: str, where: str) -> tuple[str, ...]:
+    if len(names) > NAMED_LIMIT:
+        _reject(where, f"{what} has {len(names):,} of at most {NAMED_LIMIT:,} names")
+    return tuple(dict.fromkeys(names))
+
+
+def _reject(where: str, problem: str) -> NoReturn:
+    raise ImportRejected(f"{where}: {problem}.")

@@ -1,0 +1,213 @@
+"""Directories of skills: read without following any link, within limits; and written whole.
+
+One directory is one skill: SKILL.md, and files beside it that its instructions lead to.
+"""
+
+import hashlib
+import mimetypes
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from config.settings import Skills
+from registry.skills.document import FILE, Document, read_document
+from schemas.errors import ImportRejected
+
+PATH_LIMIT = 255  # characters
+LEVELS = 8  # of directories, in a skill and above skills
+FOUND_LIMIT = 1000  # skills in one directory
+_UNWRITABLE = re.compile("[\ud800-\udfff]")  # what Python has for names that are no UTF-8
+_FORBIDDEN = frozenset('<>:"|?*\\') | {chr(code) for code in range(32)} | {"\x7f"}
+_TEXTS = {".md": "text/markdown", ".yaml": "application/yaml", ".yml": "application/yaml"}
+# Not the system's tables: the same file is to have the same type wherever it is imported.
+_types = mimetypes.MimeTypes()
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What lies beside a SKILL.md."""
+
+    path: str  # below the skill's directory, "/" between the parts
+    media_type: str
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A skill as it lies on a disk."""
+
+    where: str
+    document: Document
+    files: tuple[File, ...]  # in the order of their paths
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal contents."""
+        return digest_of(self.document.text, self.files)
+
+
+def digest_of(text: str, files: Sequence[File]) -> str:
+    parts = [(FILE, hashlib.sha256(text.encode()).hexdigest())]
+    parts += [(file.path, file.digest) for file in files]
+    return hashlib.sha256("\n".join(f"{d} {p}" for p, d in sorted(parts)).encode()).hexdigest()
+
+
+def read_folders(directory: Path, limits: Skills) -> list[Folder]:
+    """The skill that `directory` is, else all that lie below it, in the order of their paths.
+
+    Raises ImportRejected, before anything else is done, if any of them cannot be read.
+    """
+    if not directory.is_dir():
+        raise ImportRejected(f"{directory}: there is no such directory.")
+    places = sorted(_places(directory, LEVELS))
+    if not places:
+        raise ImportRejected(f"{directory}: there is no {FILE} in it, nor in a directory below it.")
+    if len(places) > FOUND_LIMIT:
+        raise ImportRejected(f"{directory}: it has more than {FOUND_LIMIT:,} skills.")
+    folders = [read_folder(place, limits) for place in places]
+    by_name: dict[str, Folder] = {}
+    for folder in folders:
+        first = by_name.setdefault(folder.document.name, folder)
+        if first is not folder:
+            name = folder.document.name
+            raise ImportRejected(f"{folder.where}: {first.where} is called {name}, too.")
+    return folders
+
+
+def read_folder(directory: Path, limits: Skills) -> Folder:
+    """Raises ImportRejected."""
+    where = directory / FILE
+    text = _read(where, limits.document_bytes, "skills.document_bytes")
+    document = read_document(text, str(where))
+    files: list[File] = []
+    size = len(text)
+    for path in _files(directory, directory, LEVELS):
+        if len(files) + 2 > limits.files:
+            _reject(directory, f"it has more than {limits.files} files (skills.files)")
+        content = _read(directory / path, limits.files_bytes - size, "skills.files_bytes, of all")
+        size += len(content)
+        files.append(File(path, media_type_of(path, content), content))
+    return Folder(str(where), document, tuple(files))
+
+
+def write_folder(
+    parent: Path, name: str, text: str, files: Sequence[File], *, replace: bool = False
+) -> Path:
+    """The directory `name` with the skill, there as a whole or not at all. Raises ImportRejected
+    where there is one already that is not to be replaced."""
+    target = parent / name
+    if target.is_symlink() or (target.exists() and not replace):
+        _reject(target, "it exists already; remove it, or say --force")
+    parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent))
+    try:
+        (made / FILE).write_bytes(text.encode())
+        for file in files:
+            path = made / checked_path(file.path, str(target))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content)
+        made.chmod(0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        made.rename(target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return target
+
+
+def checked_path(path: str, where: str) -> str:
+    """Raises ImportRejected for a path that could lead elsewhere, here or on another system."""
+    parts = PurePosixPath(path).parts
+    if (
+        not parts
+        or len(path) > PATH_LIMIT
+        or "/".join(parts) != path
+        or _UNWRITABLE.search(path)
+        or any(part in {".", "..", "/"} or _FORBIDDEN & set(part) for part in parts)
+        or parts == (FILE,)
+    ):
+        raise ImportRejected(
+            f"{where}: {path[:100]!r} is no path for a file of a skill: expected names with / "
+            f"between them, at most {PATH_LIMIT} characters."
+        )
+    return path
+
+
+def media_type_of(path: str, content: bytes) -> str:
+    """By the name; of what that does not tell, whether it is text."""
+    suffix = PurePosixPath(path).suffix.lower()
+    guessed = _TEXTS.get(suffix) or _types.guess_type(f"x{suffix}", strict=False)[0]
+    if guessed is not None:
+        return guessed
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "application/octet-stream"
+    return "text/plain"
+
+
+def _places(directory: Path, levels: int) -> Iterator[Path]:
+    """Directories with a SKILL.md; what lies in one of them is of that skill."""
+    if (directory / FILE).exists():
+        yield directory
+        return
+    for entry in _entries(directory):
+        if levels and entry.is_dir(follow_symlinks=False):
+            yield from _places(directory / entry.name, levels - 1)
+
+
+def _files(root: Path, directory: Path, levels: int) -> Iterator[str]:
+    """Paths below `root` of what lies in `directory`, but for the skill's own SKILL.md."""
+    for entry in _entries(directory):
+        place = directory / entry.name
+        path = place.relative_to(root).as_posix()
+        if entry.is_symlink():
+            _reject(place, "it is a link; a skill has files of its own only")
+        if entry.is_dir(follow_symlinks=False):
+            if not levels:
+                _reject(place, f"directories of a skill go {LEVELS} levels deep")
+            yield from _files(root, place, levels - 1)
+        elif path != FILE:
+            yield checked_path(path, str(root))
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    """In the order of their names; what begins with a dot, or Python left, is of no skill."""
+    try:
+        with os.scandir(directory) as found:
+            kept = [one for one in found if one.name[0] != "." and one.name != "__pycache__"]
+    except OSError as error:
+        raise ImportRejected(f"{directory}: {(error.strerror or str(error)).lower()}.") from error
+    return sorted(kept, key=lambda one: one.name)
+
+
+def _read(path: Path, limit: int, setting: str) -> bytes:
+    """At most `limit` bytes of a file that is one, and no link."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+    except OSError as error:
+        reason = "a link" if path.is_symlink() else (error.strerror or str(error)).lower()
+        _reject(path, f"it cannot be read: {reason}", error)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        _reject(path, "it is no file")
+    with os.fdopen(handle, "rb") as file:
+        content = file.read(max(limit, 0) + 1)
+    if len(content) > limit:
+        _reject(path, f"it is too large: {max(limit, 0):,} bytes are left ({setting})")
+    return content
+
+
+def _reject(path: Path, problem: str, cause: Exception | None = None) -> NoReturn:
+    raise ImportRejected(f"{path}: {problem}.") from cause

@@ -1,0 +1,139 @@
+"""Skills made of the tags of an OpenAPI description: a beginning that somebody can go on from.
+Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from registry.bundle import unpack
+from registry.importers.openapi import parse
+from registry.sentences import first_sentence, shorten
+from registry.skills.access import needed
+from registry.skills.document import (
+    DESCRIPTION_LIMIT,
+    FILE,
+    NAME_LIMIT,
+    NAMED_LIMIT,
+    compose,
+    read_document,
+)
+from registry.skills.folders import Folder
+from schemas.binding import OpenAPIBinding
+from schemas.errors import ImportRejected
+from schemas.tool import Tool
+
+ABOUT = 600  # characters of what a tag says of itself, in a description
+LINE = 160  # characters of a tool, in the instructions
+NAMED = 12  # tools, in a description
+_ORDER = ("GET", "HEAD", "QUERY", "OPTIONS", "POST", "PUT", "PATCH")  # DELETE, and others, last
+_HEADINGS = {
+    "read": "Look things up first",
+    "write": "Then add and change",
+    "execute": "Then change; these may overwrite or destroy, so check with the user where in doubt",
+}
+
+
+def tag_texts(document: bytes, source: str) -> dict[str, str]:
+    """What the tags of a stored description say of themselves, by name."""
+    bundle = unpack(document, source)
+    try:
+        tags = parse(bundle.files[bundle.entry], bundle.entry).get("tags")
+    except ImportRejected:  # of another kind than OpenAPI
+        return {}
+    found = [one for one in tags if isinstance(one, dict)] if isinstance(tags, list) else []
+    return {str(one.get("name")): str(one.get("description") or "").strip() for one in found}
+
+
+def generated(
+    source: str,
+    tools: Iterable[Tool],
+    tagged: Mapping[str, Sequence[str]],
+    about: Mapping[str, str],
+    wanted: Sequence[str] = (),
+) -> list[Folder]:
+    """One skill for each tag, or each that is wanted. `tagged` has the ids of the tools of a tag,
+    `about` what it says of itself."""
+    by_id = {tool.id: tool for tool in tools}
+    folders = []
+    taken: set[str] = set()
+    for tag, ids in tagged.items():
+        found = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_place)
+        if not found or (wanted and tag not in wanted):
+            continue
+        name = _name(source, tag, taken)
+        taken.add(name)
+        folders.append(_folder(name, source, tag, found[:NAMED_LIMIT], about.get(tag, "")))
+    return folders
+
+
+def _folder(name: str, source: str, tag: str, tools: Sequence[Tool], about: str) -> Folder:
+    metadata = {
+        "name": name,
+        "description": _description(source, tag, tools, about),
+        "allowed-tools": " ".join(tool.name for tool in tools),
+        "metadata": {"generated-from": f"tag {tag} of {source}"},
+    }
+    text = compose(metadata, _instructions(source, tag, tools, about))
+    where = f"{name}/{FILE}"
+    return Folder(where, read_document(text.encode(), where), ())
+
+
+def _description(source: str, tag: str, tools: Sequence[Tool], about: str) -> str:
+    first = shorten(" ".join(about.split()), ABOUT) or f"Works with {tag} of {source}."
+    said = [_title(tool).rstrip(".") for tool in tools[:NAMED]]
+    more = ", and more" if len(tools) > NAMED else ""
+    return shorten(f"{first} Use it to: {'; '.join(said)}{more}.", DESCRIPTION_LIMIT)
+
+
+def _instructions(source: str, tag: str, tools: Sequence[Tool], about: str) -> str:
+    parts = [f"# {' '.join(tag.split())} ({source})"]
+    if about:
+        parts.append(about)
+    parts.append(
+        "Ids and other values that a tool needs come from the tools that look things up; do not "
+        "guess them."
+    )
+    for level, heading in _HEADINGS.items():
+        lines = [_line(tool) for tool in tools if needed(tool.annotations) == level]
+        if lines:
+            parts.append(f"## {heading}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(tool: Tool) -> str:
+    required = _required(tool)
+    needs = f" (needs {', '.join(required)})" if required else ""
+    return f"- `{tool.name}`: {_title(tool)}{needs}"
+
+
+def _title(tool: Tool) -> str:
+    return first_sentence(" ".join((tool.title or tool.description).split()), LINE) or tool.name
+
+
+def _required(tool: Tool) -> list[str]:
+    schema = msgspec.json.decode(tool.input_schema)
+    required: Any = schema.get("required") if isinstance(schema, dict) else None
+    return [str(one) for one in required] if isinstance(required, list) else []
+
+
+def _place(tool: Tool) -> tuple[bool, int, int, str]:
+    """Reading first, and of that what needs the least; by methods after that."""
+    reads = needed(tool.annotations) == "read"
+    method = tool.binding.method.upper() if isinstance(tool.binding, OpenAPIBinding) else "POST"
+    rank = _ORDER.index(method) if method in _ORDER else len(_ORDER)
+    return not reads, rank, len(_required(tool)), tool.name
+
+
+def _name(source: str, tag: str, taken: set[str]) -> str:
+    """ "pets" and "Store orders!" give "pets-store-orders"; of two that are alike the second ends
+    with 2. A tag without a letter that a name may have is "tag"."""
+    words = re.findall(r"[a-z0-9]+", f"{source} {tag}".lower())
+    own = re.findall(r"[a-z0-9]+", tag.lower())
+    base = "-".join(words if own else [*words, "tag"])[: NAME_LIMIT - 5].strip("-")
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    return name

@@ -1,0 +1,87 @@
+"""Skills as prompts, as resources and as entries of `skills/list`. Pure.
+
+The last are those of the extension io.modelcontextprotocol/skills (SEP-2640): the front matter
+as it was written, and every file with its digest, so that a client can check what it reads.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from msgspec import Raw
+
+from registry.skills.document import FILE
+from registry.skills.snapshot import SCHEME, Skill, SkillFile
+from schemas.jsonrpc import encode
+from schemas.mcp.snapshot import Item
+
+OWN = ""  # the source of these items: the registry itself
+PREFIX = "toolgate_"  # of a prompt whose name another server has
+DIRECTORY = "inode/directory"
+
+Json = dict[str, Any]
+
+
+def prompts_of(skills: Iterable[Skill], taken: Container[str]) -> list[Item]:
+    """`taken` are the names of other servers' prompts; what has both of ours is not listed."""
+    found = []
+    for skill in skills:
+        name = skill.name if skill.name not in taken else PREFIX + skill.name
+        if name not in taken:
+            shown = Raw(encode({"name": name, "description": skill.description}))
+            found.append(Item("prompt", skill.name, name, shown, OWN))
+    return found
+
+
+def resources_of(skills: Iterable[Skill]) -> list[Item]:
+    """Of each its SKILL.md; the files beside it are read by those who read that."""
+    return [Item("resource", skill.uri, skill.uri, Raw(_resource(skill)), OWN) for skill in skills]
+
+
+def entry_of(skill: Skill) -> Json:
+    files = [
+        {"uri": uri_of(skill, file.path), "digest": f"sha256:{file.digest}", "size": file.size}
+        for file in skill.all_files
+    ]
+    return {"uri": skill.uri, "frontmatter": skill.metadata, "resources": files}
+
+
+def uri_of(skill: Skill, path: str) -> str:
+    return f"{SCHEME}{skill.name}/{quote(path)}"
+
+
+def parsed(uri: str) -> tuple[str, str] | None:
+    """The skill and the path that a URI may be of; "" is the skill's directory."""
+    if not uri.startswith(SCHEME):
+        return None
+    name, _, path = uri.removeprefix(SCHEME).partition("/")
+    return name, unquote(path)
+
+
+def file_at(skill: Skill, path: str) -> SkillFile | None:
+    return next((file for file in skill.all_files if file.path == path), None)
+
+
+def children_of(skill: Skill, path: str) -> list[Json] | None:
+    """What lies in a directory of the skill, in the order of the names; None: it has no such."""
+    before = f"{path}/" if path else ""
+    found: dict[str, Json] = {}
+    for file in skill.all_files:
+        if file.path.startswith(before):
+            name, _, below = file.path.removeprefix(before).partition("/")
+            kind = DIRECTORY if below else file.media_type
+            member = {"uri": uri_of(skill, before + name), "name": name, "mimeType": kind}
+            found[name] = member if below else {**member, "size": file.size}
+    return [found[name] for name in sorted(found)] or None
+
+
+def _resource(skill: Skill) -> bytes:
+    own = next(file for file in skill.all_files if file.path == FILE)
+    members: Mapping[str, Any] = {
+        "uri": skill.uri,
+        "name": skill.name,
+        "description": skill.description,
+        "mimeType": own.media_type,
+        "size": own.size,
+    }
+    return encode(members)

@@ -1,0 +1,172 @@
+"""The skills and agents of a tenant at one moment, ready to be listed and used without the
+database."""
+
+import hashlib
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec import Raw
+
+from registry.skills.access import Access
+from registry.skills.document import FILE
+from registry.skills.graph import in_order
+
+SCHEME = "skill://"
+
+
+@dataclass(frozen=True, slots=True)
+class SkillTool:
+    """A tool that belongs to a skill, and how far the skill may use it."""
+
+    id: str
+    name: str
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    path: str
+    media_type: str
+    digest: str  # SHA-256
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    id: str
+    name: str
+    description: str
+    front_matter: str  # of its SKILL.md, fences included
+    instructions: str  # what follows there
+    metadata: Raw  # the front matter as JSON
+    number: int
+    version: str
+    digest: str  # of all its files
+    parent: str | None = None  # a name, as all that follow
+    tools: tuple[SkillTool, ...] = ()
+    named: tuple[str, ...] = ()  # tools that its SKILL.md names, whether there are such or not
+    requires: tuple[str, ...] = ()
+    suggests: tuple[str, ...] = ()
+    files: tuple[SkillFile, ...] = ()  # besides SKILL.md
+
+    @property
+    def uri(self) -> str:
+        return f"{SCHEME}{self.name}/{FILE}"
+
+    @property
+    def text(self) -> str:
+        """Its SKILL.md."""
+        return self.front_matter + self.instructions
+
+    @property
+    def all_files(self) -> tuple[SkillFile, ...]:
+        text = self.text.encode()
+        own = SkillFile(FILE, "text/markdown", hashlib.sha256(text).hexdigest(), len(text))
+        return (own, *self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    id: str
+    name: str
+    description: str
+    skills: tuple[str, ...]  # names, the most important first
+
+
+class Skills:
+    """What never changes; `registry.catalogs` has the current one with the catalog."""
+
+    def __init__(
+        self,
+        skills: Iterable[Skill] = (),
+        agents: Iterable[Agent] = (),
+        shown: Container[str] | None = None,
+    ) -> None:
+        """`shown`: the names of those that can be asked for; the others are there for those that
+        require them."""
+        self.listed = True  # as prompts and resources, too
+        self._shown = shown
+        self._skills = {skill.name: skill for skill in sorted(skills, key=lambda one: one.name)}
+        self._agents = {agent.name: agent for agent in agents}
+        self._children: dict[str, list[str]] = {}
+        for skill in self._skills.values():
+            if skill.parent is not None:
+                self._children.setdefault(skill.parent, []).append(skill.name)
+        self._edges: Mapping[str, Sequence[str]] = {
+            name: [one for one in skill.requires if one in self._skills]
+            for name, skill in self._skills.items()
+        }
+        self._of_agents: dict[str, dict[str, Skill]] = {}
+
+    def __len__(self) -> int:
+        return len(self.of(None))
+
+    def get(self, name: str) -> Skill | None:
+        return self.of(None).get(name)
+
+    def agent(self, name: str) -> Agent | None:
+        return self._agents.get(name)
+
+    @property
+    def agents(self) -> list[str]:
+        return sorted(self._agents)
+
+    def of(self, agent: Agent | None) -> Mapping[str, Skill]:
+        """Those of an agent, the most important first: what it was given, each followed by what
+        stands below it. Of nobody in particular: all, in the order of the names."""
+        key = agent.name if agent else ""
+        if key not in self._of_agents:
+            given = agent.skills if agent else self._roots()
+            self._of_agents[key] = {
+                name: self._skills[name]
+                for one in given
+                for name in self._below(one)
+                if self._shown is None or name in self._shown
+            }
+        return self._of_agents[key]
+
+    def within(self, tools: Container[str]) -> "Skills":
+        """Without those whose tools are all elsewhere; `tools` are the ids of those here."""
+        shown = {
+            skill.name
+            for skill in self._skills.values()
+            if not skill.tools or any(tool.id in tools for tool in skill.tools)
+        }
+        part = Skills(self._skills.values(), self._agents.values(), shown)
+        part.listed = self.listed
+        return part
+
+    def children(self, name: str) -> list[Skill]:
+        return [self._skills[one] for one in self._children.get(name, ()) if one in self.of(None)]
+
+    def needed(self, name: str) -> list[Skill]:
+        """What has to be loaded for a skill to be used, in that order; the skill is the last."""
+        return [self._skills[one] for one in in_order(self._edges, name)]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Equal for equal lists of prompts and resources, whoever asks for them."""
+        if not self.listed:
+            return b""
+        agents = (f"{one.name} {' '.join(one.skills)}" for one in self._agents.values())
+        shown = (f"{one.name} {one.digest}" for one in self.of(None).values())
+        return hashlib.sha256("\n".join([*shown, *agents]).encode()).digest()
+
+    def _roots(self) -> list[str]:
+        skills = self._skills.values()
+        return [one.name for one in skills if one.parent not in self._skills]
+
+    def _below(self, name: str) -> list[str]:
+        """The skill itself, if there is one, and those below it, each behind its parent."""
+        found: dict[str, None] = {}
+        waiting = [name]
+        while waiting:
+            at = waiting.pop()
+            if at in self._skills and at not in found:
+                found[at] = None
+                waiting += reversed(self._children.get(at, []))
+        return list(found)
+
+
+NO_SKILLS = Skills()

@@ -1,0 +1,48 @@
+"""What the benchmarks of the search are made of; without measuring."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.large import World
+from benchmarks.search import asked, catalog, p95
+
+
+def test_invented_tools_and_requests_are_the_same_each_time() -> None:
+    tools, requests = catalog(None, 300), asked(None, 50)
+    assert catalog(None, 300) == tools
+    assert asked(None, 50) == requests
+    assert len({tool.id for tool in tools}) == len({tool.name for tool in tools}) == 300
+    assert len(set(requests)) == 50
+
+
+def test_tools_of_sets_come_first_and_keep_apart(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        tool = {"id": "same", "name": "same", "description": f"Of {name}."}
+        (folder / "tools.jsonl").write_text(json.dumps(tool))
+        (folder / "queries.jsonl").write_text(json.dumps({"query": name, "gold": ["same"]}))
+    tools = catalog(tmp_path, 5)
+    assert sorted((tool.server, tool.description) for tool in tools[:2]) == [
+        ("one", "Of one."),
+        ("two", "Of two."),
+    ]
+    assert len({tool.id for tool in tools}) == 5
+    assert sorted(asked(tmp_path, 3)[:2]) == ["one", "two"]
+
+
+def test_made_up_vectors_are_the_same_each_time_and_lie_in_clusters() -> None:
+    world = World(3000)
+    vectors = np.vstack(list(world.blocks()))
+    assert np.array_equal(vectors, np.vstack(list(World(3000).blocks())))
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    cosines = np.sort(world.queries(20) @ vectors.T, axis=1)
+    assert cosines[:, -1].mean() > 0.7
+    assert cosines.mean() < 0.3
+
+
+def test_the_95th_percentile() -> None:
+    assert p95([float(n) for n in range(1, 101)]) == pytest.approx(95.95)

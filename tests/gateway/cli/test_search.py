@@ -1,0 +1,194 @@
+"""`toolgate search`: what is measured, what is explained, and what is said of bad files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.cli.conftest import Toolgate
+
+OFF = {"TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
+TOOLS = [
+    {"name": "forecast", "description": "Weather forecast of a city", "server": "Sky"},
+    {"name": "delete_invoice", "description": "Delete an invoice"},
+    {"name": "send_mail", "description": "Send a message by e-mail"},
+]
+REQUESTS = [
+    {"query": "what is the weather forecast?", "gold": ["forecast"]},
+    {"query": "delete the invoice and send a message", "gold": ["delete_invoice", "send_mail"]},
+]
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def here(folder: Path) -> Path:
+    """A working directory with a set, as two files and as a directory."""
+    write(folder / "requests.jsonl", REQUESTS)
+    write(folder / "catalog.jsonl", TOOLS)
+    (folder / "both").mkdir()
+    write(folder / "both" / "queries.jsonl", REQUESTS)
+    write(folder / "both" / "tools.jsonl", TOOLS)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "args", [("both",), ("requests.jsonl", "--catalog", "catalog.jsonl")], ids=["folder", "files"]
+)
+def test_a_catalog_is_measured_beside_the_registry(
+    with_pets: Toolgate, here: Path, args: tuple[str, ...]
+) -> None:
+    before = with_pets("tools", "list", "--json").json
+    ran = with_pets("search", "eval", *args, "--modes", "lexical", "--baseline", "--json", **OFF)
+    assert ran.code == 0, ran.err
+    [one] = ran.json["sets"]
+    assert (one["tools"], one["requests"], one["unknown"]) == (3, 2, {})
+    assert one["modes"]["lexical"]["recall@10"] == {"mean": 100, "low": 100, "high": 100}
+    assert "lexical - bm25+rrf" in one["differences"]
+    assert with_pets("tools", "list", "--json").json == before
+
+
+def test_tables_have_titles_in_a_pipe_too(toolgate: Toolgate, here: Path) -> None:
+    ran = toolgate("search", "eval", "both", "--modes", "lexical", **OFF)
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[2].split()[:4] == ["set", "mode", "recall@1", "recall@5"]
+    assert lines[3].split()[:3] == ["both", "lexical", "75.0"]
+    marked = toolgate("search", "eval", "both", "--modes", "lexical", "--md", **OFF)
+    assert "| both | lexical | 75.0 |" in marked.out
+
+
+def test_the_bundled_model_finds_what_shares_no_word(toolgate: Toolgate, here: Path) -> None:
+    write(here / "asked.jsonl", [{"query": "will it rain tomorrow", "gold": ["forecast"]}])
+    ran = toolgate("search", "eval", "asked.jsonl", "--catalog", "catalog.jsonl", "--json")
+    assert ran.code == 0, ran.err
+    [one] = ran.json["sets"]
+    assert one["model"].startswith("bundled/")
+    assert one["modes"]["dense"]["recall@1"]["mean"] == 100
+    assert one["modes"]["hybrid"]["recall@1"]["mean"] == 100
+    assert one["modes"]["lexical"]["recall@10"]["mean"] == 0
+    assert one["paths"]["dense"] == {"exact": 1}
+    assert one["latency_ms"]["encode"]["p50"] > 0
+
+
+def test_the_tools_of_the_registry_are_measured_by_name(with_pets: Toolgate, here: Path) -> None:
+    write(
+        here / "asked.jsonl",
+        [{"query": "remove a pet", "gold": "deletePet"}, {"query": "pets", "gold": ["sellPet"]}],
+    )
+    ran = with_pets("search", "eval", "asked.jsonl", "--modes", "lexical", "--json")
+    assert ran.code == 0, ran.err
+    [one] = ran.json["sets"]
+    assert one["modes"]["lexical"]["recall@5"]["mean"] == 50
+    assert one["unknown"] == {"sellPet": ["line 2"]}
+    told = with_pets("search", "eval", "asked.jsonl", "--modes", "lexical")
+    assert "1 wanted tools are not there and count as missed" in told.out
+
+
+@pytest.mark.parametrize(
+    ("threshold", "code", "said"),
+    [
+        ("recall@5=100", 0, ""),
+        ("recall@1=80", 4, "recall@1 of lexical on both is 75.0, less than 80"),
+    ],
+)
+def test_a_gate_fails_with_a_code_of_its_own(
+    toolgate: Toolgate, here: Path, threshold: str, code: int, said: str
+) -> None:
+    args = ("search", "eval", "both", "--modes", "lexical", "--fail-under", threshold)
+    ran = toolgate(*args, **OFF)
+    assert ran.code == code
+    assert said in ran.err
+    assert "both" in ran.out, "the tables are printed in any case"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("gone.jsonl",), 1, "gone.jsonl: no such file or directory"),
+        (("empty.jsonl",), 1, "empty.jsonl is empty; expected lines such as"),
+        (("bad.jsonl",), 1, "bad.jsonl:2: gold names no tool"),
+        (("requests.jsonl", "--catalog", "bad.jsonl"), 1, "bad.jsonl:1: name is missing"),
+        (("requests.jsonl",), 1, "The registry has no tools"),
+        (("both", "--modes", "psychic"), 2, "'psychic' is none of hybrid, dense, lexical"),
+        (("both", "--fail-under", "speed=1"), 2, "'speed' is no measure; there are recall@1"),
+        (("both", "--modes", "lexical", "--fail-under", "dense:mrr@10=1"), 2, "not among --modes"),
+        ((), 2, "Missing argument"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_measured_is_said(
+    toolgate: Toolgate, here: Path, args: tuple[str, ...], code: int, said: str
+) -> None:
+    (here / "empty.jsonl").touch()
+    write(here / "bad.jsonl", [{"query": "good", "gold": ["forecast"]}, {"query": "bad"}])
+    ran = toolgate("search", "eval", *args)
+    assert (ran.code, ran.out) == (code, "")
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_queries_of_any_kind_have_an_outcome(toolgate: Toolgate, here: Path) -> None:
+    odd = [
+        "é" * 100_000,
+        "the of and",
+        "🦆🦆",
+        "天气",
+        "'; DROP TABLE tool_t; --",
+        "\0",
+        "\u2028 \\",
+    ]
+    write(here / "odd.jsonl", [{"query": text, "gold": ["forecast"]} for text in odd])
+    args = ("odd.jsonl", "--catalog", "catalog.jsonl", "--modes", "lexical", "--json")
+    ran = toolgate("search", "eval", *args, **OFF)
+    assert ran.code == 0, ran.err
+    [one] = ran.json["sets"]
+    assert one["requests"] == len(odd)
+    assert one["notes"]["lexical"] == {
+        "the query is empty; say what is looked for in a sentence or two": 1
+    }
+
+
+def test_a_query_is_explained(with_pets: Toolgate) -> None:
+    ran = with_pets("search", "try", "remove", "a", "pet", "--mode", "lexical")
+    assert ran.code == 0, ran.err
+    first = ran.out.splitlines()[0].split()
+    assert first[5:7] == ["deletePet", "pets"]
+    assert first[0] == first[2], "all of its score comes from its words"
+    assert "by words alone" in ran.out
+    found = with_pets("search", "try", "remove a pet", "--mode", "lexical", "--json").json
+    assert found["path"] == "lexical"
+    assert found["hits"][0]["name"] == "deletePet"
+
+
+def test_a_query_without_vectors_says_why_words_decide(with_pets: Toolgate) -> None:
+    ran = with_pets("search", "try", "remove a pet")
+    assert ran.code == 0, ran.err
+    assert "note: searched by words only" in ran.out
+
+
+def test_an_empty_query_is_refused(with_pets: Toolgate) -> None:
+    ran = with_pets("search", "try", " ")
+    assert ran.code == 1
+    assert "the query is empty" in ran.err
+
+
+def test_the_parts_of_a_score_add_up(with_pets: Toolgate) -> None:
+    queued = with_pets("embed", "backfill")
+    assert queued.code == 0, queued.err
+    ran = with_pets("search", "try", "remove a pet. Then show all pets that are left.")
+    assert ran.code == 0, ran.err
+    rows = [line.split() for line in ran.out.splitlines() if " pets " in line and "Pet" in line]
+    assert len(rows) >= 3
+    for score, meaning, words, *_ in rows:
+        assert float(score) == pytest.approx(float(meaning) + float(words), abs=0.002)
+    assert "all vectors were compared" in ran.out
+    assert ran.out.count("also looked up by itself: ") == 2
+
+
+def test_a_source_that_is_not_there_is_told(with_pets: Toolgate) -> None:
+    ran = with_pets("search", "try", "--source", "pts", "pet", **OFF)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "toolgate: There is no source 'pts'. Did you mean pets?\n"

@@ -1,0 +1,88 @@
+"""`toolgate tools edit | reset-description | disable | enable | remove`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures_gateway import pets
+from tests.gateway.cli.conftest import Toolgate
+
+
+def imported_again(toolgate: Toolgate, folder: Path) -> None:
+    document = pets()
+    document["paths"]["/pets"]["get"]["summary"] = "List the pets of now"
+    (folder / "pets.json").write_text(json.dumps(document))
+    assert toolgate("sources", "refresh", "pets").code == 0
+
+
+def test_a_description_by_hand_outlives_imports_until_it_is_reset(
+    with_pets: Toolgate, folder: Path
+) -> None:
+    ran = with_pets("tools", "edit", "listPets", "--description", "Mine", "--domain", "sales")
+    assert (ran.code, ran.out) == (0, "Changed listPets.\n")
+    imported_again(with_pets, folder)
+    shown = with_pets("tools", "show", "listPets").out
+    assert "\nMine\n" in shown
+    assert "described by hand since" in shown
+    assert "domain sales" in shown
+    ran = with_pets("tools", "reset-description", "listPets")
+    assert ran.out.splitlines()[1] == "List the pets of now"
+    assert "described by hand" not in with_pets("tools", "show", "listPets").out
+
+
+def test_what_is_disabled_is_listed_apart_and_outlives_imports(
+    with_pets: Toolgate, folder: Path
+) -> None:
+    assert with_pets("tools", "disable", "listPets", "slow").out.splitlines() == [
+        "Disabled listPets.",
+        "Disabled slow.",
+    ]
+    imported_again(with_pets, folder)
+    assert "listPets" not in with_pets("tools", "list").out
+    assert with_pets("tools", "list", "--disabled").out == "listPets  pets\nslow      pets\n"
+    assert with_pets("tools", "list", "--disabled", "--json").json[1]["name"] == "slow"
+    ran = with_pets("tools", "show", "slow")
+    assert (ran.code, "tools enable slow" in ran.err) == (1, True)
+    assert with_pets("tools", "disable", "slow").out == "slow is disabled already.\n"
+    assert with_pets("tools", "enable", "listPets").out == "Enabled listPets.\n"
+    assert "listPets" in with_pets("tools", "list").out
+
+
+def test_only_what_was_made_by_hand_is_removed(with_pets: Toolgate) -> None:
+    ran = with_pets("tools", "remove", "listPets", "--yes")
+    assert ran.code == 1
+    assert "would bring it back. Instead: toolgate tools disable listPets" in ran.err
+    with_pets("tools", "add", "x", "--description", "X", "--rest", "GET http://x.example/")
+    assert with_pets("tools", "remove", "x").code == 2  # nobody can be asked
+    assert with_pets("tools", "remove", "x", "--yes").out == "Removed x.\n"
+    assert "x-example" not in with_pets("sources", "list").out
+
+
+def test_a_source_made_for_tools_cannot_be_imported_again(toolgate: Toolgate, folder: Path) -> None:
+    toolgate("tools", "add", "x", "--description", "X", "--rest", "GET http://x.example/")
+    ran = toolgate("sources", "refresh", "x-example")
+    assert ran.code == 1
+    assert "was made for tools by hand" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (["edit", "listPets"], 2, "expected something to change"),
+        (["edit", "listPets", "--title", "T"], 1, "overwritten by the next import of pets"),
+        (["edit", "listPets", "--description", " "], 2, "a description has to say something"),
+        (["edit", "listPets", "--tier", "x" * 65], 1, "may have 64 characters"),
+        (["edit", "listPets", "--weight", "0"], 2, "0"),
+        (["edit", "list_pets", "--domain", "x"], 1, "Did you mean listPets?"),
+        (["edit", "listPets", "--example", "{"], 2, "--example"),
+        (["reset-description", "nobody"], 1, "There is no tool 'nobody'"),
+        (["disable", "listPets", "lstPets"], 1, "Did you mean listPets?"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_mistakes_are_explained(with_pets: Toolgate, args: list[str], code: int, told: str) -> None:
+    ran = with_pets("tools", *args)
+    assert ran.code == code, ran.err
+    assert told in ran.err
+    assert len(with_pets("tools", "list").out.splitlines()) == 5

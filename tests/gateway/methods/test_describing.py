@@ -1,0 +1,122 @@
+"""describe_tools: several at once, below a ceiling whatever they are."""
+
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.json import decode
+
+from gateway.context import Context, Identity, Principal, Wishes
+from gateway.methods.describe import DescribeSeveral
+from gateway.methods.lists import Lists
+from registry.budgets import tokens
+from registry.catalog import Catalog
+from registry.catalogs import Catalogs
+from registry.profiles import BUILT_IN
+from registry.shaping import Shaping
+from schemas.errors import InvalidParams
+from schemas.mcp.revisions import V2026_07_28
+from schemas.tool import TextContent, Tool
+from tests.registry.anyschema import NAMES, schemas
+from tests.registry.shown import described, shaping
+
+RULES = shaping()
+SMALL = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+HUGE = {
+    "type": "object",
+    "properties": {
+        f"part_{n}": {"type": "object", "properties": {f"of_{m}": SMALL for m in range(30)}}
+        for n in range(40)
+    },
+}
+
+
+class Held(Catalogs):
+    def __init__(self, catalog: Catalog, shaping: Shaping) -> None:
+        super().__init__({}, shaping)
+        self._catalog = catalog
+
+    def of(self, _tenant: str, _toolset: str | None = None) -> Catalog:
+        return self._catalog
+
+
+def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **arguments: Any) -> Any:
+    catalog = Catalog(tools, shaping=RULES)
+    lists = Lists(Held(catalog, RULES), 9, 9, lambda _tenant, _catalog: (), fail_closed=False)
+    around = Context(
+        Identity(Principal("p", "t")), V2026_07_28, "r", wishes=Wishes(profile=profile)
+    )
+
+    async def run() -> Any:
+        own = DescribeSeveral(lists, most)
+        return await own.call(catalog.own["describe_tools"], None, arguments, around)
+
+    result = anyio.run(run)
+    assert isinstance(result.content[0], TextContent)
+    assert tokens(result.content[0].text) <= most
+    return decode(result.content[0].text)
+
+
+def test_what_fits_is_told_whole() -> None:
+    tools = [described("a", SMALL, description="Long. " * 300, output=SMALL), described("b", SMALL)]
+    answer = told(tools, names=["b", "a"])
+    assert [one["name"] for one in answer["tools"]] == ["b", "a"]
+    assert answer["tools"][1]["description"] == "Long. " * 300
+    assert answer["tools"][1]["outputSchema"] == SMALL
+    assert set(answer) == {"tools"}
+
+
+def test_output_schemas_go_first() -> None:
+    answer = told([described("a", SMALL, output=HUGE)], names=["a"])
+    assert answer["tools"][0]["inputSchema"] == SMALL
+    assert "Output schemas are left out" in answer["more"]
+
+
+def test_a_large_one_is_shortened_and_its_parts_are_to_be_had() -> None:
+    tools = [described(name, HUGE) for name in ("a", "b")]
+    answer = told(tools, names=["a", "b"])
+    assert all("part_39" in one["inputSchema"]["properties"] for one in answer["tools"])
+    assert "by their path" in answer["more"]
+    parts = told(tools, names=["a", "b"], path="part_3.of_7")
+    assert [one["schema"] for one in parts["tools"]] == [SMALL, SMALL]
+    folded = told(tools, 250, names=["a", "b"], path="part_3")
+    assert "A longer path tells the rest." in str(folded["tools"][0]["schema"])
+
+
+def test_a_part_that_none_has_is_a_mistake_and_one_that_some_have_is_told() -> None:
+    tools = [described("a", SMALL), described("b", HUGE)]
+    with pytest.raises(InvalidParams, match="there is no 'idd' in the input schema of a; there is"):
+        told(tools, names=["a"], path="idd")
+    answer = told(tools, names=["a", "b"], path="id")
+    assert answer["tools"][0]["schema"] == {"type": "string"}
+    assert "there is no 'id' in the input schema of b" in answer["tools"][1]["error"]
+
+
+def test_of_many_names_the_first_are_read() -> None:
+    tools = [described(f"t{n:02}", SMALL) for n in range(30)]
+    answer = told(tools, names=[tool.name for tool in tools])
+    assert len(answer["tools"]) == 20
+    assert "Only the first 20 names" in answer["more"]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(
+    each=st.lists(st.one_of(schemas(), st.just(HUGE), st.just(SMALL)), min_size=1, max_size=6),
+    others=st.lists(st.text(min_size=1, max_size=300), max_size=25),
+    path=st.sampled_from(("", "a", "kind.b", "part_1", "id", "[]" * 500, "x" * 900, *NAMES)),
+    most=st.integers(250, 2500),
+    profile=st.sampled_from(sorted(BUILT_IN)),
+)
+def test_no_answer_is_above_its_ceiling(
+    each: list[Any], others: list[str], path: str, most: int, profile: str
+) -> None:
+    tools = [described(f"tool_{n}", one, output=one) for n, one in enumerate(each)]
+    names = [*(tool.name for tool in tools), *others]
+    try:
+        answer = told(tools, most, profile, names=names, path=path)
+    except InvalidParams:
+        answer = None
+    assert path or answer is not None
+    assert answer is None or answer["tools"] or "no room" in answer["more"]

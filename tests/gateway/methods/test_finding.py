@@ -1,0 +1,254 @@
+"""search_tools and what follows from it, with a search that answers as the test says: real ones are
+for the tests of the registry and of the whole gateway."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.json import decode
+from psycopg import OperationalError
+
+from config.settings import Toolset
+from gateway.context import Context, Identity, Principal, Session, Wishes
+from gateway.methods.finding import BY_WORDS, Finding, Limits
+from gateway.methods.lists import Lists
+from gateway.methods.usage import HOLDS_S, Usage
+from registry.budgets import tokens
+from registry.catalog import Catalog
+from registry.catalogs import Catalogs
+from registry.search.fusion import Hit
+from registry.search.query import Found, Query, ToolsetFilter
+from schemas.binding import HybridBinding
+from schemas.errors import InvalidParams, Unavailable, Unreachable
+from schemas.mcp.revisions import V2025_06_18, V2026_07_28
+from schemas.tool import TextContent, ToolResult
+from tests.registry.shown import described, shaping
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+TOOLS = [
+    described("getPet", SCHEMA, description="One pet."),
+    described("deletePet", SCHEMA, description="Removes a pet."),
+    described("secret", binding=HybridBinding("h/s/a/1", scope="admin"), description="A pet."),
+]
+TOOLSETS = {"few": Toolset(include=("get*",))}
+NOTHING = ToolResult((TextContent("ok"),))
+
+
+@dataclass
+class Searches:
+    """Answers with these hits, or raises that."""
+
+    names: Sequence[str] = ()
+    note: str | None = None
+    failure: Exception | None = None
+    vector: Any = None
+    asked: list[Query] = field(default_factory=list)
+
+    async def run(self, query: Query) -> Found:
+        self.asked.append(query)
+        if self.failure is not None:
+            raise self.failure
+        hits = [Hit(one, one, None, "", "api", 0.98765, 1.0, None) for one in self.names]
+        return Found(hits, self.note, model="m" if self.vector else None, vector=self.vector)
+
+
+class Held(Catalogs):
+    def __init__(self, catalog: Catalog) -> None:
+        super().__init__(TOOLSETS, shaping())
+        self._catalog = catalog
+
+    def of(self, tenant: str, toolset: str | None = None) -> Catalog:
+        assert tenant in ("t", "other")
+        return self._catalog.toolset(toolset, TOOLSETS[toolset]) if toolset else self._catalog
+
+
+CATALOG = Catalog(TOOLS, shaping=shaping())
+LISTS = Lists(Held(CATALOG), 100, 1000, lambda _tenant, _catalog: (), fail_closed=False)
+
+
+def caller(tenant: str = "t", scopes: Sequence[str] = (), **more: Any) -> Context:
+    who = Identity(Principal("ann", tenant, frozenset(scopes)), verified=True)
+    return Context(who, V2026_07_28, "r-1", **more)
+
+
+async def found(
+    search: Searches, context: Context | None = None, most: int = 2000, **arguments: Any
+) -> Any:
+    own = Finding(LISTS, search.run, Limits(5, 20, most), TOOLSETS)
+    tool = CATALOG.own["search_tools"]
+    result = await own.call(tool, None, {"query": "pet", **arguments}, context or caller())
+    if result.is_error:
+        return result
+    assert isinstance(result.content[0], TextContent)
+    assert result.content[0].text.encode() == bytes(result.structured_content)  # type: ignore[arg-type]
+    return decode(result.content[0].text)
+
+
+async def test_the_search_is_narrowed_to_what_the_caller_may_call() -> None:
+    search = Searches(["getPet"])
+    await found(search, caller("other", ["x"], toolset="few"), limit=500)
+    [query] = search.asked
+    assert query.filters.host_id == "other"
+    assert query.filters.scopes == {"x"}
+    assert query.filters.toolset == ToolsetFilter("few", (), ("get*",), ())
+    assert (query.text, query.limit, query.entity_type) == ("pet", 20, "tool")
+
+
+async def test_without_tokens_nobody_s_scopes_are_looked_at() -> None:
+    search = Searches()
+    await found(search, Context(Identity(Principal("p", "t")), V2026_07_28, "r"))
+    assert search.asked[0].filters.scopes is None
+    assert search.asked[0].limit == 5
+
+
+async def test_what_the_search_finds_too_much_is_not_told() -> None:
+    """The index may be ahead of the catalog, or behind."""
+    search = Searches(["secret", "gone", "getPet"])
+    assert [one["name"] for one in (await found(search))["tools"]] == ["getPet"]
+    admin = await found(search, caller(scopes=["admin"]))
+    assert [one["name"] for one in admin["tools"]] == ["secret", "getPet"]
+
+
+async def test_entries_are_ready_to_be_called_and_scores_are_short() -> None:
+    told = await found(Searches(["getPet"], note="Searched by words. " * 100))
+    assert told["tools"] == [
+        {"name": "getPet", "description": "One pet.", "score": 0.988, "inputSchema": SCHEMA}
+    ]
+    assert len(told["note"]) <= 300
+    assert "more" not in told
+
+
+@pytest.mark.parametrize("failure", [Unavailable("gone"), OperationalError("gone")], ids=str)
+async def test_without_a_database_plain_words_find_what_the_caller_may_call(
+    failure: Exception,
+) -> None:
+    told = await found(Searches(failure=failure), query="Remove a pet")
+    assert told["note"] == BY_WORDS
+    assert [one["name"] for one in told["tools"]] == ["deletePet", "getPet"]
+    few = await found(Searches(failure=failure), caller(toolset="few"), query="Remove a pet")
+    assert [one["name"] for one in few["tools"]] == ["getPet"]
+
+
+async def test_where_meaning_is_wanted_or_nothing_its_absence_is_a_failure_to_react_to() -> None:
+    result = await found(Searches(failure=Unreachable("try again later")))
+    assert result.content[0].text == "try again later"
+    with pytest.raises(InvalidParams):
+        await found(Searches(failure=InvalidParams("the query is empty")))
+
+
+@pytest.mark.parametrize("most", [250, 500, 2000])
+async def test_no_answer_has_more_tokens_than_it_may(most: int) -> None:
+    huge = {"type": "object", "properties": {f"p{n}": SCHEMA for n in range(400)}}
+    tools = [described(f"{n:02}{'x' * 60}", huge, description="Does. " * 999) for n in range(20)]
+    lists = Lists(
+        Held(Catalog(tools, shaping=shaping())), 9, 9, lambda _tenant, _catalog: (), False
+    )
+    names = [one.name for one in tools]
+    own = Finding(lists, Searches(names, note="n" * 999).run, Limits(5, 20, most), TOOLSETS)
+    arguments = {"query": "x", "limit": 20}
+    result = await own.call(CATALOG.own["search_tools"], None, arguments, caller())
+    assert isinstance(result.content[0], TextContent)
+    told = decode(result.content[0].text)
+    assert tokens(result.content[0].text) <= most
+    left_out = 20 - len(told["tools"])
+    assert told["tools"]
+    more = told.get("more", "")
+    assert (f"{left_out} left out" in more) == bool(left_out)
+    folded = sum("inputSchema" not in one for one in told["tools"])
+    assert (f"{folded} without input schema: describe_tools" in more) == bool(folded)
+
+
+async def test_schemas_are_written_for_the_client() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"pet": {"$ref": "#/$defs/Pet"}},
+        "$defs": {"Pet": {"type": "object", "properties": {"name": {"type": ["string", "null"]}}}},
+    }
+    catalog = Catalog([described("a-" + "x" * 61, schema)], shaping=shaping())
+    lists = Lists(Held(catalog), 9, 9, lambda _tenant, _catalog: (), False)
+    own = Finding(lists, Searches([catalog.tools[0].name]).run, Limits(5, 20, 2000), TOOLSETS)
+    shown = {}
+    for profile in ("plain", "openai", "gemini"):
+        around = caller(wishes=Wishes(profile=profile))
+        result = await own.call(CATALOG.own["search_tools"], None, {"query": "x"}, around)
+        assert isinstance(result.content[0], TextContent)
+        [shown[profile]] = decode(result.content[0].text)["tools"]
+    pets = {name: one["inputSchema"]["properties"]["pet"] for name, one in shown.items()}
+    assert pets["plain"] == {"$ref": "#/$defs/Pet"}
+    assert pets["openai"]["properties"]["name"]["type"] == ["string", "null"]
+    assert pets["gemini"]["properties"]["name"] == {"type": "string", "nullable": True}
+    assert shown["plain"]["name"] == catalog.tools[0].name
+    for profile in ("openai", "gemini"):  # which put something in front of it
+        assert len(shown[profile]["name"]) < 63
+        chosen = lists.shaping.profiles.named(profile)
+        assert catalog.find(shown[profile]["name"], chosen) == catalog.tools[0]
+
+
+@dataclass
+class Records:
+    said: list[tuple[Any, ...]] = field(default_factory=list)
+    now: float = 0.0
+    failure: Exception | None = None
+
+    async def record(self, *said: Any) -> None:
+        self.said.append(said)
+        if self.failure is not None:
+            raise self.failure
+
+
+def session(context: Context, id_: str) -> Context:
+    context.session = Session(id_, V2025_06_18, context.principal, {}, {})
+    return context
+
+
+async def test_a_call_with_success_after_a_search_is_told_once() -> None:
+    records, tool = Records(), TOOLS[0]
+    usage = Usage(records.record, lambda: records.now)
+    ann, other = session(caller(), "1"), session(caller(), "2")
+    search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
+    usage.found(ann, search, [tool])
+    usage.called(other, tool, NOTHING)  # another session found nothing
+    usage.called(ann, TOOLS[1], NOTHING)  # not what was found
+    usage.called(ann, tool, ToolResult((), is_error=True))
+    await usage.tasks.done()
+    assert records.said == []
+    for _ in range(2):
+        usage.called(ann, tool, NOTHING)
+    await usage.tasks.done()
+    assert records.said == [("t", "getPet", "m", [0.5], "ann")]
+
+
+async def test_what_is_called_much_later_follows_from_something_else() -> None:
+    records, tool = Records(), TOOLS[0]
+    usage = Usage(records.record, lambda: records.now)
+    search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
+    usage.found(caller(), search, [tool])
+    records.now = HOLDS_S + 1
+    usage.called(caller(), tool, NOTHING)
+    await usage.tasks.done()
+    assert records.said == []
+
+
+async def test_who_cannot_be_told_from_others_is_not_remembered() -> None:
+    records, tool = Records(), TOOLS[0]
+    usage = Usage(records.record)
+    anybody = Context(Identity(Principal("anonymous", "t")), V2026_07_28, "r")
+    search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
+    usage.found(anybody, search, [tool])
+    usage.called(anybody, tool, NOTHING)
+    await usage.tasks.done()
+    assert records.said == []
+
+
+async def test_what_cannot_be_recorded_is_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    records = Records(failure=OperationalError("the server is away\nand more"))
+    usage, tool = Usage(records.record), TOOLS[0]
+    search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
+    usage.found(caller(), search, [tool])
+    usage.called(caller(), tool, NOTHING)
+    await usage.tasks.done()
+    [line] = [one for one in caplog.records if one.message == "usage_not_recorded"]
+    assert vars(line)["reason"] == "the server is away"

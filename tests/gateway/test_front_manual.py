@@ -1,0 +1,84 @@
+"""Tools made by hand, in a gateway that runs: served as soon as they are written."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from registry.manual.changes import Address, New
+from registry.manual.tools import ManualTools
+from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
+from schemas.tool import ToolDraft
+from tests.fixtures_gateway import Client, SessionClient, running
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+FUNCTIONS = "def greet(name: str) -> str:\n    return f'Hello {name}'\n"
+PLACE = Parameter("name", "name", "path", "simple", explode=False)
+
+
+def new(name: str, binding: Any, address: Address | None = None) -> New:
+    return New(ToolDraft("", name, f"Does {name}", SCHEMA, binding), address)
+
+
+async def called(session: SessionClient, which: str, **arguments: Any) -> Any:
+    """The answer of a tool, once the catalog has it."""
+    with anyio.fail_after(60):
+        while True:
+            answer = await session.call("tools/call", {"name": which, "arguments": arguments})
+            if "result" in answer:
+                return answer["result"]
+            await anyio.wait_all_tasks_blocked()
+
+
+def by_hand(client: Client) -> ManualTools:
+    gateway = client.gateway
+    pool = gateway.feed.pool
+    assert pool is not None
+    return ManualTools(pool, gateway.principal.tenant)
+
+
+async def test_what_is_made_is_served_and_what_is_disabled_is_not(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "front_functions.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    async with running(settings) as client:
+        tools, session = by_hand(client), await client.session()
+        request = OpenAPIBinding("GET", "/made/{name}", (PLACE,))
+        await tools.add([
+            new("made", request, Address("pets")),
+            new("greet", FunctionBinding("greet")),
+            new("script", ScriptBinding("python", "def main(a): return 1")),
+        ])  # fmt: skip
+        made = await called(session, "made", name="a b")
+        assert made["structuredContent"]["heard"]["path"] == "/made/a%20b"
+        refused = await session.call("tools/call", {"name": "made", "arguments": {}})
+        assert "name" in refused["error"]["message"]
+
+        missing = await called(session, "greet", name="Rex")
+        assert (missing["isError"], "no function greet" in missing["content"][0]["text"]) == (
+            True,
+            True,
+        )
+        functions = {"greet": "front_functions:greet"}
+        await client.gateway.reconfigure(replace(settings, functions=functions))
+        assert (await called(session, "greet", name="Rex"))["content"][0]["text"] == "Hello Rex"
+
+        off = await called(session, "script", name="x")
+        assert "scripts are switched off" in off["content"][0]["text"]
+
+        await tools.disable(["made", "listPets"])
+        with anyio.fail_after(60):
+            while {"made", "listPets"} & await listed(session):
+                await anyio.wait_all_tasks_blocked()
+        assert {"greet", "script", "getPet"} <= await listed(session)
+
+
+async def listed(session: SessionClient) -> set[str]:
+    answer = await session.call("tools/list")
+    return {tool["name"] for tool in answer["result"]["tools"]}

@@ -1,0 +1,156 @@
+"""The model that comes with the product."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.from_thread
+import numpy as np
+import pytest
+
+from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.bundled import FOLDER, Bundled
+from registry.embedding.lanes import Lanes, _batches
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = (
+    "github issues: list issues for repo. Lists the open issues of a repository. state, labels",
+    "stripe: create refund. Gives a customer back the money of a charge. charge, amount",
+    "weather: get forecast. Temperature and rain of the next days in a city. city, days",
+)
+QUERIES = (
+    "which bugs are still open",
+    "return the payment to the buyer",
+    "will I need an umbrella",
+)
+
+
+async def test_what_means_the_same_lies_near() -> None:
+    bundled = Bundled(batch_size=8, threads=1)
+    tools, queries = await bundled.embed(TOOLS), await bundled.embed(QUERIES, query=True)
+    assert (queries @ tools.T).argmax(axis=1).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("query", "most"), [(False, 64), (True, 128)], ids=["text", "query"])
+async def test_a_text_is_read_up_to_64_tokens_a_query_up_to_128(query: bool, most: int) -> None:
+    bundled = Bundled(batch_size=8, threads=1)
+    read = most - 2  # a text is put between two tokens
+    full, more, less = [
+        (await bundled.embed(["pay " * read + end], query=query))[0]
+        for end in ("", "for a whale " * 9000, "whale")
+    ]
+    assert np.array_equal(full, more)
+    assert np.array_equal(full, less)
+    one_less = await bundled.embed(["pay " * (read - 1) + "whale"], query=query)
+    assert full @ one_less[0] < 0.999
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 1000])
+async def test_the_size_of_batches_changes_nothing(batch_size: int) -> None:
+    texts = [f"{'word ' * (index % 9)} {index}" for index in range(20)]
+    found = await Bundled(batch_size, threads=1).embed(texts)
+    expected = await Bundled(batch_size=8, threads=1).embed(texts)
+    assert np.sum(found * expected, axis=1).min() > 0.95
+
+
+async def test_a_query_does_not_wait_for_a_batch_of_texts() -> None:
+    lanes, begun, queried = Lanes(threads=2), anyio.Event(), threading.Event()
+
+    def texts(batch: list[str]) -> np.ndarray:
+        anyio.from_thread.run_sync(begun.set)
+        assert queried.wait(60)
+        return np.ones((len(batch), 384))
+
+    def query(batch: list[str]) -> np.ndarray:
+        return np.ones((len(batch), 384))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(lanes.embed, texts, ["text"] * 3, 384, 1, False)
+            await begun.wait()
+            try:
+                await lanes.embed(query, ["query"], 384, 1, True)
+            finally:
+                queried.set()
+
+
+async def test_callers_with_texts_take_turns() -> None:
+    """Two that shared the threads would end together, and leave them idle while they store."""
+    lanes, order = Lanes(threads=2), []
+
+    def of(name: str) -> Callable[[list[str]], np.ndarray]:
+        def encode(batch: list[str]) -> np.ndarray:
+            order.append(name)
+            return np.ones((len(batch), 384))
+
+        return encode
+
+    async with anyio.create_task_group() as group:
+        for name in "ab":
+            group.start_soon(lanes.embed, of(name), ["text"] * 20, 384, 1, False)
+    assert order == ["a"] * 20 + ["b"] * 20
+
+
+def broken(folder: Path, **files: bytes | None) -> Path:
+    """A copy of the model with other contents of some files; None: without it."""
+    shutil.copytree(FOLDER, folder)
+    for name, content in files.items():
+        path = next(folder.glob(f"{name}.*"))
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model", None),
+        ("model", b""),
+        ("model", b"\x08\x07 no model"),
+        ("tokenizer", None),
+        ("tokenizer", b"{"),
+    ],
+    ids=["no model", "empty model", "other model", "no tokenizer", "half a tokenizer"],
+)
+async def test_a_broken_installation_is_told_when_it_is_used(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    bundled = Bundled(8, 1, broken(tmp_path / "model", **{name: content}))
+    for _ in range(2):
+        with pytest.raises(EmbeddingFailed, match="embedding model cannot be loaded") as caught:
+            await bundled.embed(["text"])
+        assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"{}"], ids=["none", "half", "empty"])
+def test_a_model_that_says_not_what_it_is_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    folder = broken(tmp_path / "model", provenance=content)
+    with pytest.raises(EmbeddingFailed, match="embedding model cannot be loaded"):
+        Bundled(8, 1, folder)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most", "batches"),
+    [
+        ([], 8, []),
+        ([10] * 5, 2, [[0, 1], [2, 3], [4]]),
+        ([900, 10, 60, 800, 71], 8, [[1, 2], [4], [3, 0]]),
+    ],
+)
+def test_texts_of_like_length_go_together(
+    lengths: list[int], most: int, batches: list[list[int]]
+) -> None:
+    assert list(_batches(lengths, most)) == batches
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 0.0], ids=str)
+async def test_vectors_that_cannot_be_compared_never_come_out(number: float) -> None:
+    def encode(texts: list[str]) -> np.ndarray:
+        return np.full((len(texts), 384), number, np.float32)
+
+    with pytest.raises(EmbeddingFailed, match="The embedding model gave"):
+        await Lanes(threads=2).embed(encode, ["text"], 384, 8, query=False)

@@ -1,0 +1,201 @@
+"""Which model embeds, and which one's vectors are searched, while one takes over from another."""
+
+from functools import partial
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.crew import Crew
+from registry.embedding.models import Models, models, purge, register, settle
+from registry.embedding.population import queue_missing
+from registry.embedding.serving import DISABLED, NONE_YET, Serving
+from registry.embedding.status import status
+from registry.postgres import Database, borrowed
+from tests.fixtures_database import HOST
+from tests.registry.embedding.conftest import SETTINGS, Queued, draft, until
+from tests.registry.embedding.fakes import HashEmbedder
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = HashEmbedder("fake/old"), HashEmbedder("fake/new")
+
+
+async def known(queued: Queued) -> Models:
+    async with borrowed(queued.database.pool) as connection:
+        return await models(connection)
+
+
+async def settled(queued: Queued) -> bool:
+    async with borrowed(queued.database.pool) as connection:
+        return await settle(connection)
+
+
+async def ready(queued: Queued) -> list[tuple[str, int]]:
+    return await queued.rows(
+        "SELECT model, count(*) FROM entity_embedding_t WHERE status = 'ready'"
+        " GROUP BY model ORDER BY model"
+    )
+
+
+@pytest.fixture
+async def old(unqueued: Queued) -> Queued:
+    """Three tools with vectors of the old model."""
+    unqueued.fake = HashEmbedder("fake/old")
+    await register(unqueued.database.pool, unqueued.fake)
+    await unqueued.save(*(draft(name) for name in "abc"))
+    await unqueued.work()
+    return unqueued
+
+
+async def test_the_first_model_serves_at_once(unqueued: Queued) -> None:
+    assert await register(unqueued.database.pool, OLD)
+    assert await known(unqueued) == Models("fake/old", "fake/old")
+    assert not await register(unqueued.database.pool, OLD)
+
+
+async def test_the_old_vectors_serve_until_the_new_ones_are_all_there(old: Queued) -> None:
+    pool, new = old.database.pool, old.worker(NEW, batch_size=1)
+    await register(pool, NEW)
+    assert not await settled(old), "nothing is queued yet"
+    assert await queue_missing(pool) == 3
+    assert not await settled(old)
+    await new._queue.claim(1, 1000)
+    assert await ready(old) == [("fake/old", 3)]
+    assert await known(old) == Models("fake/new", "fake/old")
+    await old.execute("UPDATE embedding_task_t SET next_attempt_ts = current_timestamp")
+    while await new.step():
+        pass
+    assert await ready(old) == [("fake/new", 3), ("fake/old", 3)]
+    assert await settled(old)
+    assert await known(old) == Models("fake/new", "fake/new")
+    assert await purge(pool) == 3
+    assert await ready(old) == [("fake/new", 3)]
+    assert await old.rows("SELECT model FROM embedding_model_t") == [("fake/new",)]
+
+
+async def test_a_text_edited_meanwhile_loses_its_old_vector(old: Queued) -> None:
+    await register(old.database.pool, NEW)
+    await old.execute("UPDATE tool_t SET description = 'Edited.' WHERE name = 'a'")
+    assert await ready(old) == [("fake/old", 2)]
+    assert await old.vectors() == {
+        "a": ("pending", "fake/new"), "b": ("ready", "fake/old"), "c": ("ready", "fake/old")
+    }  # fmt: skip
+
+
+async def test_a_model_that_fails_does_not_take_over(old: Queued) -> None:
+    bad = HashEmbedder("fake/new", poison="Does")
+    await register(old.database.pool, bad)
+    await queue_missing(old.database.pool)
+    worker = old.worker(bad)
+    while await worker.step():
+        pass
+    assert not await settled(old)
+    assert await known(old) == Models("fake/new", "fake/old")
+
+
+async def test_a_model_that_does_not_work_is_not_even_the_target(old: Queued) -> None:
+    with pytest.raises(EmbeddingFailed, match="nobody answers"):
+        await register(old.database.pool, HashEmbedder("fake/broken", down=True))
+    assert await known(old) == Models("fake/old", "fake/old")
+
+
+async def test_the_old_model_can_come_back(old: Queued) -> None:
+    pool = old.database.pool
+    await register(pool, NEW)
+    await queue_missing(pool)
+    await register(pool, OLD)
+    assert await queue_missing(pool) == 0
+    assert await old.tasks() == []
+    assert await known(old) == Models("fake/old", "fake/old")
+    await purge(pool)
+    assert await ready(old) == [("fake/old", 3)]
+
+
+async def test_switched_off_nothing_is_queued_and_vectors_stay(old: Queued) -> None:
+    pool = old.database.pool
+    await old.execute("UPDATE tool_t SET description = 'Edited.' WHERE name = 'a'")
+    await register(pool, None)
+    await old.execute("UPDATE tool_t SET description = 'Edited.' WHERE name = 'b'")
+    assert await old.tasks() == []
+    assert await old.statuses() == {"a": "disabled", "b": "disabled", "c": "ready"}
+    assert await known(old) == Models(None, "fake/old")
+    await register(pool, OLD)
+    assert await queue_missing(pool) == 2
+    await old.work()
+    assert await old.vectors() == dict.fromkeys("abc", ("ready", "fake/old"))
+
+
+async def test_only_vectors_of_the_columns_size_can_be_stored(unqueued: Queued) -> None:
+    with pytest.raises(EmbeddingFailed, match=r"fake/big makes vectors of 768 numbers; only 384"):
+        await register(unqueued.database.pool, HashEmbedder("fake/big", dimension=768))
+    assert await known(unqueued) == Models(None, None)
+
+
+async def test_counts_are_by_kind_and_model(old: Queued) -> None:
+    await register(old.database.pool, NEW)
+    await old.execute("UPDATE tool_t SET description = 'Edited.' WHERE name = 'a'")
+    found = await status(old.database.pool, HOST)
+    assert [(one.model, one.role, one.total, one.ready, one.pending) for one in found.counts] == [
+        ("fake/new", "target", 3, 0, 3),
+        ("fake/old", "serving", 3, 2, 1),
+    ]
+
+
+async def test_queries_go_to_the_model_that_serves(old: Queued) -> None:
+    def serving(target: HashEmbedder | None) -> Serving:
+        return Serving(lambda: old.database.pool, SETTINGS, target)
+
+    assert told(serving(OLD)) == (None, None, NONE_YET)
+    mine, others, none = serving(OLD), serving(NEW), serving(None)
+    for one in (mine, others, none):
+        await one.refresh()
+    assert told(mine) == ("fake/old", "fake/old", None)
+    unreachable = "The vectors are of fake/old, which these settings cannot ask."
+    assert told(others) == (None, "fake/old", unreachable)
+    assert told(none) == (None, "fake/old", DISABLED)
+    bundled = HashEmbedder("bundled/toolgate-minilm-1")
+    await old.execute("UPDATE embedding_model_t SET model = %s", bundled.model)
+    await others.refresh()
+    assert told(others) == (bundled.model, bundled.model, None), "it is always there"
+
+
+async def test_a_crew_takes_over_by_itself(old: Queued) -> None:
+    asked: list[str] = []
+
+    async def after(_database: Database) -> None:
+        asked.append("after")
+
+    serving = Serving(lambda: old.database.pool, SETTINGS, NEW)
+    settings = replace(SETTINGS, workers=2, poll_s=0.05)
+    crew = Crew(old.database, NEW, settings, serving, after)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(crew.run)
+        await until(lambda: serving.label == "fake/new")
+        await old.execute("UPDATE tool_t SET description = 'Edited.'")
+        await until(lambda: crew.done == 6)
+        crew.stop()
+    assert serving.embedder is NEW
+    assert asked
+    assert (await ready(old))[0] == ("fake/new", 3)
+
+
+async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
+    serving = Serving(lambda: queued.database.pool, SETTINGS, queued.fake)
+    crew = Crew(queued.database, queued.fake, replace(SETTINGS, poll_s=1000), serving)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(crew.run)
+        for number in range(1, 4):
+            await queued.save(draft("a", description=f"Edit {number}."))
+            await until(partial(done, crew, number))
+        crew.stop()
+
+
+def done(crew: Crew, count: int) -> bool:
+    return crew.done == count
+
+
+def told(serving: Serving) -> tuple[str | None, str | None, str | None]:
+    model = serving.embedder.model if serving.embedder else None
+    return model, serving.label, serving.note

@@ -1,0 +1,62 @@
+import json
+import random
+
+import numpy as np
+
+from registry.embedding.training.data import Pair, api_pairs, grouped, set_pairs
+from registry.embedding.training.sets import Query, Tool, ToolSet
+
+
+def tool(name, description="Does it."):
+    return Tool(name, name, description, "", (), (), ())
+
+
+def same_vectors(texts):
+    return np.ones((len(texts), 2), np.float32) / 2**0.5
+
+
+def test_no_pair_comes_from_the_test_split():
+    tools = tuple(tool(str(number)) for number in range(60))
+    queries = tuple(Query(f"q{n}", f"ask {n}", (str(n % 60),)) for n in range(300))
+    one = ToolSet("set", tools, queries)
+    asked = {pair.asked for pair in set_pairs(one, same_vectors, seed=1)}
+    held_out = {query.text for query in queries if one.held_out(query)}
+    assert asked
+    assert not asked & held_out
+
+
+def test_a_pair_knows_every_tool_that_answers_it():
+    queries = tuple(Query(str(n), "Do a now. Do b now.", ("a", "b")) for n in range(9))
+    pairs = set_pairs(ToolSet("two", (tool("a"), tool("b")), queries), same_vectors, seed=1)
+    assert {pair.asked for pair in pairs} == {"Do a now. Do b now.", "Do a now.", "Do b now."}
+    assert all(pair.also == {"two a", "two b"} for pair in pairs)
+
+
+def test_requests_are_made_from_the_summaries_of_an_api(tmp_path):
+    document = {
+        "info": {"title": "Shop"},
+        "paths": {
+            "/orders": {
+                "parameters": [],
+                "get": {"operationId": "listOrders", "summary": "Lists all orders."},
+                "post": {"operationId": "untold"},
+            }
+        },
+    }
+    path = tmp_path / "shop.json"
+    path.write_text(json.dumps(document))
+    (pair,) = api_pairs(path, seed=1)
+    assert "list all orders" in pair.asked
+    assert (pair.tool.name, pair.tool.source) == ("listOrders", "Shop")
+
+
+def test_a_group_holds_near_tools_and_each_once():
+    angles = np.linspace(0, 3, 64)
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    pairs = [Pair("?", tool(str(n)), frozenset((str(n),)), "set") for n in range(64)] * 2
+    groups = grouped(pairs, np.concatenate([vectors, vectors]), 8, random.Random(1))
+    assert sorted(one for group in groups for one in group) == list(range(128))
+    for group in groups:
+        places = [one % 64 for one in group]
+        assert len(set(places)) == len(places) == 8
+        assert max(places) - min(places) == 7

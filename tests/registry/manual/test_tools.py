@@ -1,0 +1,259 @@
+"""Tools made and changed by hand, in a real database: beside imports, which must not undo them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from registry.manual.changes import Address, Change, Details, New, NoSuchTool, ToolRefused
+from registry.manual.tools import ManualTools
+from registry.postgres import Database
+from registry.store import SourceDraft, ToolStore
+from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
+from schemas.tool import ToolDraft
+from tests.fixtures_database import HOST
+
+pytestmark = pytest.mark.anyio
+
+SHOP = SourceDraft("shop", "openapi", "shop.yaml", "http://localhost:9000", True)
+OBJECT = {"type": "object", "properties": {"q": {"type": "string"}}}
+
+
+def draft(name: str, **fields: Any) -> ToolDraft:
+    binding = OpenAPIBinding("GET", f"/{name}")
+    return replace(ToolDraft(f"/{name}@get", name, f"Does {name}.", OBJECT, binding), **fields)
+
+
+IMPORTED = [draft("listPets"), draft("getPet")]
+
+
+def new(name: str, address: Address | None = None, **fields: Any) -> New:
+    return New(draft(name, **fields), address)
+
+
+@pytest.fixture
+async def tools(database: Database, store: ToolStore) -> ManualTools:
+    await store.save(HOST, SHOP, IMPORTED)
+    return ManualTools(database.pool, HOST)
+
+
+async def names(store: ToolStore) -> list[str]:
+    return [one.name for one in await store.tools(HOST)]
+
+
+async def value(database: Database, column: str, name: str) -> Any:
+    async with database.pool.connection() as connection:
+        found = await connection.execute(
+            f"SELECT {column} FROM tool_t WHERE name = %s".encode(), [name]
+        )
+        return (await found.fetchone() or [None])[0]
+
+
+async def test_a_tool_is_made_with_a_source_of_its_own(
+    tools: ManualTools, store: ToolStore, database: Database
+) -> None:
+    await tools.add([new("weather", Address("sky", "https://sky.example"), title="W\0")])
+    tool = next(one for one in await store.tools(HOST) if one.name == "weather")
+    assert (tool.source, tool.title) == ("sky", "W\N{REPLACEMENT CHARACTER}")
+    source = await store.source(HOST, "sky")
+    assert source is not None
+    assert (source.kind, source.base_url, source.base_url_trusted) == (
+        "manual",
+        "https://sky.example",
+        True,
+    )
+    assert source.tool_count == 1
+    assert await value(database, "description_source", "weather") == "manual"
+
+
+@pytest.mark.parametrize(
+    ("binding", "kind"),
+    [
+        (OpenAPIBinding("GET", "/x"), "rest"),
+        (FunctionBinding("count"), "python"),
+        (ScriptBinding("javascript", "main"), "javascript"),
+        (ScriptBinding("python", "main"), "python"),
+    ],
+    ids=["rest", "function", "javascript", "python"],
+)
+async def test_the_kind_of_implementation_is_read_from_the_binding(
+    tools: ManualTools, database: Database, binding: Any, kind: str
+) -> None:
+    await tools.add([new("t", binding=binding)])
+    assert await value(database, "implementation_type", "t") == kind
+    assert (await tools.standing("t")).source == ""
+
+
+async def test_the_source_is_among_the_words_of_search_and_embedding(
+    tools: ManualTools, database: Database
+) -> None:
+    await tools.add([new("weather", Address("sky", "https://sky.example"))])
+    async with database.pool.connection() as connection:
+        found = await connection.execute(
+            "SELECT source FROM tool_search_v WHERE name = 'weather' AND live"
+        )
+        assert await found.fetchone() == ("sky",)
+        found = await connection.execute(
+            "SELECT source_text FROM entity_source_v JOIN tool_t ON tool_id = entity_id"
+            " WHERE name = 'weather'"
+        )
+        assert "\nsource: sky\n" in (await found.fetchone() or ("",))[0]
+
+
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [
+        ([new("ok"), new("LISTpets")], "a tool listPets already, which is of the source shop"),
+        ([new("ok"), new("OK")], "two tools of this name"),
+        ([new("ok"), new("bad", input_schema={"type": "object", "properties": []})], "no object"),
+        ([new("ok"), new("bad", Address("nowhere"))], "there is no source nowhere"),
+        ([new("ok"), new("bad", Address("shop", "http://other"))], "with another address"),
+        (
+            [new("ok"), New(draft("bad"), None, Details(sensitivity_tier="x" * 65))],
+            "sensitivity tier may have 64",
+        ),
+    ],
+    ids=["taken", "twice", "schema", "source", "address", "length"],
+)
+async def test_all_or_nothing(
+    tools: ManualTools, store: ToolStore, added: list[New], told: str
+) -> None:
+    with pytest.raises(ToolRefused, match=told):
+        await tools.add(added)
+    assert await names(store) == ["getPet", "listPets"]
+    assert [one.name for one in await store.sources(HOST)] == ["shop"]
+
+
+async def test_a_dry_run_checks_and_writes_nothing(tools: ManualTools, store: ToolStore) -> None:
+    await tools.add([new("weather", Address("sky", "https://sky.example"))], dry_run=True)
+    with pytest.raises(ToolRefused):
+        await tools.add([new("getPet")], dry_run=True)
+    assert await names(store) == ["getPet", "listPets"]
+    assert await store.source(HOST, "sky") is None
+
+
+async def test_imports_leave_what_was_made_by_hand(tools: ManualTools, store: ToolStore) -> None:
+    await tools.add([new("photo", Address("shop"))])
+    saved = await store.save(HOST, SHOP, [draft("listPets", description="Other"), draft("photo")])
+    assert saved.removed == ("getPet",)
+    assert await names(store) == ["listPets", "photo", "shop_photo"]
+
+
+async def test_a_description_written_by_hand_is_kept_until_it_is_reset(
+    tools: ManualTools, store: ToolStore, database: Database
+) -> None:
+    await tools.edit("listPets", Change(description="Mine", details=Details("sales")), "ada")
+    await store.save(HOST, SHOP, [draft("listPets", description="Newer"), draft("getPet")])
+    standing = await tools.standing("listPets")
+    assert (standing.overridden, standing.override_user) == (True, "ada")
+    assert (standing.description_source, standing.routing_domain) == ("manual", "sales")
+    assert await value(database, "description", "listPets") == "Mine"
+
+    assert await tools.reset_description("listPets") == "Newer"
+    assert not (await tools.standing("listPets")).overridden
+    await store.save(HOST, SHOP, [draft("listPets", description="Newest"), draft("getPet")])
+    assert await value(database, "description", "listPets") == "Newest"
+
+
+async def test_of_an_imported_tool_only_what_imports_do_not_say(tools: ManualTools) -> None:
+    change = Change(title="T", tags=("a",), description="Mine")
+    with pytest.raises(ToolRefused, match="its title, tags would be overwritten by the next"):
+        await tools.edit("listPets", change, "ada")
+    assert not (await tools.standing("listPets")).overridden
+
+
+async def test_of_a_tool_made_by_hand_everything(
+    tools: ManualTools, store: ToolStore, database: Database
+) -> None:
+    await tools.add([new("weather", title="Old", tags=("sun",))])
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    details = Details("d", "n", "t", 1.5, "deprecated", "p", ("rain", "snow"))
+    await tools.edit(
+        "weather", Change("Now", "", schema, ({"city": "Rome"},), ("a", "b"), details), "ada"
+    )
+    tool = next(one for one in await store.tools(HOST) if one.name == "weather")
+    assert (tool.title, tool.description) == (None, "Now")
+    assert b'"examples"' in bytes(tool.input_schema)
+    standing = await tools.standing("weather")
+    assert (standing.overridden, standing.lifecycle_status, standing.semantic_weight) == (
+        False,
+        "deprecated",
+        1.5,
+    )
+    assert (standing.tags, standing.keywords) == (["a", "b"], ["rain", "snow"])
+    await tools.edit("weather", Change(details=Details(routing_domain="", keywords=())), "ada")
+    standing = await tools.standing("weather")
+    assert (standing.routing_domain, standing.keywords) == (None, None)
+    assert standing.semantic_namespace == "n"
+    with pytest.raises(ToolRefused, match="made by hand: it has no other description"):
+        await tools.reset_description("weather")
+
+
+async def test_what_is_disabled_stays_so_whatever_is_imported(
+    tools: ManualTools, store: ToolStore
+) -> None:
+    assert await tools.disable(["listPets"]) == ["listPets"]
+    assert await tools.disable(["listPets"]) == []
+    assert await names(store) == ["getPet"]
+    for drafts in ([draft("listPets", description="New"), draft("getPet")], [], IMPORTED):
+        await store.save(HOST, SHOP, drafts)
+        assert "listPets" not in await names(store)
+    assert [one.name for one in await tools.disabled()] == ["listPets"]
+    assert await tools.enable(["listPets"]) == ["listPets"]
+    assert await names(store) == ["getPet", "listPets"]
+
+
+async def test_what_its_description_has_no_longer_is_not_enabled(
+    tools: ManualTools, store: ToolStore
+) -> None:
+    await tools.disable(["listPets"])
+    await store.save(HOST, SHOP, [draft("getPet")])
+    await tools.enable(["listPets"])
+    assert await names(store) == ["getPet"]
+    await store.save(HOST, SHOP, IMPORTED)
+    assert await names(store) == ["getPet", "listPets"]
+
+
+async def test_a_name_that_another_took_cannot_be_enabled(
+    tools: ManualTools, store: ToolStore
+) -> None:
+    await tools.disable(["listPets"])
+    with pytest.raises(ToolRefused, match="of the source shop, and is disabled"):
+        await tools.add([new("listPets")])
+    other = SourceDraft("zoo", "openapi", "zoo.yaml", "http://localhost:9001", True)
+    await store.save(HOST, other, [draft("listPets")])
+    with pytest.raises(ToolRefused, match="which is of the source zoo"):
+        await tools.enable(["listPets"])
+
+
+async def test_of_several_one_that_is_not_there_stops_all(
+    tools: ManualTools, store: ToolStore
+) -> None:
+    with pytest.raises(NoSuchTool):
+        await tools.disable(["listPets", "nobody"])
+    assert await names(store) == ["getPet", "listPets"]
+
+
+async def test_only_what_was_made_by_hand_is_removed(tools: ManualTools, store: ToolStore) -> None:
+    await tools.add([new("weather", Address("sky", "https://sky.example")), new("rain", None)])
+    with pytest.raises(ToolRefused, match="imported from shop, which would bring it back"):
+        await tools.remove("listPets")
+    await tools.remove("weather")
+    assert await names(store) == ["getPet", "listPets", "rain"]
+    assert await store.source(HOST, "sky") is None  # nothing else used it
+
+
+async def test_a_source_takes_its_tools_along(tools: ManualTools, store: ToolStore) -> None:
+    await tools.add([new("photo", Address("shop")), new("rain")])
+    assert await store.remove(HOST, "shop") == 3
+    assert await names(store) == ["rain"]
+
+
+async def test_tenants_have_tools_of_their_own(
+    tools: ManualTools, store: ToolStore, database: Database
+) -> None:
+    other = ManualTools(database.pool, "00000000-0000-0000-0000-000000000002")
+    await other.add([new("listPets")])
+    with pytest.raises(NoSuchTool):
+        await other.disable(["getPet"])
+    assert await names(store) == ["getPet", "listPets"]

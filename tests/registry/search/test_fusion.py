@@ -1,0 +1,133 @@
+"""One score out of two."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.search.fusion import Candidate, enough, ranked
+from registry.search.lexical import Word, idfs, last_word, plan, readable
+
+
+def candidate(name: str, bm25: float, cosine: float | None, weight: float = 1.0) -> Candidate:
+    return Candidate(f"id-{name}", name, weight, bm25, cosine)
+
+
+def names(candidates: list[Candidate], share: float = 0.7, limit: int = 10) -> list[str]:
+    return [one.candidate.name for one in ranked(candidates, share, limit)]
+
+
+def test_a_score_is_the_sum_of_meaning_and_of_words_relative_to_the_best() -> None:
+    found = ranked([candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.9)], 0.7, 10)
+    scores = {one.candidate.name: one.score for one in found}
+    assert scores == {"a": pytest.approx(0.35 + 0.3), "b": pytest.approx(0.63 + 0.15)}
+    assert [one.candidate.name for one in found] == ["b", "a"]
+
+
+def test_where_even_the_best_has_few_words_they_say_little() -> None:
+    found = [candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.6)]
+    assert [one.candidate.name for one in ranked(found, 0.7, 10)] == ["a", "b"]
+    (first, second) = ranked(found, 0.7, 10, enough=80.0)
+    assert first.candidate.name == "b"
+    assert first.score == pytest.approx(0.42 + 0.3 * 4 / 80)
+    assert second.score == pytest.approx(0.35 + 0.3 * 8 / 80)
+
+
+def test_enough_grows_with_what_there_is_to_find() -> None:
+    assert enough(199) == pytest.approx(21.2, abs=0.1)
+    assert enough(4000) == pytest.approx(33.2, abs=0.1)
+    assert enough(0) == 0
+
+
+def test_the_weight_is_a_factor_of_all_of_it() -> None:
+    (one,) = ranked([candidate("a", 8.0, 0.5, weight=0.8)], 0.7, 10)
+    assert one.score == pytest.approx(0.8 * (0.35 + 0.3))
+
+
+def test_equals_come_by_name() -> None:
+    assert names([candidate(name, 1.0, 0.5) for name in "cab"]) == ["a", "b", "c"]
+
+
+def test_what_differs_by_rounding_is_equal() -> None:
+    assert names([candidate("b", 1.0, 0.1 + 0.2), candidate("a", 1.0, 0.3)]) == ["a", "b"]
+
+
+def test_what_is_deprecated_stands_behind_its_equal() -> None:
+    assert names([candidate("a", 2.0, 0.5, 0.8), candidate("b", 2.0, 0.5)]) == ["b", "a"]
+
+
+def test_what_has_no_vector_yet_counts_by_its_words() -> None:
+    found = [candidate("new", 9.0, None), candidate("other", 3.0, 0.6), candidate("far", 0, 0.5)]
+    assert names(found) == ["new", "other", "far"]
+
+
+def test_without_vectors_words_decide_and_without_words_vectors() -> None:
+    found = [candidate("words", 5.0, 0.1), candidate("meaning", 1.0, 0.9)]
+    assert names(found, share=0.0) == ["words", "meaning"]
+    assert names(found, share=1.0) == ["meaning", "words"]
+
+
+@given(
+    st.lists(
+        st.builds(
+            candidate,
+            st.text("abc", min_size=1, max_size=3),
+            st.floats(0, 50),
+            st.none() | st.floats(-1, 1),
+            st.floats(0, 2),
+        ),
+        max_size=20,
+    ),
+    st.floats(0, 1),
+)
+def test_any_order_of_candidates_gives_one_answer(found: list[Candidate], share: float) -> None:
+    once = [one.score for one in ranked(found, share, 50)]
+    assert once == [one.score for one in ranked(found[::-1], share, 50)]
+    assert once == sorted(once, reverse=True)
+    assert len(once) == len(found)
+
+
+def test_rare_words_are_looked_up_first_until_the_budget_is_used() -> None:
+    words = [Word("get", 900), Word("invoice", 20), Word("list", 400), Word("none", 0)]
+    made = plan(words, docs=1000, length=20_000.0, postings_limit=500)
+    assert [word.term for word in made.scanned] == ["invoice", "list"]
+    assert [word.term for word in made.rest] == ["get"]
+    assert (made.docs, made.average) == (1000, 20.0)
+
+
+def test_one_word_is_looked_up_whatever_it_costs() -> None:
+    made = plan([Word("get", 900)], docs=1000, length=1.0, postings_limit=5)
+    assert [word.term for word in made.scanned] == ["get"]
+
+
+def test_of_very_many_words_the_rarest_count() -> None:
+    made = plan([Word(f"w{n}", n) for n in range(1, 500)], 1000, 1.0, 10**9)
+    assert [word.docs for word in made.scanned] == list(range(1, 65))
+
+
+def test_nothing_to_search_needs_no_average() -> None:
+    assert plan([], 0, 0.0, 5).average == 1.0
+
+
+def test_a_word_is_worth_more_the_rarer_it_is_and_never_nothing() -> None:
+    rare, half, all_, more = idfs([Word("w", docs) for docs in (1, 50, 100, 101)], 100)
+    assert rare == pytest.approx(math.log(1 + 99.5 / 1.5))
+    assert rare > half > all_ > 0
+    assert more > 0  # counts of two moments
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("create iss", "iss"), ("Create ISS", "iss"), ("create ", ""), ("a-b_c", "c"), ("", "")],
+)
+def test_the_last_word_is_what_nothing_follows(text: str, word: str) -> None:
+    assert last_word(text) == word
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=50))
+def test_any_text_becomes_one_that_postgresql_can_hold(text: str) -> None:
+    found = readable(text, 20)
+    assert "\0" not in found
+    assert len(found.encode()) >= 0  # lone surrogates would raise
+    assert len(found) <= 20

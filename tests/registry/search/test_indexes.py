@@ -1,0 +1,258 @@
+"""Large tenants have an index of their own; which path a search takes is decided, not guessed."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Database as Settings
+from registry.embedding.abc import Vectors
+from registry.postgres import Database
+from registry.search import Filters, Found, Query, Search, ToolsetFilter
+from registry.search.indexes import LOCK, ensure_indexes
+from tests.registry.search.finding import SETTINGS
+from tests.registry.search.large import Tenant, tenant
+from tests.registry.search.meaning import MODEL, embed_tools, store_vectors
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 300  # `search.exact_limit` here
+OWN = replace(SETTINGS, exact_limit=LIMIT, query_timeout_s=60.0)
+
+
+class Given:
+    """An embedder that gives the vector that a test set."""
+
+    model, dimension = MODEL, 384
+
+    def __init__(self) -> None:
+        self.vector = np.zeros(384, dtype=np.float32)
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        return np.tile(self.vector, (len(texts), 1))
+
+    async def close(self) -> None:
+        pass
+
+
+class Asking:
+    def __init__(self, database: Database, **fields: object) -> None:
+        self.given = Given()
+        self.search = Search(lambda: database.pool, lambda: self.given, replace(OWN, **fields))
+
+    async def near(self, one: Tenant, at: int, **narrowing: object) -> Found:
+        """What is found near the tool of this number."""
+        rng = np.random.default_rng(at)
+        vector = list(one.vectors.values())[at] + 0.02 * rng.standard_normal(384)
+        self.given.vector = (vector / np.linalg.norm(vector)).astype(np.float32)
+        filters = Filters(one.host_id, **narrowing)  # type: ignore[arg-type]
+        return await self.search.run(Query("anything", 10, "dense", filters))
+
+    async def recall(self, one: Tenant, queries: int) -> float:
+        found = 0
+        for at in range(queries):
+            hits = (await self.near(one, at)).hits
+            assert {hit.id for hit in hits} <= one.vectors.keys()  # nobody else's
+            found += len({hit.id for hit in hits} & set(one.nearest(self.given.vector, 10)))
+        return found / (10 * queries)
+
+
+async def indexes(database: Database) -> list[str]:
+    async with database.connect() as connection:
+        rows = await connection.execute(
+            "SELECT relname::text FROM pg_class WHERE relname LIKE 'search_hnsw%' ORDER BY relname"
+        )
+        return [name async for (name,) in rows]
+
+
+async def test_an_index_has_the_vectors_of_its_model_whatever_that_is_called(
+    database: Database,
+) -> None:
+    await tenant(database, 1, LIMIT + 1)
+    await ensure_indexes(database, LIMIT)
+    async with database.connect() as connection:
+        rows = await connection.execute(
+            "SELECT pg_get_expr(indpred, indrelid) FROM pg_index"
+            " WHERE starts_with(indexrelid::regclass::text, 'search_hnsw_')"
+        )
+        (condition,) = [text async for (text,) in rows]
+    assert f"'{MODEL}'" in condition
+
+
+async def test_large_tenants_get_an_index_and_small_ones_none(database: Database) -> None:
+    large, small = await tenant(database, 1, 900), await tenant(database, 2, 60)
+    before = await Asking(database).near(large, 0)
+    assert before.path == "exact"  # not built yet
+    (built,) = await ensure_indexes(database, LIMIT)
+    assert await indexes(database) == [built]
+    asking = Asking(database)
+    assert (await asking.near(large, 0)).path == "hnsw"
+    assert (await asking.near(small, 0)).path == "exact"
+    assert await ensure_indexes(database, LIMIT) == []
+    assert await asking.recall(large, 40) >= 0.98
+    assert await asking.recall(small, 20) == 1.0
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_a_tenant_with_few_of_many_vectors_misses_none(
+    database: Database, database_settings: Settings, mode: str
+) -> None:
+    """As a shared index would: it gives 4% of them (reference: pgvector's README, filtering)."""
+    await tenant(database, 1, 1500)
+    small = await tenant(database, 2, 15)
+    await ensure_indexes(database, LIMIT)
+    async with database.connect() as connection:
+        name = connection.info.dbname
+        await connection.execute(f"ALTER DATABASE {name} SET plan_cache_mode = {mode}".encode())
+    async with Database.open(database_settings) as other:
+        assert await Asking(other).recall(small, 15) == 1.0
+
+
+async def test_a_filter_that_leaves_few_is_searched_exactly(database: Database) -> None:
+    large = await tenant(database, 1, 900)
+    await ensure_indexes(database, LIMIT)
+    asking = Asking(database)
+    few = ToolsetFilter("few", include=("tool_1?",))
+    found = await asking.near(large, 0, toolset=few)
+    assert (found.path, len(found.hits)) == ("exact", 10)
+    assert all(re.fullmatch(r"tool_1.", hit.name) for hit in found.hits)
+    most = ToolsetFilter("most", exclude=("tool_1*",))
+    found = await asking.near(large, 0, toolset=most)
+    assert (found.path, len(found.hits)) == ("hnsw", 10)
+    assert not any(hit.name.startswith("tool_1") for hit in found.hits)
+
+
+async def test_what_may_not_be_found_is_not_found_by_the_index(database: Database) -> None:
+    large = await tenant(database, 1, 900)
+    await ensure_indexes(database, LIMIT)
+    asking = Asking(database)
+    nearest = [hit.id for hit in (await asking.near(large, 7)).hits]
+    async with database.connect() as connection:
+        await connection.execute(
+            "UPDATE tool_t SET lifecycle_status = 'retired' WHERE tool_id = ANY(%s::uuid[])",
+            [nearest[:5]],
+        )
+    found = await asking.near(large, 7)
+    assert found.path == "hnsw"
+    assert [hit.id for hit in found.hits][:5] == nearest[5:]
+
+
+class Several(Given):
+    """One that gives several vectors: of the query, then of its sentences."""
+
+    def __init__(self, vectors: np.ndarray) -> None:
+        super().__init__()
+        self.vectors = vectors
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        assert len(texts) == len(self.vectors)
+        return self.vectors
+
+
+async def test_sentences_find_by_the_index_what_the_whole_query_is_far_from(
+    database: Database,
+) -> None:
+    large = await tenant(database, 1, 900)
+    await ensure_indexes(database, LIMIT)
+    ids, rows = list(large.vectors), np.stack(list(large.vectors.values()))
+    for at in range(10):
+        first, second = rows[at], rows[at + 450]
+        whole = rows.mean(axis=0)
+        whole /= np.linalg.norm(whole)
+        asked = np.stack([whole, first, second]).astype(np.float32)
+        cosines = rows @ asked.T
+        best = np.argsort(-(cosines[:, 0] + cosines[:, 1:].max(axis=1)))[:5]
+        search = Search(lambda: database.pool, partial(Several, asked), OWN)
+        text = "First do this thing. Then do that other thing."
+        found = await search.run(Query(text, 5, "dense", Filters(large.host_id)))
+        assert found.path == "hnsw"
+        assert [hit.id for hit in found.hits] == [ids[one] for one in best]
+
+
+async def test_words_find_beside_the_index(database: Database) -> None:
+    large = await tenant(database, 1, 900)
+    await ensure_indexes(database, LIMIT)
+    asking = Asking(database)
+    asking.given.vector = next(iter(large.vectors.values()))
+    found = await asking.search.run(Query("tool_77 please", 120, "hybrid", Filters(large.host_id)))
+    assert found.path == "hnsw"
+    assert all(hit.semantic is not None for hit in found.hits)
+    assert "tool_77" in [hit.name for hit in found.hits]
+
+
+async def test_an_index_goes_with_its_tenant_and_with_its_model(database: Database) -> None:
+    large = await tenant(database, 1, 400)
+    (first,) = await ensure_indexes(database, LIMIT)
+    await store_vectors(database, dict(large.vectors), large.host_id, "test/next")
+    both = await ensure_indexes(database, LIMIT)
+    assert len(both) == 1
+    assert sorted([first, *both]) == await indexes(database)
+    async with database.connect() as connection:
+        await connection.execute("DELETE FROM embedding_model_t WHERE model = %s", [MODEL])
+    await ensure_indexes(database, LIMIT)
+    assert await indexes(database) == both
+    async with database.connect() as connection:
+        await connection.execute("DELETE FROM tool_t")
+    await ensure_indexes(database, LIMIT)
+    assert await indexes(database) == []
+
+
+async def test_an_index_does_not_come_and_go_at_the_limit(database: Database) -> None:
+    await tenant(database, 1, LIMIT + 20)
+    (built,) = await ensure_indexes(database, LIMIT)
+    async with database.connect() as connection:
+        await connection.execute("DELETE FROM tool_t WHERE name LIKE 'tool_1%'")
+    assert await ensure_indexes(database, LIMIT) == []
+    assert await indexes(database) == [built]
+
+
+async def test_a_build_that_was_cut_short_is_repeated(database: Database) -> None:
+    await tenant(database, 1, LIMIT + 20)
+    (built,) = await ensure_indexes(database, LIMIT)
+    async with database.connect() as connection:
+        await connection.execute(
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass", [built]
+        )
+    assert await ensure_indexes(database, LIMIT) == [built]
+
+
+async def test_one_node_builds_at_a_time(database: Database) -> None:
+    await tenant(database, 1, LIMIT + 20)
+    async with database.connect() as connection:
+        await connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        assert await ensure_indexes(database, LIMIT) == []
+    assert len(await ensure_indexes(database, LIMIT)) == 1
+
+
+async def test_labels_of_models_are_quoted(database: Database) -> None:
+    odd = 'local-http/it\'s 100% "mine"'
+    large = await tenant(database, 1, LIMIT + 20)
+    await store_vectors(database, dict(large.vectors), large.host_id, odd)
+    await ensure_indexes(database, LIMIT)
+    asking = Asking(database)
+    asking.given.model = odd
+    found = await asking.near(large, 3)
+    assert (found.path, len(found.hits)) == ("hnsw", 10)
+
+
+async def test_queries_of_past_models_are_forgotten(database: Database) -> None:
+    one = await tenant(database, 1, 3)
+    await embed_tools(database, one.host_id)
+    async with database.connect() as connection:
+        for table, rest in (("query", "principal, slot,"), ("embedding", "principals,")):
+            values = "'a', 0, " if rest.startswith("principal,") else "1, "
+            await connection.execute(
+                f"INSERT INTO usage_{table}_t (host_id, entity_type, entity_id, model,"
+                f" {rest} embedding) SELECT host_id, entity_type, entity_id, model, {values}"
+                " embedding FROM entity_embedding_t WHERE model = 'test/words'".encode()
+            )
+        await connection.execute("UPDATE embedding_model_t SET model = 'test/next'")
+    await ensure_indexes(database, LIMIT)
+    async with database.connect() as connection:
+        found = await connection.execute(
+            "SELECT (SELECT count(*) FROM usage_query_t), (SELECT count(*) FROM usage_embedding_t)"
+        )
+        assert await found.fetchone() == (0, 0)

@@ -1,0 +1,235 @@
+"""Searching by meaning and by both, with vectors that are known."""
+
+import time
+
+import anyio
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Database as Settings
+from registry.postgres import Database
+from registry.search import Filters, Found, Mode, Query, Search
+from registry.store import SourceDraft, ToolStore
+from schemas.binding import OpenAPIBinding
+from schemas.errors import Unavailable, Unreachable
+from schemas.tool import ToolDraft
+from tests.fixtures_database import HOST
+from tests.registry.search.finding import SETTINGS
+from tests.registry.search.meaning import DOWN, MODEL, Words, embed_tools, vector
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = {
+    "repos_delete": "Deletes a repository for good.",
+    "invoices_list": "Lists each invoice of a customer.",
+    "invoices_send": "Sends an invoice to a customer by mail.",
+    "weather_today": "The weather of a city today.",
+}
+PATIENT = replace(SETTINGS, query_timeout_s=60.0)
+
+
+@pytest.fixture
+async def filled(store: ToolStore, database: Database) -> Database:
+    drafts = [
+        ToolDraft(f"/{name}@get", name, text, {"type": "object"}, OpenAPIBinding("GET", "/x"))
+        for name, text in TOOLS.items()
+    ]
+    await store.save(HOST, SourceDraft("shop", "openapi", "shop.json"), drafts)
+    await embed_tools(database)
+    return database
+
+
+def searching(database: Database, words: Words | None, **fields: object) -> Search:
+    return Search(lambda: database.pool, lambda: words, replace(PATIENT, **fields))
+
+
+async def ask(search: Search, text: str, mode: Mode = "hybrid", limit: int = 5) -> Found:
+    return await search.run(Query(text, limit, mode, Filters(HOST)))
+
+
+async def test_a_tool_is_found_that_has_no_word_of_the_query(filled: Database) -> None:
+    found = await ask(searching(filled, Words()), "erase")
+    (best, *_), words = found.hits, await ask(searching(filled, None), "erase")
+    assert best.name == "repos_delete"
+    assert (best.lexical, found.path, found.note) == (0.0, "exact", None)
+    assert words.hits == []
+
+
+async def test_cosines_are_those_of_the_vectors(filled: Database) -> None:
+    found = await ask(searching(filled, Words()), "weather of a city", "dense")
+    for hit in found.hits:
+        text = f"{hit.name} {TOOLS[hit.name]}"
+        expected = float(vector("weather of a city") @ vector(text))
+        assert hit.semantic == pytest.approx(expected, abs=1e-5)
+        assert hit.score == pytest.approx(expected, abs=1e-5)
+    assert len(found.hits) == len(TOOLS)
+
+
+async def test_half_of_a_cosine_is_that_of_the_sentence_that_fits_best(filled: Database) -> None:
+    query = "First erase that repository for good. Then show me the weather today."
+    embedder = Words()
+    found = await ask(searching(filled, embedder), query, "dense")
+    ((whole, first, second),) = embedder.asked
+    assert (whole, first) == (query, "First erase that repository for good.")
+    for hit in found.hits:
+        own = vector(f"{hit.name} {TOOLS[hit.name]}")
+        best = max(float(vector(first) @ own), float(vector(second) @ own))
+        assert hit.semantic == pytest.approx((float(vector(query) @ own) + best) / 2, abs=1e-5)
+
+
+async def test_both_parts_score_what_either_proposes(filled: Database) -> None:
+    found = await ask(searching(filled, Words(), candidates=1), "erase the invoice of a customer")
+    assert {hit.name for hit in found.hits} <= set(TOOLS)
+    assert all(hit.semantic is not None for hit in found.hits)
+    assert any(hit.lexical > 0 for hit in found.hits)
+
+
+async def test_the_vector_of_the_query_comes_back(filled: Database) -> None:
+    found = await ask(searching(filled, Words()), "weather")
+    assert found.vector is not None
+    assert np.allclose(found.vector, vector("weather"), atol=1e-6)
+    assert found.model == MODEL
+
+
+async def test_a_tool_without_a_vector_is_found_by_its_words_and_the_note_says_so(
+    filled: Database, store: ToolStore
+) -> None:
+    new = ToolDraft(
+        "/n", "maps_route", "Plans a route.", {"type": "object"}, OpenAPIBinding("GET", "/")
+    )
+    await store.save(HOST, SourceDraft("maps", "openapi", "maps.json"), [new])
+    found = await ask(searching(filled, Words()), "plan a route")
+    assert (found.hits[0].name, found.hits[0].semantic) == ("maps_route", None)
+    assert found.note == "1 tool has no vector yet and is found by its words only"
+
+
+async def test_a_vector_of_another_model_is_never_compared(filled: Database) -> None:
+    found = await ask(searching(filled, Words(model="test/other")), "erase")
+    assert [hit.semantic for hit in found.hits] == []
+
+
+@pytest.mark.parametrize("status", ["pending", "failed"])
+async def test_only_vectors_that_are_ready_are_searched(filled: Database, status: str) -> None:
+    async with filled.connect() as connection:
+        await connection.execute(
+            "UPDATE entity_embedding_t SET status = %s, embedding = NULL", [status]
+        )
+    assert (await ask(searching(filled, Words()), "erase")).hits == []
+
+
+async def test_with_embeddings_disabled_words_count(filled: Database) -> None:
+    found = await ask(searching(filled, None), "list invoices")
+    assert found.hits[0].name == "invoices_list"
+    assert (found.path, found.note) == (
+        "lexical",
+        "searched by words only: embeddings are disabled",
+    )
+
+
+async def test_a_provider_that_fails_is_left_alone_for_a_while(filled: Database) -> None:
+    """E9, open: what is asked meanwhile is answered by words, with a note."""
+    embedder, now = Words(error=DOWN), [1000.0]
+    search = Search(lambda: filled.pool, lambda: embedder, PATIENT, clock=lambda: now[0])
+    for _ in range(3):
+        found = await ask(search, "list invoices")
+        assert found.hits[0].name == "invoices_list"
+        assert found.note == (
+            "searched by words only: the embedding model gives no vectors at the moment"
+        )
+    assert len(embedder.asked) == 1
+    embedder.error = None
+    now[0] += 11
+    assert (await ask(search, "erase")).hits[0].name == "repos_delete"
+
+
+async def test_a_provider_that_does_not_answer_is_not_waited_for(filled: Database) -> None:
+    class Silent(Words):
+        async def embed(self, texts: object, *, query: bool = False) -> object:  # type: ignore[override]
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    search = searching(filled, Silent(), query_timeout_s=0.05)
+    with anyio.fail_after(60):
+        found = await ask(search, "list invoices")
+    assert (found.hits[0].name, found.path) == ("invoices_list", "lexical")
+
+
+@pytest.mark.parametrize("embedder", [None, Words(error=DOWN)], ids=["disabled", "down"])
+async def test_when_it_is_to_fail_closed_words_do_not_do(
+    filled: Database, embedder: Words | None
+) -> None:
+    """E9, closed (`disclosure.when_down`)."""
+    search = Search(lambda: filled.pool, lambda: embedder, PATIENT, when_down="fail_closed")
+    with pytest.raises(Unreachable, match=r"disclosure\.when_down is fail_closed"):
+        await ask(search, "list invoices")
+    assert (await ask(search, "list invoices", "lexical")).hits[0].name == "invoices_list"
+
+
+async def test_without_a_database_there_is_nothing_to_search() -> None:
+    with pytest.raises(Unavailable):
+        await ask(Search(lambda: None, lambda: Words(), PATIENT), "invoice")
+
+
+async def test_a_retired_tool_is_not_found_and_a_deprecated_one_stands_behind(
+    filled: Database, store: ToolStore
+) -> None:
+    """E8, and E10: a row without a vector is never an answer of vectors."""
+    search = searching(filled, Words())
+    twin = [
+        ToolDraft(
+            f"/{n}", n, TOOLS["weather_today"], {"type": "object"}, OpenAPIBinding("GET", "/")
+        )
+        for n in ("weather_today_a", "weather_today_b")
+    ]
+    await store.save(HOST, SourceDraft("twins", "openapi", "t.json"), twin)
+    await embed_tools(filled)
+    async with filled.connect() as connection:
+        await connection.execute(
+            "UPDATE tool_t SET lifecycle_status = 'deprecated' WHERE name = 'weather_today_a'"
+        )
+        await connection.execute(
+            "UPDATE tool_t SET lifecycle_status = 'retired' WHERE name = 'weather_today'"
+        )
+        await connection.execute(
+            "UPDATE entity_embedding_t SET status = 'failed', embedding = NULL WHERE entity_id ="
+            " (SELECT tool_id FROM tool_t WHERE name = 'repos_delete')"
+        )
+        await connection.execute("DELETE FROM embedding_task_t")
+    found = await ask(search, "what is the weather today")
+    order = [hit.name for hit in found.hits if hit.name.startswith("weather")]
+    assert order == ["weather_today_b", "weather_today_a"]
+    dense = await ask(search, "delete repository", "dense")
+    assert "repos_delete" not in [hit.name for hit in dense.hits]
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_answers_do_not_depend_on_prepared_plans(
+    filled: Database, database_settings: Settings, mode: str
+) -> None:
+    query = "erase the invoice of a customer"
+    first = await ask(searching(filled, Words()), query)
+    async with filled.connect() as connection:
+        name = connection.info.dbname
+        await connection.execute(f"ALTER DATABASE {name} SET plan_cache_mode = {mode}".encode())
+    async with Database.open(database_settings) as database:
+        search = searching(database, Words())
+        for _ in range(12):  # psycopg prepares what came five times
+            assert (await ask(search, query)).hits == first.hits
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\U0001f600\U0001f4a5", "of the and", "\x01\x02", "invoice " * 10_000, "a\ud800b", "文字化け"],
+    ids=["emoji", "stop-words", "binary", "repeated", "surrogate", "japanese"],
+)
+async def test_strange_queries_have_an_answer(filled: Database, text: str) -> None:
+    found = await ask(searching(filled, Words()), text)
+    assert len(found.hits) == len(TOOLS)
+
+
+async def test_timings_are_told_apart(filled: Database) -> None:
+    started = time.perf_counter()
+    found = await ask(searching(filled, Words()), "invoice")
+    whole_ms = (time.perf_counter() - started) * 1000
+    assert 0 < found.took.encode_ms + found.took.sql_ms <= whole_ms

@@ -1,0 +1,73 @@
+"""Patterns in SQL pick what fnmatch picks."""
+
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import AsyncConnection
+
+from registry.postgres import Database
+from registry.search.patterns import condition
+
+pytestmark = pytest.mark.anyio
+
+ALPHABET = "ab_-.\\%[]!^*?|(){}+$/\n\u00e9\u4f7f:=&~#Z0"
+PATTERNS = [
+    "*", "?", "a*b", "a.b", "a%b", "a_b", "[ab]*", "[!a]*", "[]a]", "[!]a]", "[a-b]", "[b-a]",
+    "[!b-a]", "[a-]", "[-a]", "[a", "[]", "[!]", "[^a]", "[[:alpha:]]", "[a\\]b]", "a\\*b",
+    "[a-b-z]", "(a|b)", "[.a.]", "**a", "[\\d]", "[&&a]", "[a--]", "\u4f7f?", "a$", "^a", "",
+]  # fmt: skip
+NAMES = [
+    "a", "b", "ab", "a.b", "aXb", "a%b", "a_b", "a-b", "]", "-", "^", "[", "\\", "\u4f7f\u7528",
+    "a\n", "[a", "[]", "\u00e9", "", "d", "&", "(a|b)", "a$", "^a", "a\\*b", "Ab", "z",
+]  # fmt: skip
+
+
+async def matched(connection: AsyncConnection, names: list[str], pattern: str) -> list[bool]:
+    text, values = condition("", "p", [pattern])
+    rows = await connection.execute(
+        f"SELECT {text} FROM unnest(%(names)s::text[]) WITH ORDINALITY"
+        " AS doc (name, n) ORDER BY n".encode(),
+        {"names": names, **values},
+    )
+    return [found async for (found,) in rows]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+async def test_a_pattern_picks_what_fnmatch_picks(database: Database, pattern: str) -> None:
+    async with database.connect() as connection:
+        found = await matched(connection, NAMES, pattern)
+    assert dict(zip(NAMES, found, strict=True)) == {n: fnmatchcase(n, pattern) for n in NAMES}
+
+
+async def test_no_pattern_picks_other_than_fnmatch(database: Database) -> None:
+    words = st.text(ALPHABET, max_size=8)
+    async with database.connect() as connection:
+        found: list[tuple[str, list[str]]] = []
+
+        @settings(max_examples=300, database=None, deadline=None)
+        @given(words, st.lists(words, min_size=1, max_size=8))
+        def collect(pattern: str, names: list[str]) -> None:
+            found.append((pattern, [*names, pattern]))
+
+        collect()
+        for pattern, names in found:
+            expected = [fnmatchcase(name, pattern) for name in names]
+            assert await matched(connection, names, pattern) == expected, (pattern, names)
+
+
+async def test_patterns_with_what_no_name_can_hold_pick_nothing(database: Database) -> None:
+    async with database.connect() as connection:
+        assert await matched(connection, NAMES, "a\0*") == [False] * len(NAMES)
+        assert await matched(connection, NAMES, "[\ud800]") == [False] * len(NAMES)
+
+
+async def test_all_that_none_of_several_patterns_picks(database: Database) -> None:
+    text, values = condition("NOT", "p", ["a*", "[z]"])
+    async with database.connect() as connection:
+        rows = await connection.execute(
+            f"SELECT name FROM unnest(%(names)s::text[]) AS doc (name) WHERE {text}".encode(),
+            {"names": ["a", "z", "q"], **values},
+        )
+        assert await rows.fetchall() == [("q",)]

@@ -1,0 +1,149 @@
+"""Searching by words, on the operations of a small shop."""
+
+import pytest
+
+from registry.postgres import Database
+from registry.search import Filters
+from registry.store import SourceDraft, ToolStore
+from schemas.binding import OpenAPIBinding
+from schemas.errors import InvalidParams
+from schemas.tool import ToolDraft
+from tests.fixtures_database import HOST
+from tests.registry.search.finding import find, found_by_words
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = {
+    "issues_list-for-repo": "List issues in a repository. Only open issues will be listed.",
+    "issues_create": "Any user with read access to a repository can create an issue.",
+    "issues_create-comment": "Creates a comment on the issue specified by its number.",
+    "repos_list-branches": "Lists all branches of the repository.",
+    "repos_delete": "Deleting a repository requires admin access.",
+    "getPetByID": "Returns a single pet.",
+    "orders_pay": "Settles an invoice with a credit card.",
+    "bing_search": "使用必应搜索指定的关键词",
+}
+
+
+def draft(name: str, description: str, **fields: object) -> ToolDraft:
+    binding = OpenAPIBinding("GET", f"/{name}")
+    schema = fields.pop("schema", {"type": "object"})
+    return ToolDraft(f"/{name}@get", name, description, schema, binding, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def filled(store: ToolStore, database: Database) -> Database:
+    drafts = [draft(name, text) for name, text in TOOLS.items()]
+    await store.save(HOST, SourceDraft("forge", "openapi", "forge.json"), drafts)
+    schema = {
+        "type": "object",
+        "properties": {"warehouseCode": {"type": "string", "description": "Three letters."}},
+    }
+    zap = draft("zap", "", title="Remove everything", tags=("houseKeeping",), schema=schema)
+    await store.save(HOST, SourceDraft("other", "openapi", "other.json"), [zap])
+    return database
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("list the issues of a repository", "issues_list-for-repo"),
+        ("create an issue", "issues_create"),
+        ("comment on an issue", "issues_create-comment"),
+        ("deleted repositories", "repos_delete"),  # stemmed on both sides
+        ("pet by id", "getPetByID"),  # identifiers are split
+        ("issues_create", "issues_create"),
+        ("GET /pet", "getPetByID"),
+        ("paying invoices", "orders_pay"),
+        ("house keeping", "zap"),  # a tag
+        ("warehouse", "zap"),  # the name of a parameter
+        ("letters", "zap"),  # what is said of it
+        ("the tool of forge that settles", "orders_pay"),  # its source
+        ("搜索关键词", "bing_search"),  # a script without spaces
+    ],
+)
+async def test_the_best_tool_for_a_request(filled: Database, query: str, best: str) -> None:
+    assert (await found_by_words(filled, query))[0] == best
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [("remov", "zap"), ("everything rem", "zap"), ("create com", "issues_create-comment")],
+)
+async def test_the_last_word_may_be_half_typed(filled: Database, query: str, best: str) -> None:
+    found = await find(filled, query, prefix=True)
+    assert found.hits[0].name == best
+
+
+async def test_words_are_not_taken_for_beginnings_unasked(filled: Database) -> None:
+    assert await found_by_words(filled, "remo") == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "the of and",
+        "& | ! :* <-> ( ) ' \\",
+        "'; DROP TABLE tool_t; --",
+        "%(host)s %s %%",
+        "xylophone",
+        "\U0001f600 \U0001f4a5",
+        "\x01\x02\x7f\ufffe",
+        "x" * 100_000,
+    ],
+    ids=["stop-words", "tsquery", "sql", "placeholders", "no-such", "emoji", "binary", "100kB"],
+)
+async def test_queries_that_find_nothing(filled: Database, query: str) -> None:
+    assert await found_by_words(filled, query) == []
+
+
+@pytest.mark.parametrize("query", ["", " \n\t ", "\0\0"], ids=["empty", "blank", "nul"])
+async def test_an_empty_query_is_refused(filled: Database, query: str) -> None:
+    with pytest.raises(InvalidParams, match="query is empty"):
+        await find(filled, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "issue\0 create",
+        "create \udfff issue",
+        "create issue " + "y " * 10_000,
+        "create issue " * 10_000,
+        "create issue '); (((*** <->",
+    ],
+    ids=["nul", "surrogate", "100kB", "repeated", "operators"],
+)
+async def test_what_cannot_be_read_is_passed_over(filled: Database, query: str) -> None:
+    assert (await found_by_words(filled, query))[0] == "issues_create"
+
+
+async def test_a_hit_says_what_and_whence(filled: Database) -> None:
+    (hit,) = (await find(filled, "invoice")).hits
+    assert (hit.name, hit.title, hit.description) == ("orders_pay", None, TOOLS["orders_pay"])
+    assert (hit.source, hit.semantic, hit.score) == ("forge", None, 1.0)
+    assert hit.lexical > 0
+    assert len(hit.id) == 36
+
+
+async def test_one_source_can_be_asked_for(filled: Database) -> None:
+    async def names(source: str) -> list[str]:
+        found = await find(filled, "remove repository", Filters(HOST, sources=(source,)))
+        return [hit.name for hit in found.hits]
+
+    assert await names("other") == ["zap"]
+    assert await names("nobody") == []
+
+
+async def test_no_more_than_asked_for(filled: Database) -> None:
+    assert len(await found_by_words(filled, "issue", 2)) == 2
+
+
+async def test_tools_that_are_gone_are_not_found(filled: Database, store: ToolStore) -> None:
+    await store.save(HOST, SourceDraft("other", "openapi", "other.json"), [])
+    assert await found_by_words(filled, "remove") == []
+
+
+async def test_tenants_do_not_find_each_others_tools(filled: Database) -> None:
+    other = "00000000-0000-0000-0000-000000000002"
+    assert (await find(filled, "issue", Filters(other))).hits == []

@@ -1,0 +1,80 @@
+"""Skills in a real registry that has the pet tools."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from config.load import load
+from config.settings import Skills as Limits
+from registry.postgres import Database
+from registry.skills.document import compose, read_document
+from registry.skills.folders import File, Folder
+from registry.skills.store import SkillStore
+from registry.store import SourceDraft, ToolStore
+from schemas.binding import OpenAPIBinding
+from schemas.tool import Annotations, ToolDraft
+from tests.fixtures_database import HOST
+
+READS = Annotations(read_only_hint=True, destructive_hint=False)
+ADDS = Annotations(read_only_hint=False, destructive_hint=False)
+DESTROYS = Annotations(read_only_hint=False, destructive_hint=True)
+TOOLS = {"listPets": READS, "getPet": READS, "createPet": ADDS, "deletePet": DESTROYS}
+
+
+def skill(name: str, instructions: str = "Do it.\n", *files: File, **front: object) -> Folder:
+    """`allowed_tools=...` is `allowed-tools`; `requires=...` and its like go into the metadata."""
+    metadata = {f"toolgate-{key}": front.pop(key) for key in list(front) if key in OURS}
+    if "version" in front:
+        metadata["version"] = front.pop("version")
+    head = {"name": name, "description": f"About {name}."}
+    head |= {key.replace("_", "-"): value for key, value in front.items()}
+    if metadata:
+        head["metadata"] = metadata
+    document = read_document(compose(head, instructions).encode(), f"{name}/SKILL.md")
+    return Folder(f"{name}/SKILL.md", document, files)
+
+
+OURS = ("requires", "suggests", "parent", "access")
+
+
+def note(path: str, text: str = "A note.\n") -> File:
+    return File(path, "text/markdown", text.encode())
+
+
+def draft(name: str, annotations: Annotations) -> ToolDraft:
+    return ToolDraft(
+        key=f"/{name}@get",
+        name=name,
+        description=f"Does {name}.",
+        input_schema={"type": "object", "properties": {}},
+        binding=OpenAPIBinding("GET", f"/{name}"),
+        annotations=annotations,
+    )
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return load(None, {}).skills
+
+
+@pytest.fixture
+def skills(database: Database, limits: Limits) -> SkillStore:
+    return SkillStore(database.pool, limits)
+
+
+@pytest.fixture
+def with_limits(database: Database, limits: Limits) -> Callable[..., SkillStore]:
+    return lambda **changes: SkillStore(database.pool, msgspec.structs.replace(limits, **changes))
+
+
+async def with_tools(store: ToolStore, annotations: dict[str, Annotations] = TOOLS) -> None:
+    """The source `pets` with these tools."""
+    source = SourceDraft("pets", "openapi", "pets.json", "http://127.0.0.1:9", True)
+    await store.save(HOST, source, [draft(*one) for one in annotations.items()])
+
+
+@pytest.fixture
+async def tools(store: ToolStore) -> ToolStore:
+    await with_tools(store)
+    return store

@@ -1,0 +1,164 @@
+"""Directories of skills: read within limits, written whole, never a step outside."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from config.load import load
+from config.settings import Skills as Limits
+from registry.skills.folders import (
+    File,
+    checked_path,
+    media_type_of,
+    read_folder,
+    read_folders,
+    write_folder,
+)
+from schemas.errors import ImportRejected
+
+LIMITS = load(None, {}).skills
+
+
+def limits(**changes: int) -> Limits:
+    return msgspec.structs.replace(LIMITS, **changes)
+
+
+def write(place: Path, name: str = "a", body: bytes = b"X", **files: bytes) -> Path:
+    place.mkdir(parents=True, exist_ok=True)
+    head = f"---\nname: {name}\ndescription: A.\n---\n".encode()
+    (place / "SKILL.md").write_bytes(head + body)
+    for path, content in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content)
+    return place
+
+
+def test_a_skill_has_its_files_in_order(tmp_path: Path) -> None:
+    place = write(tmp_path / "a", **{"z.txt": b"z", "scripts/b.py": b"b", "scripts/a/c": b"\xff"})
+    write(place / "inner", "inner")
+    for hidden in (".git/config", ".DS_Store", "scripts/__pycache__/b.pyc"):
+        (place / hidden).parent.mkdir(parents=True, exist_ok=True)
+        (place / hidden).write_bytes(b"no")
+    (folder,) = read_folders(tmp_path, LIMITS)
+    assert [(one.path, one.media_type) for one in folder.files] == [
+        ("inner/SKILL.md", "text/markdown"),
+        ("scripts/a/c", "application/octet-stream"),
+        ("scripts/b.py", "text/x-python"),
+        ("z.txt", "text/plain"),
+    ]
+
+
+def test_all_skills_below_a_directory_are_found(tmp_path: Path) -> None:
+    write(tmp_path / "team/b", "b")
+    write(tmp_path / "a", "a")
+    write(tmp_path / ".hidden", "no")
+    assert [one.document.name for one in read_folders(tmp_path, LIMITS)] == ["a", "b"]
+
+
+def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "x", "same")
+    write(tmp_path / "y", "same")
+    with pytest.raises(ImportRejected, match=r"y/SKILL\.md: .*x/SKILL\.md is called same, too"):
+        read_folders(tmp_path, LIMITS)
+
+
+def test_ten_megabytes_of_instructions_are_refused(tmp_path: Path) -> None:
+    place = write(tmp_path / "a", body=b"x" * 10_000_000)
+    with pytest.raises(ImportRejected, match=r"1,048,576 bytes are left \(skills.document_bytes\)"):
+        read_folder(place, LIMITS)
+
+
+def test_files_are_limited_in_number_and_bytes(tmp_path: Path) -> None:
+    place = write(tmp_path / "a", **{f"{n}.txt": b"x" * 100 for n in range(5)})
+    assert len(read_folder(place, limits(files=6)).files) == 5
+    with pytest.raises(ImportRejected, match=r"more than 5 files \(skills.files\)"):
+        read_folder(place, limits(files=5))
+    with pytest.raises(ImportRejected, match=r"skills\.files_bytes"):
+        read_folder(place, limits(files_bytes=400))
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "SKILL.md", "nowhere", ".."], ids=str)
+def test_links_are_refused(tmp_path: Path, target: str) -> None:
+    place = write(tmp_path / "a")
+    (place / "link.md").symlink_to(target)
+    with pytest.raises(ImportRejected, match=r"link\.md: it is a link"):
+        read_folder(place, LIMITS)
+
+
+def test_a_skill_that_is_a_link_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/SKILL.md").symlink_to("/etc/passwd")
+    with pytest.raises(ImportRejected, match="it cannot be read: a link"):
+        read_folders(tmp_path, LIMITS)
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    place = write(tmp_path / "a")
+    os.mkfifo(place / "pipe")
+    with pytest.raises(ImportRejected, match="pipe: it is no file"):
+        read_folder(place, LIMITS)
+    (tmp_path / "b/SKILL.md").mkdir(parents=True)
+    with pytest.raises(ImportRejected, match=r"SKILL\.md: it is no file"):
+        read_folders(tmp_path / "b", LIMITS)
+
+
+def test_names_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
+    place = write(tmp_path / "a")
+    try:
+        (place / os.fsdecode(b"\xff.txt")).touch()
+    except OSError:
+        pytest.skip("this file system has no such names")
+    with pytest.raises(ImportRejected, match="is no path for a file of a skill"):
+        read_folder(place, LIMITS)
+
+
+HOSTILE = [
+    "../x", "/etc/x", "a/../../x", "a//b", "./a", "a/.", "", "SKILL.md", "a\\b", "c:x", "a\nb",
+    "a\x00b", "x" * 256, "con|x", "a/", "a\udcff",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", HOSTILE, ids=ascii)
+def test_paths_that_lead_elsewhere_are_neither_read_nor_written(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ImportRejected, match="is no path for a file of a skill"):
+        checked_path(path, "here")
+    file = File(path, "text/plain", b"evil")
+    with pytest.raises(ImportRejected):
+        write_folder(tmp_path / "out", "a", "text", [File("ok.md", "", b""), file])
+    assert [*(tmp_path / "out").iterdir()] == []
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["out"]
+
+
+def test_a_directory_that_is_there_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/old").write_text("old")
+    with pytest.raises(ImportRejected, match="it exists already"):
+        write_folder(tmp_path, "a", "text", [])
+    assert (tmp_path / "a/old").exists()
+    write_folder(tmp_path, "a", "text", [], replace=True)
+    assert [one.name for one in (tmp_path / "a").iterdir()] == ["SKILL.md"]
+
+
+def test_a_link_is_never_written_through(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ImportRejected):
+        write_folder(tmp_path, "a", "text", [], replace=True)
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "kind"),
+    [
+        ("a.MD", b"\xff", "text/markdown"),
+        ("a.json", b"", "application/json"),
+        ("a.yaml", b"", "application/yaml"),
+        ("Makefile", b"all:", "text/plain"),
+        ("data", b"\x00\xff", "application/octet-stream"),
+    ],
+    ids=str,
+)
+def test_types_are_told_by_the_name_then_by_the_bytes(path: str, content: bytes, kind: str) -> None:
+    assert media_type_of(path, content) == kind

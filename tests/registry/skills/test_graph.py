@@ -1,0 +1,63 @@
+"""Circles, orders and lengths of ways, on graphs as they come."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from registry.skills.graph import circle, in_order, longest
+
+
+@pytest.mark.parametrize(
+    ("edges", "way"),
+    [
+        ({}, None),
+        ({"a": ["b"], "b": ["c"]}, None),
+        ({"a": ["a"]}, ["a", "a"]),
+        ({"a": ["b"], "b": ["a"]}, ["a", "b", "a"]),
+        ({"a": ["x", "b"], "b": ["c"], "c": ["a"]}, ["a", "b", "c", "a"]),
+        ({"a": ["b"], "b": ["c"], "c": ["b"]}, None),
+    ],
+    ids=["empty", "chain", "itself", "two", "three", "elsewhere"],
+)
+def test_a_circle_is_found_by_those_in_it(edges, way) -> None:
+    assert circle(edges, "a") == way
+
+
+def test_what_is_needed_comes_first_and_once() -> None:
+    edges = {"a": ["b", "c"], "b": ["d"], "c": ["d"]}
+    assert in_order(edges, "a") == ["d", "b", "c", "a"]
+
+
+def test_a_circle_that_is_there_already_ends() -> None:
+    assert sorted(in_order({"a": ["b"], "b": ["a"]}, "a")) == ["a", "b"]
+
+
+def test_the_longest_way_is_told() -> None:
+    edges = {"a": ["b", "d"], "b": ["c"], "c": ["d"]}
+    assert longest(edges, ["a", "d"]) == ["a", "b", "c", "d"]
+    assert longest({}, []) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_graphs_are_in_order_exactly_when_they_have_no_circle(seed: int) -> None:
+    chance = random.Random(seed)
+    names = [f"n{number}" for number in range(12)]
+    edges = {name: chance.sample(names, chance.choice([0, 0, 1, 2])) for name in names}
+    for name in names:
+        order = in_order(edges, name)
+        assert len(order) == len(set(order))
+        place = {one: at for at, one in enumerate(order)}
+        backward = any(place[to] >= place[one] for one in order for to in edges[one])
+        reached = [one for one in order if circle(edges, one)]
+        assert backward == bool(reached)
+        for one in reached:
+            way = circle(edges, one)
+            assert way[0] == way[-1] == one
+            assert all(to in edges[at] for at, to in pairwise(way))
+
+
+def test_ten_thousand_in_a_row_are_no_recursion() -> None:
+    edges = {f"{number}": [f"{number + 1}"] for number in range(10_000)}
+    assert len(in_order(edges, "0")) == len(longest(edges, ["0"])) == 10_001
+    assert circle(edges, "0") is None

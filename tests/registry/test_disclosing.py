@@ -1,0 +1,112 @@
+"""The gateway's own tools with which the others are found."""
+
+import pytest
+from msgspec.json import decode
+
+from registry.budgets import tokens
+from registry.catalog import Catalog
+from registry.disclosing import FINDING, SKILLS, own_tools
+from schemas.jsonschema import Checker
+from schemas.mcp.revisions import V2024_11_05, V2026_07_28
+from tests.registry.shown import described, shaping
+
+SHOP = (
+    described("createOrder", description="Orders food for a PET."),
+    described("get_pet", title="One of them"),
+    described("ping", description="Long. " * 500 + "Says straße at the end."),
+)
+
+
+def test_tools_of_sources_keep_their_names() -> None:
+    own = own_tools({"search_tools"}, ["shop"])
+    assert [one.name for one in own.values()] == [
+        "toolgate_search_tools",
+        "describe_tools",
+        "call_tool",
+    ]
+    assert "toolgate_search_tools found" in own["call_tool"].description
+
+
+def test_without_a_name_that_is_free_there_is_no_such_tool() -> None:
+    assert set(own_tools({"call_tool", "toolgate_call_tool"}, [])) == set(FINDING) - {"call_tool"}
+
+
+def test_it_is_told_whose_tools_there_are_as_far_as_there_is_room() -> None:
+    assert "(of bank, shop)" in own_tools((), ["shop", "bank"])["search_tools"].description
+    many = [f"source-{n:03}" for n in range(200)]
+    assert len(own_tools((), many)["search_tools"].description) < 700
+    assert ", ...)" in own_tools((), many)["search_tools"].description
+
+
+def test_skills_come_with_tools_of_their_own_and_an_argument() -> None:
+    assert set(own_tools((), [])) == set(FINDING)
+    own = own_tools((), [], skills=True)
+    assert set(own) == {*FINDING, *SKILLS}
+    for name in ("search_tools", "call_tool"):
+        assert "skill" in decode(own[name].input_schema)["properties"]
+
+
+def test_two_definitions_that_differ_have_two_digests() -> None:
+    first, second = own_tools((), ["a"]), own_tools((), ["b"])
+    assert first["search_tools"].digest != second["search_tools"].digest
+    assert first["describe_tools"].digest == second["describe_tools"].digest
+
+
+def test_their_schemas_check_what_they_say() -> None:
+    own = own_tools((), [], skills=True)
+    checkers = {does: Checker(bytes(tool.input_schema)) for does, tool in own.items()}
+    assert checkers["search_tools"].accepts({"query": "x", "limit": 3, "detail": "names"})
+    assert not checkers["search_tools"].accepts({"query": "x", "limit": 0})
+    assert not checkers["search_tools"].accepts({})
+    assert not checkers["describe_tools"].accepts({"names": []})
+    assert not checkers["call_tool"].accepts({"name": "x", "arguments": []})
+
+
+def test_a_list_of_them_costs_little_for_every_profile() -> None:
+    rules = shaping()
+    catalog = Catalog([described(f"t{n}") for n in range(50)], shaping=rules)
+    for chosen in rules.profiles:
+        for revision in (V2024_11_05, V2026_07_28):
+            page = catalog.short_list(FINDING, (), chosen).page(revision, None, 100)
+            listed = decode(page.entries)
+            assert [one["name"] for one in listed] == sorted(FINDING)
+            assert tokens(bytes(page.entries)) < 700
+            assert catalog.short_list(FINDING, (), chosen).page(revision, None, 100) is page
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["PET"], ["createOrder", "get_pet"]),  # light-4j: name or description, in any case
+        (["pet", "food"], ["createOrder"]),
+        (["one of THEM"], ["get_pet"]),
+        (["STRASSE"], ["ping"]),  # what a list leaves out, too
+        (["API"], ["createOrder", "get_pet", "ping"]),  # their source
+        (["pet", "ping"], []),
+        (["search_tools"], []),
+        (["describe_tool"], []),
+    ],
+    ids=str,
+)
+def test_a_list_is_filtered_by_texts_that_tools_contain(texts: list[str], found: list[str]) -> None:
+    tools = Catalog(SHOP, shaping=shaping()).tool_list()
+    page = tools.matching(texts, V2026_07_28, None, 100)
+    assert [one["name"] for one in decode(page.entries)] == found
+
+
+def test_a_filtered_list_goes_on_where_a_page_ended() -> None:
+    tools = Catalog(SHOP, shaping=shaping()).tool_list()
+    seen, after = [], None
+    for _ in SHOP:
+        page = tools.matching(["api"], V2026_07_28, after, 1)
+        seen += [one["name"] for one in decode(page.entries)]
+        after = page.last
+    assert seen == ["createOrder", "get_pet", "ping"]
+    assert after is None
+
+
+def test_that_skills_come_is_a_change_of_the_list() -> None:
+    before, after = Catalog(SHOP), Catalog(SHOP)
+    after.own = own_tools((), [], skills=True)
+    assert "tools" in after.changed(before)
+    assert not Catalog(SHOP).changed(before)
