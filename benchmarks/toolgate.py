@@ -49,7 +49,6 @@ def installation(
         "server": {"port": one.port},
         "database": {"data_dir": str(one.data_dir)},
         "logging": {"level": "warning"},
-        "embedding": {"workers": 0},  # what they take is measured by itself (backfill.py)
         "mcp": mcp,
         "sources": sources,
     }
