@@ -44,3 +44,19 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(
         command
     )
+
+
+_FINDING = (
+    click.option("--keyword", "keywords", metavar="WORD", multiple=True, help="To find it by."),
+    click.option("--domain", metavar="TEXT", help="Routing domain."),
+    click.option("--namespace", metavar="TEXT", help="Semantic namespace."),
+    click.option("--tier", metavar="TEXT", help="Sensitivity tier."),
+    click.option("--weight", type=click.FloatRange(0, 100, min_open=True), help="In search."),
+)
+
+
+def finding_options(command: F) -> F:
+    """What is said of a tool by hand so that it is found, or is not."""
+    for option in reversed(_FINDING):
+        command = option(command)
+    return command

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.settings import Settings
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail
-from gateway.cli.options import json_option
+from gateway.cli.options import finding_options, json_option
 from gateway.cli.output import print_json, remark, say
 from gateway.cli.settings import settings_option
 from gateway.functions import load_functions
@@ -46,11 +46,7 @@ _OPTIONS = [
     click.option("--scope", metavar="SCOPES", help="Of a hybrid action: one of them is needed."),
     click.option("--tag", "tags", metavar="TAG", multiple=True, help="Several times, if need be."),
     click.option("--toolset", "toolsets", metavar="NAME", multiple=True, help="That it is in."),
-    click.option("--keyword", "keywords", metavar="WORD", multiple=True, help="To find it by."),
-    click.option("--domain", metavar="TEXT", help="Routing domain."),
-    click.option("--namespace", metavar="TEXT", help="Semantic namespace."),
-    click.option("--tier", metavar="TEXT", help="Sensitivity tier."),
-    click.option("--weight", type=click.FloatRange(0, 100, min_open=True), help="In search."),
+    finding_options,
     click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="[default: active]"),
     click.option("--personas", metavar="TEXT", help="Whom it is for."),
 ]

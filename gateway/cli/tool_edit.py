@@ -9,7 +9,7 @@ import click
 from config.settings import Settings
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
-from gateway.cli.options import ask, yes_option
+from gateway.cli.options import ask, finding_options, yes_option
 from gateway.cli.output import say
 from gateway.cli.settings import settings_option
 from gateway.cli.tool_add import schema_of
@@ -30,11 +30,7 @@ T = TypeVar("T")
 @click.option("--input-schema", metavar="FILE|JSON", help="JSON Schema of its arguments.")
 @click.option("--example", "examples", metavar="JSON", multiple=True, help="Arguments of a call.")
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="Instead of those it has.")
-@click.option("--keyword", "keywords", metavar="WORD", multiple=True, help="To find it by.")
-@click.option("--domain", metavar="TEXT", help="Routing domain.")
-@click.option("--namespace", metavar="TEXT", help="Semantic namespace.")
-@click.option("--tier", metavar="TEXT", help="Sensitivity tier.")
-@click.option("--weight", type=click.FloatRange(0, 100, min_open=True), help="In search.")
+@finding_options
 @click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="Retired: not found.")
 @click.option("--personas", metavar="TEXT", help="Whom it is for.")
 @settings_option

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from registry.embedding import texts
+
 K1 = 1.2
 B = 0.6
 WORDS = 64  # different words of a query, the rarest
@@ -57,7 +59,7 @@ def idfs(words: Sequence[Word], docs: int) -> list[float]:
 
 def readable(query: str, limit: int) -> str:
     """The first `limit` characters of `query`, without what PostgreSQL cannot hold."""
-    return query[:limit].replace("\0", " ").encode("utf-8", "replace").decode()
+    return texts.readable(query, limit).replace("\0", " ")
 
 
 def last_word(text: str) -> str:
