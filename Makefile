@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: help run test fuzz mutants conformance check format schemas bench bench-large clean
+.PHONY: help run test fuzz mutants conformance check audit format schemas bench bench-large clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -32,9 +32,11 @@ run: $(STAMP)-run ## the gateway with its example services, in the foreground
 test: $(STAMP)-test ## the whole suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
-fuzz: $(STAMP)-test ## 50,000 random requests to every front, 10,000 damaged descriptions
+fuzz: $(STAMP)-test ## random requests and callers at every front and the admin API, damaged descriptions
 	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tests.fuzz.access $(if $(SEED),--seed $(SEED)))
 	$(if $(ARGS),,$(BIN)/python -m tests.fuzz.documents $(if $(SEED),--seed $(SEED)))
+	$(if $(ARGS),,$(BIN)/python -m tests.fuzz.admin $(if $(SEED),--seed $(SEED)))
 
 mutants: $(STAMP)-test ## the damaged descriptions alone
 	$(BIN)/python -m tests.fuzz.documents $(ARGS)
@@ -47,6 +49,10 @@ check: $(STAMP)-check ## format, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+audit: $(STAMP)-run ## known vulnerabilities of the packages; fails where one cannot be looked up
+	$(BIN)/python -m pip install --quiet --group audit
+	$(BIN)/pip-audit --local --skip-editable --strict --desc off $(ARGS)
 
 format: $(STAMP)-check ## rewrite the code to the format
 	$(BIN)/ruff format .

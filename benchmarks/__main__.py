@@ -20,6 +20,7 @@ from benchmarks.descriptions import measure_descriptions
 from benchmarks.disclosure import measure_disclosure
 from benchmarks.footprint import measure_import, measure_latency, measure_memory
 from benchmarks.fronts import measure_calls, measure_lists
+from benchmarks.guarded import measure_guarded
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.portal import measure_portal
 from benchmarks.processes import allowed_files, pin, split_cores
@@ -33,8 +34,8 @@ from benchmarks.streams import measure_streams
 from benchmarks.table import Row, broken, missed, render
 
 NAMES = (
-    "calls", "lists", "portal", "mcp", "latency", "import", "memory", "streams", "descriptions",
-    "disclosure", "quality", "search", "backfill",
+    "calls", "guarded", "lists", "portal", "mcp", "latency", "import", "memory", "streams",
+    "descriptions", "disclosure", "quality", "search", "backfill",
 )  # fmt: skip
 SLICE_S = 2.0  # one measurement; a scenario is the sum of its slices
 QUICK_S = 2.0
@@ -65,6 +66,7 @@ Say = Callable[[str], None]
     envvar="TOOLGATE_BENCH_TOOLSETS",
     help="Directory of tool sets (NAME/queries.jsonl, NAME/tools.jsonl); our own one when absent.",
 )
+@click.option("--tools", type=click.IntRange(100), help="How many tools the searches are among.")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--strict", is_flag=True, help="Exit 1 when a target is missed.")
 def main(
@@ -74,12 +76,14 @@ def main(
     openapi: Path | None,
     descriptions: Path | None,
     toolsets: Path | None,
+    tools: int | None,
     output: Path | None,
     strict: bool,
 ) -> None:
     """Measure the gateway beside a bare floor, nginx and FastMCP, on loopback."""
     groups: dict[str, Group] = {
         "calls": measure_calls,
+        "guarded": measure_guarded,
         "lists": measure_lists,
         "portal": measure_portal,
         "mcp": measure_mcp,
@@ -90,7 +94,7 @@ def main(
         "descriptions": partial(measure_descriptions, directory=descriptions, quick=quick),
         "disclosure": partial(measure_disclosure, directory=descriptions),
         "quality": partial(measure_quality, directory=toolsets, quick=quick),
-        "search": partial(measure_search, directory=toolsets, quick=quick),
+        "search": partial(measure_search, directory=toolsets, quick=quick, count=tools),
         "backfill": partial(measure_backfill, directory=toolsets, quick=quick),
     }
     chosen = {name: groups[name] for name in NAMES if name in (only or NAMES)}

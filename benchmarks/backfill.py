@@ -1,7 +1,7 @@
 """How fast the vectors of a catalog are made: by `toolgate embed backfill`, with the bundled model,
 on an embedded database as it comes.
 
-Tools are those of public sets where a directory is given, and invented ones up to the number. The
+Tools are those of public sets where a directory is given, and made ones up to the number. The
 gateway's memory is that of one that makes the vectors itself.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.catalog import catalog
 from benchmarks.processes import clean_environment, pin
 from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
-from benchmarks.search import catalog
 from benchmarks.table import Row, Target
 from benchmarks.toolgate import COMMAND, Installation, installation, serving
 from config.load import load as load_settings

@@ -35,6 +35,7 @@ from registry.postgres import Database, borrowed
 from registry.search import statements
 from registry.search.indexes import ensure_indexes, predicate
 from registry.search.statements import Shape
+from registry.search.transaction import LOOKUPS, transaction
 from registry.search.vectors import Vector, VectorDumper
 
 HOST = "00000000-0000-0000-0000-000000000001"
@@ -196,24 +197,21 @@ class _Answer:
 async def _searched(
     database: Database, asked: Floats, wanted: list[set[int]], ef: int
 ) -> list[Row]:
-    shape = Shape(words=False, vectors="hnsw", indexed=predicate(HOST, "tool", MODEL))
-    statement = statements.candidates(shape)
-    async with borrowed(database.pool) as connection, connection.cursor() as cursor:
-        cursor.adapters.register_dumper(Vector, VectorDumper)
-        await cursor.execute(
-            "SELECT set_config('hnsw.ef_search', %s, true), set_config('jit', 'off', true),"
-            " set_config('hnsw.iterative_scan', 'relaxed_order', true),"
-            " set_config('enable_seqscan', 'off', true)",
-            [str(ef)],
-        )
-        values = {"part": 1, "host": HOST, "kind": "tool", "model": MODEL, "reach": max(ef, TOP)}
-        answers = []
+    shape = Shape(vectors="hnsw", indexed=predicate(HOST, "tool", MODEL))
+    words: dict[str, object] = {"proposed": [], "terms": [], "idfs": [], "average": 1.0}
+    values = {"part": 1, "host": HOST, "kind": "tool", "model": MODEL, "ef": str(ef), "reach": ef}
+    answers = []
+    async with transaction(database.pool) as opened:
         for query in asked:
             started = time.perf_counter()
-            await cursor.execute(statement, values | {"q0": Vector.of(query)})
-            rows = sorted(await cursor.fetchall(), key=lambda row: -row[4])[:TOP]
+            rows = await opened.rows(
+                LOOKUPS,
+                statements.candidates(shape),
+                {**values, **words, "q0": Vector.of(query)},
+            )
+            best = sorted(rows, key=lambda row: -row[4])[:TOP]
             ms = (time.perf_counter() - started) * 1000
-            answers.append(_Answer(ms, {int(id_[-12:]) for id_, *_ in rows}))
+            answers.append(_Answer(ms, {int(id_[-12:]) for id_, *_ in best}))
     recall = statistics.mean(
         len(one.found & best) / TOP for one, best in zip(answers, wanted, strict=True)
     )

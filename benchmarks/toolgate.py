@@ -35,10 +35,10 @@ class Installation(msgspec.Struct, frozen=True):
 
 @contextmanager
 def installation(
-    rig: Rig, name: str, sources: Mapping[str, Any], mcp: Mapping[str, Any] = _NONE
+    rig: Rig, name: str, sources: Mapping[str, Any], more: Mapping[str, Any] = _NONE
 ) -> Iterator[Installation]:
-    """`sources` and `mcp` as in the settings file. Whatever still runs on the database is stopped
-    at the end.
+    """`sources`, and `more` groups, as in the settings file. Whatever still runs on the database is
+    stopped at the end.
 
     As root the embedded server runs as another user, hence directories that anybody may enter.
     """
@@ -49,8 +49,8 @@ def installation(
         "server": {"port": one.port},
         "database": {"data_dir": str(one.data_dir)},
         "logging": {"level": "warning"},
-        "mcp": mcp,
         "sources": sources,
+        **more,
     }
     one.settings.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
     try:
@@ -66,12 +66,12 @@ def serving(rig: Rig, one: Installation) -> Iterator[Child]:
 
 
 @contextmanager
-def gateway(rig: Rig, operations: int) -> Iterator[Child]:
-    """A gateway that serves one generated service of so many operations."""
+def gateway(rig: Rig, operations: int, more: Mapping[str, Any] = _NONE) -> Iterator[Child]:
+    """A gateway that serves one generated service of so many operations. `more`: settings."""
     description = rig.write_description(operations)
     source = {"items": {"openapi": str(description), "base_url": rig.upstream_url}}
     name = f"toolgate-{operations}-{next(_counter)}"
-    with installation(rig, name, source) as one, serving(rig, one) as child:
+    with installation(rig, name, source, more) as one, serving(rig, one) as child:
         yield child
 
 
@@ -89,7 +89,7 @@ def relay(rig: Rig, server_url: str, mcp: Mapping[str, Any] = _NONE) -> Iterator
     """A gateway in front of one MCP server."""
     sources = {"server": {"mcp": f"{server_url}/mcp"}}
     name = f"toolgate-relay-{next(_counter)}"
-    with installation(rig, name, sources, mcp) as one, serving(rig, one) as child:
+    with installation(rig, name, sources, {"mcp": mcp}) as one, serving(rig, one) as child:
         yield child
 
 

@@ -1,57 +1,28 @@
 """What is wrong with settings that are right one by one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 from urllib.parse import urlsplit
 
 from jsonschema_rs import Draft202012Validator, ValidationError
 
-from config.problem import KeyPath, Problem, dotted
-from config.settings import SchemeSettings, Settings, SourceSettings
+from config.conflicts_auth import auth_conflicts
+from config.conflicts_guardrails import guardrail_conflicts
+from config.conflicts_limits import limit_conflicts
+from config.conflicts_oauth import oauth_conflicts
+from config.conflicts_policy import policy_conflicts
+from config.conflicts_sources import source_conflicts
+from config.problem import KeyPath, Problem, Where, dotted
+from config.settings import Settings
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
-SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
-OF_MCP = ("era", "prefix", "own_sessions", "pin")
-OF_OPENAPI = (
-    *("entry", "overlay", "only_marked", "media_types"),
-    *("credentials", "require_credentials"),
-)
-OF_GRAPHQL = ("depth", "cost")
-OF_HYBRID = ("side", "dialect", "batch", "forward_token")
-# What means nothing beside a kind. An entry without one adjusts a source that is of any kind.
-IDLE = {
-    "openapi": (*OF_GRAPHQL, *OF_HYBRID, *OF_MCP, "env"),
-    "graphql": (
-        *("entry", "media_types", "credentials", "require_credentials"),
-        *(*OF_HYBRID, *OF_MCP, "env"),
-    ),
-    "hybrid": (*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
-    "python": (
-        *("base_url", "headers", "dialect", "batch", "forward_token"),
-        *(*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
-    ),
-    "mcp": ("base_url", "retries", *OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "env"),
-    "command": ("base_url", "headers", "retries", *OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "era"),
-}
-
 # Those that are built in (registry/profiles.py).
 PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
-UNSAID = SourceSettings()  # all its defaults
-UNGIVEN = SchemeSettings()
-# The ways to satisfy a security scheme, and what belongs to each.
-CREDENTIALS = {
-    "value": (),
-    "token": (),
-    "username": ("password",),
-    "client_id": ("client_secret", "token_url", "scopes", "client_auth"),
-}
 EMBEDDING_NEEDS = {
     "sentence-transformers": {"model": "the name of a model or a directory"},
     "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
     "local-http": {"url": "the URL of a service"},
 }
-
-Where = Callable[..., str]  # where the first of these key paths stands that is no default
 
 
 def conflicts(settings: Settings, where: Where) -> list[Problem]:
@@ -59,15 +30,17 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
     return [
         *_path_clashes(settings, where),
         *_pool_excess(settings, where),
-        *_unclear_sources(settings, where),
-        *_impossible_sources(settings, where),
-        *_unclear_credentials(settings, where),
+        *source_conflicts(settings, where),
+        *_keyless_secrets(settings, where),
         *_unknown_profile(settings, where),
         *_illegible_arguments(settings, where),
-        *_missing_key(settings, where),
-        *_forbidden_commands(settings, where),
+        *auth_conflicts(settings, where),
         *_unclear_redis(settings, where),
         *_unset_embedding(settings, where),
+        *oauth_conflicts(settings, where),
+        *policy_conflicts(settings, where),
+        *guardrail_conflicts(settings, where),
+        *limit_conflicts(settings, where),
     ]
 
 
@@ -85,14 +58,22 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
         below = f"{mcp}/{name}"
         paths = (below, f"{below}/sse", f"{below}/message")
         taken.extend((path, ("toolsets", name)) for path in paths)
+    clashes = [
+        (other, owner, path, key)
+        for (other, owner), (path, key) in combinations(taken, 2)
+        if path == other and key
+    ]
+    if settings.admin.enabled:  # everything below its path is its own
+        admin = settings.admin.path
+        inside = [one for one in taken if f"{one[0]}/".startswith(f"{admin}/")]
+        clashes += [(other, owner, admin, ("admin", "path")) for other, owner in inside[:1]]
     return [
         Problem(
             where(key, owner),
             dotted(key),
             f"expected a path of its own, found {path} (taken by {dotted(owner) or 'Toolgate'})",
         )
-        for (other, owner), (path, key) in combinations(taken, 2)
-        if path == other and key
+        for _, owner, path, key in clashes
     ]
 
 
@@ -116,64 +97,11 @@ def _unset_embedding(settings: Settings, where: Where) -> list[Problem]:
     ]
 
 
-def _kinds(source: SourceSettings) -> list[str]:
-    return [kind for kind in SOURCE_KINDS if getattr(source, kind)]
-
-
-def _unclear_sources(settings: Settings, where: Where) -> list[Problem]:
-    problems = []
-    for name, source in settings.sources.items():
-        given = _kinds(source)
-        if len(given) > 1:
-            key = ("sources", name, given[1])
-            text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(given)}"
-            problems.append(Problem(where(key), dotted(key), text))
-    return problems
-
-
-def _impossible_sources(settings: Settings, where: Where) -> Iterator[Problem]:
-    for name, source in settings.sources.items():
-        given = _kinds(source)
-        for key, text in _impossible(source, given[0] if len(given) == 1 else None):
-            path = ("sources", name, key)
-            yield Problem(where(path), dotted(path), text)
-
-
-def _impossible(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
-    """Keys of an entry that cannot work, and why."""
-    if kind == "hybrid" and source.base_url is None:
-        yield "hybrid", "expected base_url beside it: a description does not say where calls go"
-    speaks = kind not in ("openapi", "graphql", "python")
-    if source.dialect == "legacy" and source.batch > 1 and speaks:
-        yield (
-            "batch",
-            f"expected 1 with dialect: legacy, which has no batches, found {source.batch}",
-        )
-    for key in IDLE.get(kind or "", ()):
-        if getattr(source, key) != getattr(UNSAID, key):
-            yield key, f"expected no such key beside {kind}, where it means nothing"
-
-
-def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
-    for name, source in settings.sources.items():
-        for scheme, given in source.credentials.items():
-            if text := _unclear(given):
-                path = ("sources", name, "credentials", scheme)
-                yield Problem(where(path), dotted(path), text)
-
-
-def _unclear(given: SchemeSettings) -> str | None:
-    """What is expected instead, without a word of what is there."""
-    ways = [way for way in CREDENTIALS if getattr(given, way) is not None]
-    if len(ways) > 1:
-        return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(ways)}"
-    for way, companions in CREDENTIALS.items():
-        others = [key for key in companions if getattr(given, key) != getattr(UNGIVEN, key)]
-        if way not in ways and others:
-            return f"expected {way} beside {others[0]}"
-    if given.client_id is not None and not (given.client_secret is not None and given.token_url):
-        return "expected client_secret and token_url beside client_id"
-    return None
+def _keyless_secrets(settings: Settings, where: Where) -> list[Problem]:
+    if settings.secrets.key or not any(settings.secrets.old_keys):
+        return []
+    path = ("secrets", "old_keys")
+    return [Problem(where(path), dotted(path), "expected secrets.key beside it")]
 
 
 def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -192,26 +120,6 @@ def _unknown_profile(settings: Settings, where: Where) -> list[Problem]:
         return []
     path = ("profiles", "default")
     return [Problem(where(path), dotted(path), f"expected one of {', '.join(known)}")]
-
-
-def _missing_key(settings: Settings, where: Where) -> list[Problem]:
-    auth = settings.auth
-    if auth.mode == "none" or bool(auth.key_file) != bool(auth.jwks_file):
-        return []
-    key = ("auth", "mode")
-    found = "both" if auth.key_file else "neither"
-    text = f"expected auth.key_file or auth.jwks_file with it, found {found}"
-    return [Problem(where(key), dotted(key), text)]
-
-
-def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
-    if settings.upstream.stdio:
-        return
-    for name, source in settings.sources.items():
-        if source.command:
-            key = ("sources", name, "command")
-            text = "expected no command while upstream.stdio is false, which allows none to be run"
-            yield Problem(where(key), dotted(key), text)
 
 
 def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -5,23 +5,29 @@ One pass reports every mistake. (msgspec alone stops at the first and says it in
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from msgspec import ValidationError, convert
 
 from config.document import UNREADABLE, Loader, Value, expanded
-from config.kinds import Kind, item_kind, key_kind, members
+from config.kinds import Kind, item_kind, key_kind, members, needed
 from config.problem import KeyPath, Problem, SettingsError, dotted
 
 EXCERPT = 60
 CREDENTIALS = re.compile(r"//.*@")
 QUERY = re.compile(r"\?.*", re.DOTALL)
 MISSING = object()
-SECRET = (("database", "url"), ("state", "redis_url"), ("state", "secret"))
+WITH_PASSWORDS = (("database", "url"), ("state", "redis_url"))  # URLs
+SECRET = (
+    *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
+    *(("audit", "key"), ("secrets", "key")),
+)
+OF_SOURCES = (("headers",), ("env",), ("credentials",), ("exchange",))  # keys that hold secrets
 
 
 def decode(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
@@ -31,6 +37,8 @@ def decode(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> 
     if value.data is UNREADABLE:
         return MISSING
     if kind.section:
+        if kind.optional and value.data is None:
+            return None
         return _section(value, kind, path, problems)
     if kind.mapping:
         return _mapping(value, kind, path, problems)
@@ -49,6 +57,7 @@ def _expanded(value: Value, problems: list[Problem]) -> Value:
 
 def _section(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
     data = _entries(value, kind, path, problems)
+    problems.extend(_lacking(value, data, kind, path))
     known = members(kind)
     for key in (key for key in data if key not in known):
         near = get_close_matches(key.lower().replace("-", "_"), known, n=1)
@@ -63,6 +72,20 @@ def _section(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -
         for name, kind in known.items()
         if name in data
     }
+
+
+def _lacking(value: Value, data: Mapping[str, Value], kind: Kind, path: KeyPath) -> list[Problem]:
+    """Members that are needed and not there; where one is misspelled, that is told already."""
+    known = members(kind)
+    if (value.data is not None and not isinstance(value.data, dict)) or data.keys() - known:
+        return []
+    return [
+        Problem(
+            value.where, dotted((*path, name)), f"expected {known[name].expectation}, found nothing"
+        )
+        for name in needed(kind)
+        if name not in data
+    ]
 
 
 def _mapping(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
@@ -99,8 +122,14 @@ def _scalar(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) ->
         return None
     if kind.marked("verbatim") and isinstance(data, (bool, int, float)):
         data = value.text
+    if kind.base is Literal and isinstance(data, bool):  # YAML 1.1 takes `off` for false
+        data = value.text
     if value.loose and not kind.textual:
         data = _typed(value.text)
+    if kind.marked("outside") and data and value.origin == "here":
+        text = "expected ${NAME} or ${file:PATH}: the secret itself is not to stand here"
+        problems.append(Problem(value.where, dotted(path), text))
+        return MISSING
     data = _convert(data, kind, value, path, problems)
     if kind.marked("file") and data is not MISSING:
         return absolute(data, value.directory)
@@ -134,13 +163,15 @@ def absolute(text: str, directory: Path) -> str:
 
 
 def _mismatch(value: Value, data: Any, kind: Kind, path: KeyPath) -> Problem:
-    found = "a value that is not shown" if secret(path) else _excerpt(data, kind)
+    hidden = secret(path) or value.origin == "file"  # which may be any
+    found = "a value that is not shown" if hidden else _excerpt(data, kind)
     return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {found}")
 
 
 def secret(path: KeyPath) -> bool:
     # Names of headers too: `{Authorization:Bearer x}`, a space forgotten, is all one name.
-    return path in SECRET or path[2:3] in (("headers",), ("env",), ("credentials",))
+    whole = path in SECRET or path in WITH_PASSWORDS
+    return whole or path[:1] == ("secrets",) or path[2:3] in OF_SOURCES
 
 
 def _excerpt(data: Any, kind: Kind) -> str:

@@ -1,13 +1,13 @@
 """Settings as written: YAML text in, values that remember where they stand out.
 
-Knows YAML and `${NAME}`; knows nothing about which settings exist.
+Knows YAML, `${NAME}` and `${file:PATH}`; knows nothing about which settings exist.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -19,6 +19,10 @@ DEPTH_LIMIT = 10  # settings nest four deep; an alias that contains itself would
 REFERENCE = re.compile(r"\$(?:\$|\{([^}]*)\}|\{)")
 UNREADABLE = object()  # the data of a value whose problem is already reported
 INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^$}]*))?")
+FILE = "file:"
+FILE_LIMIT_BYTES = 65536
+
+Origin = Literal["here", "environment", "file"]  # where the text of a value stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,40 +34,76 @@ class Value:
     directory: Path  # what a relative path in it is relative to
     text: str = ""  # a scalar as it was written
     loose: bool = False  # it came as bare text: its target says which type was meant
+    origin: Origin = "here"
 
 
 class Unfit(ValueError):
     """A text that cannot be interpolated; says why."""
 
 
-def interpolate(text: str, env: Mapping[str, str]) -> str:
-    """`${NAME}`, `${NAME:-default}` (when unset or empty, as in a shell), `$$` for one `$`."""
+def interpolate(text: str, env: Mapping[str, str], directory: Path) -> tuple[str, Origin]:
+    """`${NAME}`, `${NAME:-default}` (when unset or empty, as in a shell), `${file:PATH}` for what a
+    file says, `$$` for one `$`. Raises Unfit."""
+    origin: Origin = "here"
 
     def replacement(match: re.Match[str]) -> str:
+        nonlocal origin
         if match[0] == "$$":
             return "$"
-        inside = INSIDE.fullmatch(match[1] or "")
-        if inside is None:
-            # Up to the default only, which may be a secret.
-            name, colon, _ = match[0].partition(":")
-            found = f"{name}:…" if colon else name
-            raise Unfit(f"expected ${{NAME}} or ${{NAME:-default}}, found {found}")
-        name, default = inside.groups()
-        if default is None and name not in env:
-            raise Unfit(f"the environment variable {name} is not set, and there is no default")
-        return env.get(name, "") if default is None else env.get(name) or str(default)
+        inside = match[1] or ""
+        if inside.startswith(FILE):
+            origin = "file"
+            return _content(inside.removeprefix(FILE), directory)
+        origin = "file" if origin == "file" else "environment"
+        return _variable(match[0], inside, env)
 
-    return REFERENCE.sub(replacement, text)
+    return REFERENCE.sub(replacement, text), origin
+
+
+def _variable(written: str, inside: str, env: Mapping[str, str]) -> str:
+    found = INSIDE.fullmatch(inside)
+    if found is None:
+        # Up to the default only, which may be a secret.
+        name, colon, _ = written.partition(":")
+        shown = f"{name}:…" if colon else name
+        raise Unfit(f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {shown}")
+    name, default = found.groups()
+    if default is None and name not in env:
+        raise Unfit(f"the environment variable {name} is not set, and there is no default")
+    return env.get(name, "") if default is None else env.get(name) or str(default)
+
+
+def _content(path: str, directory: Path) -> str:
+    """What a file says, without the line end that editors put there."""
+    try:
+        with Path(directory, path).expanduser().open("rb") as file:
+            content = file.read(FILE_LIMIT_BYTES + 1)
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise Unfit(f"the file {path} is not text in UTF-8") from None  # which it quotes
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = (getattr(error, "strerror", None) or "cannot be read").lower()
+        raise Unfit(f"the file {path}: {reason}") from error
+    if len(content) > FILE_LIMIT_BYTES:
+        raise Unfit(f"the file {path} is longer than {FILE_LIMIT_BYTES} bytes")
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 class Document:
     """One YAML text. Problems gather in `problems`; a syntax error is raised at once."""
 
-    def __init__(self, name: str, directory: Path, env: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        env: Mapping[str, str] | None,
+        origin: Origin = "here",
+    ) -> None:
         """`env` None: no interpolation. `name` is a file, or a variable that holds YAML."""
         self.name = name
         self.directory = directory
         self.env = env
+        self.origin = origin
         self.problems: list[Problem] = []
         self._numbered = False
 
@@ -109,13 +149,14 @@ class Document:
 
     def _scalar(self, data: Any, text: str, path: KeyPath, where: str) -> Value:
         if self.env is None or not isinstance(data, str) or "$" not in data:
-            return Value(data, where, self.directory, text)
+            return Value(data, where, self.directory, text, origin=self.origin)
         try:
-            result = interpolate(data, self.env)
+            result, origin = interpolate(data, self.env, self.directory)
         except Unfit as unfit:
             self.problems.append(Problem(where, dotted(path), str(unfit)))
             return Value(UNREADABLE, where, self.directory)
-        return Value(result, where, self.directory, result, loose="${" in data)
+        loose = "${" in data
+        return Value(result, where, self.directory, result, loose, origin)
 
     def _where(self, mark: Any) -> str:
         return f"{self.name}:{mark.line + 1}" if self._numbered else self.name
@@ -140,7 +181,7 @@ def _constructed(loader: Any, node: Any) -> Any:
 
 def expanded(value: Value) -> Value:
     """A bare text read as YAML, where its target is a list or a mapping; may raise."""
-    document = Document(value.where, value.directory, None)
+    document = Document(value.where, value.directory, None, value.origin)
     result = document.read(value.text, lines=False)
     if document.problems:
         raise SettingsError(*document.problems)

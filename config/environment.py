@@ -22,7 +22,7 @@ FILE_VARIABLE = "TOOLGATE_CONFIG"  # which file to read; no setting itself
 def overridden(tree: Value, root: Kind, env: Mapping[str, str], problems: list[Problem]) -> Value:
     """`tree` with every variable applied; where two overlap, the finer one wins."""
     for name in sorted(_variables(env), key=lambda name: (name.count(NESTING), name)):
-        value = Value(env[name], name, Path.cwd(), env[name], loose=True)
+        value = Value(env[name], name, Path.cwd(), env[name], True, "environment")
         parts = name[len(PREFIX) :].lower().split(NESTING)
         try:
             tree = _put(tree, root, parts, value)

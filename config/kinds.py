@@ -72,6 +72,11 @@ def members(section: Kind) -> dict[str, Kind]:
     return {field.name: kind_of(field.type) for field in fields(section.base)}
 
 
+def needed(section: Kind) -> list[str]:
+    """The members without a default; those of the groups have theirs in defaults.yaml."""
+    return [field.name for field in fields(section.base) if field.required]
+
+
 def key_kind(mapping: Kind) -> Kind:
     return kind_of(mapping.arguments[0])
 

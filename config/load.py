@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import convert, to_builtins
 
 from config.conflicts import conflicts
-from config.decode import decode, without_credentials
+from config.decode import SECRET, WITH_PASSWORDS, decode, without_credentials
 from config.document import Document, Value
 from config.environment import FILE_VARIABLE, merged, overridden
 from config.kinds import kind_of
@@ -59,18 +59,19 @@ def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:
 def masked(settings: Settings) -> dict[str, Any]:
     """The settings as plain data without their secrets, for people to look at."""
     plain: dict[str, Any] = to_builtins(settings)
-    plain["database"]["url"] = _without_password(settings.database.url)
-    plain["state"]["redis_url"] = _without_password(settings.state.redis_url)
-    plain["state"]["secret"] = settings.state.secret and MASK
-    plain["embedding"]["api_key"] = settings.embedding.api_key and MASK
+    for group, key in WITH_PASSWORDS:
+        plain[group][key] = _without_password(plain[group][key])
+    for group, key in SECRET:
+        plain[group][key] = plain[group][key] and MASK
+    plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
     for source in plain["sources"].values():
         # Any of them: which header carries a key is the service's choice.
         source["headers"] = dict.fromkeys(source["headers"], MASK)
         source["env"] = dict.fromkeys(source["env"], MASK)
-        for credential in source["credentials"].values():
-            credential.update({key: MASK for key in CONFIDENTIAL if credential[key]})
-        for kind in ("openapi", "hybrid"):
-            source[kind] = source[kind] and without_credentials(source[kind])
+        for credential in (*source["credentials"].values(), source["exchange"] or {}):
+            credential.update({key: MASK for key in CONFIDENTIAL if credential.get(key)})
+        for key in ("openapi", "graphql", "hybrid", "overlay"):
+            source[key] = source[key] and without_credentials(source[key])
     return plain
 
 

@@ -1,10 +1,12 @@
 """What can be wrong with settings, said so that a person can put it right."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from schemas.errors import ToolgateError
 
 KeyPath = tuple[str, ...]  # ("server", "port")
+Where = Callable[..., str]  # where the first of these key paths stands that is no default
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,17 +41,17 @@ class Stopped(Exception):
     """A child ended although nobody asked it to."""
 
 
-def main() -> int:
+def main(serve: Callable[[], Coroutine[None, None, None]]) -> int:
     try:
-        return asyncio.run(run())
+        return asyncio.run(run(serve()))
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 1
 
 
-async def run() -> int:
+async def run(coroutine: Coroutine[None, None, None]) -> int:
     """Serve until a signal comes."""
-    serving = asyncio.ensure_future(serve())
+    serving = asyncio.ensure_future(coroutine)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, serving.cancel)  # a second one kills what is still there
@@ -67,19 +67,19 @@ async def serve() -> None:
     port = USUAL_PORT if is_free(USUAL_PORT) else 0
     async with child(*PETSHOP, "--port", str(port)) as petshop:
         # Not printed yet: the first address that a reader sees is the gateway's.
-        url = await first_line(petshop)
+        url = await first_line(petshop, "pet shop")
         async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url) as gateway:
-            announcing = asyncio.ensure_future(announce(gateway, url))
+            announcing = asyncio.ensure_future(announce(gateway, TRY, petshop=url))
             await until_one_ends({"pet shop": petshop, "gateway": gateway})
         await announcing
 
 
-async def announce(gateway: Process, petshop: str) -> None:
+async def announce(gateway: Process, text: str, **addresses: str) -> None:
     """Pass on what the gateway prints, and after its addresses add something to try."""
     while line := await read_line(gateway):
         print(line, end="", flush=True)
         if match := ENDPOINT.search(line):
-            print(TRY.format(endpoint=match[1], base=match[2], petshop=petshop), flush=True)
+            print(text.format(endpoint=match[1], base=match[2], **addresses), flush=True)
 
 
 async def until_one_ends(children: dict[str, Process]) -> None:
@@ -89,10 +89,10 @@ async def until_one_ends(children: dict[str, Process]) -> None:
     raise Stopped(f"The {waiting[first]} ended with exit code {first.result()}.")
 
 
-async def first_line(process: Process) -> str:
+async def first_line(process: Process, name: str) -> str:
     line = await read_line(process)
     if not line:
-        raise Stopped(f"The pet shop ended with exit code {await process.wait()}.")
+        raise Stopped(f"The {name} ended with exit code {await process.wait()}.")
     return line.strip()
 
 
@@ -145,4 +145,4 @@ def is_free(port: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(serve))

@@ -22,6 +22,23 @@ Middleware = Callable[[Handler], Handler]
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool, on its way to where it is executed."""
+
+    tool: Tool
+    source: Source | None  # None for the gateway's own tools
+    arguments: Any  # passed the tool's input schema; of an unchecked hybrid action any JSON
+    context: Context
+
+
+Execute = Callable[[Call], Coroutine[Any, Any, ToolResult | RelayedResult]]
+"""Execute a call: its result, also that of a tool that failed. Raises Fault."""
+
+Guard = Callable[[Execute], Execute]
+"""Wrap what executes calls; every call of every front passes, those in batches one by one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command that its sender may send again."""
 
@@ -138,6 +155,9 @@ class SessionStore(Protocol):
     async def delete(self, session_id: str) -> bool:
         """Whether it was there."""
 
+    async def all(self) -> Sequence[SessionRecord]:
+        """Those that have not expired."""
+
     async def purge(self) -> int:
         """Forget what has expired; returns how many sessions that were."""
 
@@ -153,12 +173,34 @@ class SessionStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    allowed: bool
+    granted: int  # uses
     remaining: int  # further uses that would be allowed now
     retry_after_s: float  # until one more is; 0 when allowed
 
+    @property
+    def allowed(self) -> bool:
+        return self.granted > 0
+
 
 class Counter(Protocol):
-    async def hit(self, key: str, limit: int, window_s: float) -> Verdict:
-        """Count one use of `key`; at most `limit` in any sliding `window_s` seconds, across all
-        nodes. Raises Unavailable when the store does not answer."""
+    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
+        """Count one use of `key`, or up to `wanted`; at most `limit` in any sliding `window_s`
+        seconds, across all nodes. Raises Unavailable when the store does not answer."""
+
+
+RateKey = tuple[str, ...]
+"""Which limit it is, and whose."""
+
+
+class Rates(Protocol):
+    """Counts uses on the path of every call: at once, wherever that can be."""
+
+    def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
+        """Count one use of `key`, if it is allowed: 0. Else the seconds until it will be; None
+        where nobody can tell without `ask`. Raises Unavailable."""
+
+    async def ask(self, key: RateKey, limit: int, window_s: float) -> float:
+        """What `take` could not tell."""
+
+    def give_back(self, key: RateKey, window_s: float) -> None:
+        """Undo what was just taken."""

@@ -4,11 +4,11 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol
 
-from config.settings import DisclosureMode
+from config.types import DisclosureMode
 from registry.catalog import Kind
 from schemas.errors import Fault
 from schemas.hybrid import Side
@@ -17,6 +17,7 @@ from schemas.mcp.revisions import Revision
 
 REQUEST_ID_BYTES = 1024  # of ids and progress tokens: clients choose them, and we remember them
 OUTBOX_LIMIT = 1000  # unsent messages; a client that leaves more is not reading any
+KEY_MARK = "key:"  # begins the mark of who came with an API key
 OUTBOX_BYTES = 16 << 20  # of them, beyond the first: no client is to fill the memory of the others
 
 
@@ -26,6 +27,10 @@ class Principal:
     tenant: str  # the `host_id` of the design documents
     scopes: frozenset[str] = frozenset()
     claims: Mapping[str, Any] = field(default_factory=dict)
+    roles: frozenset[str] = frozenset()
+    # Equal for equal credentials, and of no use to anybody else: KEY_MARK and the id of an API key,
+    # or the beginning of the SHA-256 of a token; "": nobody's.
+    mark: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -45,6 +50,12 @@ class Identity:
     refusal: Fault | None = None  # why the principal is nobody; None: verified, or nobody must be
     verified: bool = False  # by a token; False with `auth.mode: none`
     scope_token: frozenset[str] | Fault | None = None  # of X-Scope-Token, if that was sent
+    # whether it is verified even now; None: for ever
+    still: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
+
+
+Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]
+"""Who sent the HTTP request of this ASGI scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ NO_WISHES = Wishes()
 class Outbox:
     """Encoded messages that wait for one client's stream; overflowing ends the stream."""
 
-    __slots__ = ("_messages", "_size", "_wake", "closed", "on_overflow", "stale", "told")
+    __slots__ = ("_messages", "_size", "_wake", "closed", "on_overflow", "stale", "still", "told")
 
     def __init__(self, told: str = "") -> None:
         self.on_overflow: Callable[[], None] | None = None  # who reads may be stuck in sending
@@ -91,6 +102,7 @@ class Outbox:
         self.closed = False
         self.stale = False  # the stream's log has, or may have, more than was read of it
         self.told = told  # the version of the lists that the client knows of, with what waits here
+        self.still: Callable[[], bool] | None = None  # whether who reads may (Identity.still)
 
     def put(self, message: bytes) -> None:
         if self._fits(message):
@@ -220,6 +232,19 @@ class Peer(Protocol):
 
 
 @dataclass(slots=True)
+class Note:
+    """What is to be remembered of a message: whoever serves it writes down what they know."""
+
+    subject: str = ""  # name of the tool, prompt or resource
+    source: str = ""
+    decision: Literal["allow", "deny", "approve", ""] = ""
+    rule: str = ""  # the name of the rule that decided
+    arguments: bytes = b""  # encoded
+    shown: bytes = b""  # the arguments as they may be kept, where that is wanted
+    result_bytes: int = 0
+
+
+@dataclass(slots=True)
 class Context:
     """One message's surroundings."""
 
@@ -232,10 +257,20 @@ class Context:
     toolset: str | None = None  # whose tools alone are here; None: all
     wishes: Wishes = NO_WISHES
     params: Mapping[str, Any] = field(default_factory=dict)  # of a call that is handed on
+    note: Note | None = None  # None where nothing is remembered
+    failed: Fault | None = None  # what the message failed by, once it did
 
     @property
     def principal(self) -> Principal:
         return self.identity.principal
+
+    def noted(self, note: Note) -> "Context":
+        """The same surroundings with a note of their own. (`dataclasses.replace` takes 6 us.)"""
+        other = object.__new__(Context)
+        for name in _FIELDS:
+            setattr(other, name, getattr(self, name))
+        other.note = note
+        return other
 
     def require_identity(self) -> None:
         """Raises the Fault that says why nobody knows who asks, if so."""
@@ -252,6 +287,7 @@ class Context:
         return said if isinstance(said, dict) else {}
 
 
+_FIELDS = tuple(one.name for one in fields(Context))
 _instance = secrets.token_hex(4)
 _counter = itertools.count(1)
 

@@ -47,7 +47,8 @@ def check_url_host(url: str) -> None:
     try:
         public = is_public(host)
     except ValueError:
-        return  # a name, left to the resolver
+        # a name is left to the resolver; of `127.1` and `2130706433` the connection asks none
+        public = not host.replace(".", "").isdigit()
     if not public:
         raise PrivateAddress(host, host)
 

@@ -7,7 +7,7 @@ the current one of each tenant.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -62,7 +62,8 @@ class Catalog:
         self.servers: Mapping[str, ServerFacts] = {
             name: source.server for name, source in self.sources.items() if source.server
         }
-        self._items = tuple(sorted(items, key=lambda item: item.name))
+        self.items: tuple[Item, ...] = tuple(sorted(items, key=lambda item: item.name))
+        self.denied: frozenset[str] = frozenset()  # ids of tools that are not for who sees this
         self.prompts: tuple[Item, ...] = self._of_kind("prompt")
         self.resources: tuple[Item, ...] = self._of_kind("resource")
         self.templates: tuple[Item, ...] = self._of_kind("template")
@@ -204,7 +205,7 @@ class Catalog:
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":
         """The part of this catalog that is the toolset of this name, made when first asked for."""
         if name not in self._toolsets:
-            tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self._items)
+            tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self.items)
             skills = self.skills.within({tool.id for tool in tools})
             part = Catalog(tools, sources, items=items, shaping=self._shaping, skills=skills)
             part._checkers = self._checkers
@@ -222,15 +223,41 @@ class Catalog:
             part = Catalog(
                 tools,
                 tuple(self.sources.values()),
-                items=self._items,
+                items=self.items,
                 shaping=self._shaping,
                 skills=self.skills.within({tool.id for tool in tools}),
             )
+            part.denied = self.denied
             part.describer = self.describer  # who calls it asks the whole catalog
             part.own = self.own
             if len(self._visible) >= VIEWS_LIMIT:
                 self._visible.clear()
             self._visible[telling] = part
+        return part
+
+    def without(
+        self,
+        tools: Collection[str],
+        items: Collection[tuple[ItemKind, str]],
+        denied: frozenset[str],
+    ) -> "Catalog":
+        """This catalog for somebody to whom tools (by id) and items (by kind and name) are not
+        there, nor is a source that has nothing else. `denied` are all tools that are not, those of
+        other toolsets included. Resources are located as ever: lists have some of them only."""
+        left = [tool for tool in self.tools if tool.id not in tools]
+        here = [item for item in self.items if (item.kind, item.name) not in items]
+        lost = {tool.source for tool in self.tools} | {item.source for item in self.items}
+        lost -= {tool.source for tool in left} | {item.source for item in here}
+        part = Catalog(
+            left,
+            [source for source in self.sources.values() if source.name not in lost],
+            items=here,
+            shaping=self._shaping,
+            skills=self.skills.within({tool.id for tool in left}),
+        )
+        part._checkers = self._checkers
+        part._routes = self._routes
+        part.denied = denied
         return part
 
     @cached_property
@@ -272,17 +299,18 @@ class Catalog:
 
     @cached_property
     def _routes(self) -> Resources:
-        return Resources(self._items, self.sources)
+        return Resources(self.items, self.sources)
 
     def _of_kind(self, kind: ItemKind) -> tuple[Item, ...]:
-        return tuple(item for item in self._items if item.kind == kind)
+        return tuple(item for item in self.items if item.kind == kind)
 
     def _relays_tasks(self, tool: Tool) -> bool:
         return tool.definition is not None and relays_tasks(self.servers.get(tool.source))
 
     def _shown(self, tool: Tool) -> bytes:
         service = tool.binding.service if isinstance(tool.binding, ServiceBinding) else ""
-        return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {service}".encode()
+        facts = f"{service} {tool.tier or ''} {' '.join(tool.tags)}"  # rules may look at them
+        return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
 
 
 def _wanted(tool: Tool) -> Sequence[str]:

@@ -4,6 +4,7 @@ changed."""
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from anyio import to_thread
 
@@ -32,10 +33,13 @@ class Catalogs:
         shaping: Shaping | None = None,
         *,
         lists_skills: bool = True,
+        own: str = "",
     ) -> None:
-        """With `lists_skills` they are prompts and resources, too."""
+        """With `lists_skills` they are prompts and resources, too. `own` is the gateway's tenant;
+        "": all are its own."""
         self._toolsets = toolsets
         self._lists_skills = lists_skills
+        self._own = own
         self.shaping = shaping or self.shaping
         self._current: dict[str, Catalog] = {}
         self._warned: set[tuple[str, str]] = set()
@@ -66,6 +70,8 @@ class Catalogs:
             tools = await store.tools(tenant)
             items = await store.items(tenant)
             sources = await store.sources(tenant)
+            if tenant != (self._own or tenant):
+                sources = [replace(one, foreign=tenant) for one in sources]
             skills = await store.skills(tenant)
             skills.listed = self._lists_skills
             before = self._current.get(tenant)
@@ -91,9 +97,9 @@ class Catalogs:
                 log.warning("toolset_unknown", extra={"tenant": tenant, "toolset": name})
 
     async def reload_all(self, store: ToolStore, tenant: str) -> None:
-        """Reload `tenant` and every other that is held: what the feed missed is unknown."""
-        for held in {tenant, *self._current}:
-            await self.reload(store, held)
+        """Reload `tenant` and all others that there are: what the feed missed is unknown."""
+        for each in dict.fromkeys((tenant, *await store.hosts(), *self._current)):
+            await self.reload(store, each)
 
 
 _EMPTY = Catalog()

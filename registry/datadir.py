@@ -27,7 +27,7 @@ SOCKET_PATH_LIMIT = 103  # bytes; sun_path has 108 on Linux, 104 on macOS, the l
 _SOCKET = ".s.PGSQL.5432"
 # Where sockets go when the directory's path is too long. Not TMPDIR: all users of one data
 # directory have to meet, whatever their environments.
-_SHORT = Path("/tmp")  # noqa: S108
+_SHORT = Path("/tmp")  # noqa: S108 - a folder in it that is checked to be ours
 # pg_ctl puts the path between double quotes into a shell command; libpq splits hosts at commas.
 _UNUSABLE = frozenset('"$`\\,\n')
 _FOREIGN = frozenset({"lost+found"})  # in a directory that is a mounted file system
@@ -38,7 +38,7 @@ class DataDirectory:
 
     def __init__(self, setting: str, account: Account | None) -> None:
         """`setting` is `database.data_dir`. Raises `DatabaseError`, which names it."""
-        self.path = (Path(setting).expanduser() if setting else _default()).resolve()
+        self.path = directory_of(setting)
         self.cluster = self.path / "postgres-18"
         self.log = self.path / "server.log"
         self._account = account
@@ -143,6 +143,11 @@ class DataDirectory:
             f"the data directory {self.path} {reason}; set database.data_dir to a directory "
             "for the embedded database alone"
         )
+
+
+def directory_of(setting: str) -> Path:
+    """Where `database.data_dir` leads."""
+    return (Path(setting).expanduser() if setting else _default()).resolve()
 
 
 def _default() -> Path:

@@ -28,7 +28,7 @@ class Described:
 
 async def describe(location: str, options: OpenAPIOptions, limits: Imports) -> Described:
     """All files of the description at `location`, and its overlay. Raises ImportRejected."""
-    gathered = await gather(location, options.entry, limits)
+    gathered = await gather(location, options.entry, limits, named=not options.guarded)
     bundle = gathered.bundle
     if options.overlay is not None:
         if has_credentials(options.overlay):

@@ -7,7 +7,7 @@ the gateway is ready, the others behind its back.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -66,7 +66,8 @@ class Feed:
         lister: Lister | None = None,
     ) -> None:
         """`services`: the actions of each source that is written in Python. `lister` asks other MCP
-        servers for what they have."""
+        servers for what they have. What is in `before` is awaited, with the pool, before the
+        catalog counts as there."""
         self._database = database
         self._imports = imports
         self._wanted = sources
@@ -77,6 +78,7 @@ class Feed:
         self._refreshing: defaultdict[str, Turns] = defaultdict(Turns)
         self._store: ToolStore | None = None
         self._opened: Database | None = None
+        self.before: list[Callable[[Pool], Awaitable[None]]] = []
         self._importing = False  # begun, which happens once
         self.state = FeedState()
         self.settled = asyncio.Event()  # loaded, or failed for good
@@ -147,6 +149,9 @@ class Feed:
         async with anyio.create_task_group() as tasks:
 
             async def changed(notice: Notice) -> None:
+                if notice is RESYNC:
+                    for load in self.before:
+                        await load(database.pool)
                 await self._reload(store, notice)
                 self.state.database = "ok"
                 if not self._importing:

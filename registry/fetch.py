@@ -23,11 +23,11 @@ from anyio import to_thread
 from yarl import URL
 
 from registry import addresses
+from registry.bodies import read_at_most
 from schemas.errors import ImportRejected
 
 REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved did so once
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_CHUNK_BYTES = 65536
 _HEADERS = {
     "Accept": "application/json, application/yaml, text/yaml;q=0.9, */*;q=0.5",
     "User-Agent": "toolgate",
@@ -186,13 +186,10 @@ async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes
     if response.status != 200:
         hint = " (it needs credentials)" if response.status in (401, 403) else ""
         raise ImportRejected(f"{_shown(url)} answered {response.status} {response.reason}{hint}.")
-    data = bytearray()
-    # counted after decompression: a small gzip may hold gigabytes
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-        data += chunk
-        if len(data) > limit_bytes:
-            raise _too_large(_shown(url), limit_bytes)
-    return bytes(data)
+    data = await read_at_most(response, limit_bytes)
+    if data is None:
+        raise _too_large(_shown(url), limit_bytes)
+    return data
 
 
 def _redirected(url: URL, header: str) -> URL:

@@ -15,7 +15,7 @@ from typing import Literal
 from config.settings import Imports
 from registry.changes import storable
 from registry.descriptions import describe, read_described
-from registry.fetch import fetch
+from registry.fetch import fetch, local_path
 from registry.graphql_descriptions import describe_graphql, read_graphql
 from registry.importers.hybrid import described, read_file, select
 from registry.importers.imported import Imported
@@ -81,6 +81,8 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
             f"The source {spec.name} has no base_url; a hybrid service's description does not say "
             "where the service is."
         )
+    if spec.options.guarded and local_path(spec.location) is not None:
+        raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
     if spec.kind == "openapi":
         described = await describe(spec.location, _openapi(spec), limits)
         return reread(replace(spec, location=described.location), described.document)
@@ -93,6 +95,7 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
         limit_bytes=limits.document_limit_bytes,
         timeout_s=limits.fetch_timeout_s,
         private_networks=limits.private_networks,
+        named=not spec.options.guarded,
     )
     return reread(replace(spec, location=fetched.location), fetched.data)
 

@@ -32,8 +32,10 @@ class Gathered:
     bundle: Bundle
 
 
-async def gather(location: str, entry: str | None, limits: Imports) -> Gathered:
-    """Raises ImportRejected when there is nothing to begin with."""
+async def gather(
+    location: str, entry: str | None, limits: Imports, *, named: bool = True
+) -> Gathered:
+    """`named` as of `fetch`. Raises ImportRejected when there is nothing to begin with."""
     path = local_path(location)
     if path is not None and await anyio.Path(path).is_dir():
         folder = await to_thread.run_sync(Folder, path, limits.files_limit)
@@ -43,6 +45,7 @@ async def gather(location: str, entry: str | None, limits: Imports) -> Gathered:
         limit_bytes=limits.document_limit_bytes,
         timeout_s=limits.fetch_timeout_s,
         private_networks=limits.private_networks,
+        named=named,
     )
     if first.data.startswith(ZIP):
         archive = await to_thread.run_sync(Archive, first.data, first.location, limits.files_limit)
@@ -52,7 +55,7 @@ async def gather(location: str, entry: str | None, limits: Imports) -> Gathered:
             f"{first.location} is one file; an entry is named in a directory or an archive."
         )
     if path is None:
-        remote = Remote(limits, first, location)
+        remote = Remote(limits, first, location if named else "")
         return await _Gathering(first.location, None, remote, limits).run(first)
     folder = await to_thread.run_sync(Folder, path.parent, limits.files_limit)
     return await _Gathering(path.name, folder, Remote(limits), limits).run(first)

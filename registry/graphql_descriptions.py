@@ -24,7 +24,7 @@ async def describe_graphql(
     if is_endpoint(location):
         found, data = location, await ask()
     else:
-        found, data = await _fetch(location, limits)
+        found, data = await _fetch(location, limits, named=not options.guarded)
     bundle = Bundle(found, {found: data})
     if options.overlay is not None:
         if has_credentials(options.overlay):  # options are kept and shown
@@ -34,12 +34,13 @@ async def describe_graphql(
     return Described(found, bundle.pack(found))
 
 
-async def _fetch(location: str, limits: Imports) -> tuple[str, bytes]:
+async def _fetch(location: str, limits: Imports, *, named: bool = True) -> tuple[str, bytes]:
     fetched = await fetch(
         location,
         limit_bytes=limits.document_limit_bytes,
         timeout_s=limits.fetch_timeout_s,
         private_networks=limits.private_networks,
+        named=named,
     )
     return fetched.location, fetched.data
 

@@ -4,6 +4,7 @@ The operator named the address, so it may be private, and credentials of the set
 no redirect is followed. The answer is kept as it came: reading it is for the importer.
 """
 
+import ssl
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -13,11 +14,12 @@ import msgspec
 from msgspec import Raw, Struct
 from yarl import URL
 
+from registry.addresses import PublicResolver, check_url_host
+from registry.bodies import read_at_most
 from schemas.errors import ImportRejected
 
 FILE_SUFFIXES = (".graphql", ".graphqls", ".gql", ".sdl", ".json", ".txt")
 SHOWN = 300  # characters of what an endpoint says against it
-_CHUNK_BYTES = 65536
 _INSTEAD = "Save its schema as SDL (most GraphQL tools can), and import that file with --base-url."
 
 # Wrapped eight times at most: [[[T!]!]!]! and one more.
@@ -57,10 +59,17 @@ def is_endpoint(location: str) -> bool:
 
 
 async def introspect(
-    location: str, headers: Mapping[str, str], *, limit_bytes: int, timeout_s: float
+    location: str,
+    headers: Mapping[str, str],
+    *,
+    limit_bytes: int,
+    timeout_s: float,
+    public: bool = False,
+    tls: ssl.SSLContext | bool = True,
 ) -> bytes:
-    """The answer of the endpoint at `location`: JSON with `__schema`. Raises ImportRejected, which
-    says what to do."""
+    """The answer of the endpoint at `location`, which has to be `public` if that is so: JSON with
+    `__schema`. `tls`: True for the system's certificates. Raises ImportRejected, which says what
+    to do."""
     try:
         url = URL(location)
     except ValueError as error:
@@ -71,8 +80,12 @@ async def introspect(
             "of the source, as `headers`."
         )
     try:
+        if public:
+            check_url_host(location)
         with anyio.fail_after(timeout_s):
-            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+            connector = aiohttp.TCPConnector(resolver=PublicResolver() if public else None, ssl=tls)
+            timeout = aiohttp.ClientTimeout(total=None)
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
                 return await _ask(session, url, headers, limit_bytes)
     except TimeoutError as error:
         raise ImportRejected(
@@ -116,16 +129,14 @@ async def _post(
         "User-Agent": "toolgate",
         **headers,
     }
-    data = bytearray()
     async with session.post(url, data=query, headers=sent, allow_redirects=False) as response:
-        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-            data += chunk
-            if len(data) > limit_bytes:
-                raise ImportRejected(
-                    f"The schema at {url} is larger than {limit_bytes:,} bytes "
-                    "(setting imports.document_limit_bytes)."
-                )
-        return response.status, bytes(data)
+        data = await read_at_most(response, limit_bytes)
+    if data is None:
+        raise ImportRejected(
+            f"The schema at {url} is larger than {limit_bytes:,} bytes "
+            "(setting imports.document_limit_bytes)."
+        )
+    return response.status, data
 
 
 def _decoded(body: bytes) -> _Answer:

@@ -7,7 +7,7 @@ say. A resource that is listed goes before templates: names of those are unique.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from registry.uris import MATCHED, Letters, Template, unwrapped, wrapped
 from schemas.mcp.snapshot import Eras, Item
@@ -23,6 +23,8 @@ class Located:
     source: Source
     uri: str  # as its server knows it
     eras: Eras = "both"
+    # The resource, or the template that gives it; None: no list has it.
+    item: Item | None = field(default=None, compare=False)
 
 
 class Resources:
@@ -63,7 +65,7 @@ class Resources:
         return wrapped(source, uri)
 
     def _at(self, item: Item, uri: str) -> Located:
-        return Located(self._sources[item.source], uri, item.eras)
+        return Located(self._sources[item.source], uri, item.eras, item)
 
     def _inside(self, name: str, uri: str) -> Located | None:
         """A `toolgate://` URI: never of another server than it says."""
@@ -71,7 +73,7 @@ class Resources:
         if source is None or source.kind != "mcp" or not uri:
             return None
         item = self._by_key.get((name, uri)) or self._template(uri, name)
-        return Located(source, uri, item.eras if item else "both")
+        return Located(source, uri, item.eras if item else "both", item)
 
     def _template(self, uri: str, source: str | None = None) -> Item | None:
         """The template that gives `uri`: of `source`, else of those that clients know plain."""

@@ -55,6 +55,8 @@ def _tool(
     definition: Raw | None,
     toolsets: list[str],
     aliases: list[str],
+    tier: str | None,
+    tags: list[str],
 ) -> Tool:
     return Tool(
         id=tool_id,
@@ -70,6 +72,8 @@ def _tool(
         definition=definition,
         toolsets=tuple(toolsets),
         aliases=tuple(aliases),
+        tier=tier,
+        tags=tuple(tags),
     )
 
 

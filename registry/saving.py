@@ -1,11 +1,13 @@
 """Writing one import: source, version, endpoints and tools, in the caller's transaction."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 from anyio import to_thread
 from psycopg import AsyncConnection
+from psycopg.errors import LockNotAvailable
 from psycopg.types.json import Json
 
 from registry.aliases import AliasSaving
@@ -65,6 +67,8 @@ class Saving:
         done = len(drafts) - len(todo.rows)
         for batch in _batches(todo.rows):
             await self._write(api_id, version_id, batch)
+            if len(batch) < len(todo.rows) and batch[0] is todo.rows[0]:
+                await self._inform_planner(len(todo.rows))
             done += len(batch)
             if progress:
                 progress(done, len(drafts))
@@ -170,6 +174,23 @@ class Saving:
                 " WHERE host_id = %s AND endpoint.endpoint_id = moved.endpoint_id",
                 [list(todo.moved), list(todo.moved.values()), self._host_id],
             )
+
+    async def _inform_planner(self, count: int) -> None:
+        """`count` rows are on their way into tables that the planner may take for empty. It would
+        read all rows of the tenant for each of them: any index that begins with the tenant seems
+        as good as the right one."""
+        known = await self._connection.execute(
+            "SELECT min(reltuples) FROM pg_class"
+            " WHERE oid IN ('api_endpoint_t'::regclass, 'tool_t'::regclass)"
+        )
+        row = await known.fetchone()
+        if row is None or row[0] * 10 >= count:
+            return
+        with suppress(LockNotAvailable):  # another import or the autovacuum is at it
+            async with self._connection.transaction():
+                await self._connection.execute("SET LOCAL lock_timeout = '100ms'")
+                await self._connection.execute("ANALYZE api_endpoint_t, tool_t")
+                await self._connection.execute("SET LOCAL lock_timeout TO DEFAULT")
 
     async def _write(self, api_id: str, version_id: str, rows: Sequence[Row]) -> None:
         await self._connection.execute(

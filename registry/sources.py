@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports, SourceSettings
+from registry.bundle import Bundle
 from registry.found import (
     NO_SERVICES,
     Found,
@@ -18,6 +19,7 @@ from registry.found import (
     Origins,
     Services,
     find,
+    reread,
 )
 from registry.importers.imported import Imported
 from registry.saving import Check, Progress
@@ -50,6 +52,7 @@ __all__ = [
     "stdio",
 ]
 
+UPLOAD = "upload:"  # in front of the name: the location of a description that came by itself
 STDIO = "stdio:"  # in front of a command: the location of an MCP server that has no address
 
 
@@ -86,6 +89,11 @@ def _asked(kind: Kind, wanted: SourceSettings) -> Options:
     if kind == "openapi":
         return OpenAPIOptions(wanted.entry, wanted.overlay, wanted.only_marked, wanted.media_types)
     return HybridOptions(wanted.side, wanted.dialect, wanted.batch)
+
+
+class SourceExists(ImportRejected):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a source {name} already.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +158,25 @@ class Sources:
             raise LookupError(name)
         return await self.import_(spec_of(source), progress, anew=True)
 
+    async def create(self, spec: ImportSpec, document: bytes | None = None) -> Report:
+        """Import a source that is not there yet; `document` came by itself, instead of from a
+        location. Raises SourceExists, and ImportRejected."""
+        if await self._store.source(self._host_id, spec.name) is not None:
+            raise SourceExists(spec.name)
+        if document is None:
+            return await self._save(spec, await self._find(spec), check=_none(spec.name))
+        return await self._save(*_uploaded(spec, document), check=_none(spec.name))
+
+    async def upload(self, name: str, document: bytes) -> Report:
+        """Import a source that was uploaded again, from `document`. Raises LookupError, and
+        ImportRejected."""
+        source = await self._store.source(self._host_id, name)
+        if source is None:
+            raise LookupError(name)
+        if not source.location.startswith(UPLOAD):
+            raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
+        return await self._save(*_uploaded(_as_imported(source), document))
+
     async def _find(self, spec: ImportSpec) -> Found:
         return await find(spec, self._limits, self._origins)
 
@@ -202,6 +229,21 @@ def _named(outcome: Outcome, saved: Saved) -> Outcome:
     if name in saved.held and outcome.key in saved.names:
         return replace(outcome, name=name, status="held", reason=saved.held[name])
     return replace(outcome, name=name)
+
+
+def _uploaded(spec: ImportSpec, document: bytes) -> tuple[ImportSpec, Found]:
+    """Nothing that the document refers to is read."""
+    spec = replace(spec, location=UPLOAD + spec.name)
+    packed = Bundle(spec.location, {spec.location: document}).pack(spec.location)
+    return spec, reread(spec, packed)
+
+
+def _none(name: str) -> Check:
+    def check(before: Before | None) -> None:
+        if before is not None:
+            raise SourceExists(name)
+
+    return check
 
 
 def _still(name: str, known: Source | None) -> Check:
@@ -262,17 +304,31 @@ def spec_of(source: Source) -> ImportSpec:
     only a newer release knows."""
     if source.kind == MANUAL:
         raise ImportRejected(f"{source.name} was made for tools by hand: there is no description.")
+    if source.location.startswith(UPLOAD):
+        raise ImportRejected(
+            f"{source.name} was uploaded: there is no place where its description could be read "
+            "again. Upload it again, by the admin API."
+        )
     if source.kind not in get_args(Kind):
         raise ImportRejected(f"{source.name} is of a kind that is not known here: {source.kind}.")
+    return _as_imported(source)
+
+
+def _as_imported(source: Source) -> ImportSpec:
     return ImportSpec(
         source.name,
         source.location,
-        source.base_url if source.base_url_trusted and source.kind != "mcp" else None,
+        source.base_url if _said(source) else None,
         source.include,
         source.exclude,
         cast("Kind", source.kind),
         source.options,
     )
+
+
+def _said(source: Source) -> bool:
+    """Whether its address holds whatever the description says by now."""
+    return source.kind != "mcp" and (source.base_url_trusted or source.options.guarded)
 
 
 def _said_base(spec: ImportSpec) -> str | None:
@@ -295,7 +351,8 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
         kind=spec.kind,
         location=found.location,
         base_url=said or declared,
-        base_url_trusted=said is not None or _same_origin(spec.location, declared),
+        base_url_trusted=not spec.options.guarded
+        and (said is not None or _same_origin(spec.location, declared)),
         title=imported.title,
         version=imported.version,
         include=spec.include,

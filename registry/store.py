@@ -78,7 +78,8 @@ class ToolStore:
                     coalesce(api.name, ''), tool.digest, tool.definition, tool.toolsets,
                     ARRAY(SELECT alias.name::text FROM tool_alias_t AS alias
                         WHERE (alias.host_id, alias.tool_id) = (tool.host_id, tool.tool_id)
-                        ORDER BY alias.since, alias.name)
+                        ORDER BY alias.since, alias.name),
+                    tool.sensitivity_tier, tool.tags
                 FROM tool_t AS tool
                 LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
                 LEFT JOIN api_t AS api ON (api.host_id, api.api_id)

@@ -7,6 +7,7 @@ Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 (-32020, -32021, -32022). Codes 
 outside -32768...-32000, which both specifications reserve.
 """
 
+import math
 from typing import Any
 
 
@@ -121,9 +122,26 @@ class TooManyRequests(Fault):
     code = 1429
     status = 429
 
-    def __init__(self, message: str, retry_after_s: float) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    def __init__(self, message: str, retry_after_s: float, limit: str = "") -> None:
+        """`limit` is the setting that has the number."""
+        self.retry_after = whole_seconds(retry_after_s)
+        data: dict[str, Any] = {"retryAfter": self.retry_after}
+        super().__init__(message, {**data, "limit": limit} if limit else data)
+
+
+class ApprovalRequired(Fault):
+    """Somebody has to agree to the call first; made again after that, it goes through."""
+
+    code = 1428
+    status = 403
+
+    def __init__(self, message: str, approval: str, expires: str) -> None:
+        """`approval` is the id of what waits now, until `expires` (RFC 3339)."""
+        super().__init__(message, {"approval": approval, "expires": expires})
+
+
+class Denied(Fault):
+    """A rule forbids the call. Whoever serves it says what they say where there is no such tool."""
 
 
 class Unavailable(Fault):
@@ -131,12 +149,25 @@ class Unavailable(Fault):
 
     code = 1503
     status = 503
+    retry_after = 1  # seconds
+
+
+class Overloaded(Unavailable):
+    """The gateway has more to do than it can, whoever asks."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        self.retry_after = whole_seconds(retry_after_s)
+        super().__init__(message, {"retryAfter": self.retry_after})
 
 
 class Unreachable(Fault):
     """The server behind the gateway gave no usable answer."""
 
     code = 1502
+
+
+class SourceDown(Unreachable):
+    """It answers nobody at the moment, whatever is asked."""
 
 
 class MissingClientCapability(Fault):
@@ -168,3 +199,8 @@ class ToolFailed(Fault):
 
 class ImportRejected(ToolgateError):
     """A description that cannot be imported at all; nothing was written."""
+
+
+def whole_seconds(seconds: float) -> int:
+    """As Retry-After has them (RFC 9110, 10.2.3): never too few, at least one."""
+    return max(1, math.ceil(seconds))

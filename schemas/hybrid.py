@@ -4,7 +4,7 @@ Codes, texts and HTTP statuses are those of light-4j's `status.yml`; those that 
 ours, for what light-hybrid-4j has no code for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -138,6 +138,7 @@ LEGACY_SWITCHED_OFF = StatusKind(
 )  # fmt: skip
 REQUEST_TOO_LARGE = StatusKind("ERR18413", 413, "REQUEST_TOO_LARGE", "{}", -32600)
 FORBIDDEN = StatusKind("ERR18403", 403, "FORBIDDEN", "{}", -32600)
+TOO_MANY_REQUESTS = StatusKind("ERR18429", 429, "TOO_MANY_REQUESTS", "{}", 1429)
 UPSTREAM_FAILED = StatusKind("ERR18502", 502, "UPSTREAM_FAILED", "{}", 502)
 UNAVAILABLE = StatusKind("ERR18503", 503, "UNAVAILABLE", "{}", 1503)
 UPSTREAM_TIMEOUT = StatusKind("ERR18504", 504, "UPSTREAM_TIMEOUT", "{}", 504)
@@ -155,6 +156,14 @@ class StatusFault(Fault):
         self.status = kind.http
 
 
+class ScopeMismatch(StatusFault):
+    """The caller's token, or their X-Scope-Token, does not have the scopes that are wanted."""
+
+    def __init__(self, kind: StatusKind, has: Iterable[str], wanted: Iterable[str]) -> None:
+        self.scopes = tuple(sorted(wanted))
+        super().__init__(kind, _listed(has), _listed(self.scopes))
+
+
 class ServiceFailed(Fault):
     """A hybrid service ran and answered with an error of its own."""
 
@@ -169,6 +178,10 @@ class ServiceFailed(Fault):
         code = members.get("statusCode")
         self.code = code if type(code) is int else status
         self.status = status
+
+
+def _listed(scopes: Iterable[str]) -> str:
+    return f"[{', '.join(sorted(scopes))}]"
 
 
 def status_members(status: Status) -> dict[str, Any]:

@@ -12,7 +12,13 @@ from schemas.mcp.snapshot import ServerFacts
 OutcomeStatus = Literal["imported", "degraded", "held", "skipped", "excluded"]
 
 
-class HybridOptions(Struct, frozen=True, omit_defaults=True):
+class Asked(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the options of every kind say."""
+
+    guarded: bool = False  # named by who is no operator: only public addresses are asked and called
+
+
+class HybridOptions(Asked, frozen=True, omit_defaults=True):
     """How a hybrid service behind the gateway is called; stored in `api_t.options`."""
 
     side: Side | None = None  # which portal path it answers on, here and there
@@ -23,7 +29,7 @@ class HybridOptions(Struct, frozen=True, omit_defaults=True):
 Prefix = Literal["always", "conditional", "never"]
 
 
-class McpOptions(Struct, frozen=True, omit_defaults=True):
+class McpOptions(Asked, frozen=True, omit_defaults=True):
     """How another MCP server is reached and shown; stored in `api_t.options`."""
 
     command: tuple[str, ...] = ()  # of a stdio server, and its arguments; else it has an address
@@ -33,7 +39,7 @@ class McpOptions(Struct, frozen=True, omit_defaults=True):
     pin: bool = False  # definitions that change are held back until somebody approves them
 
 
-class OpenAPIOptions(Struct, frozen=True, omit_defaults=True):
+class OpenAPIOptions(Asked, frozen=True, omit_defaults=True):
     """How an OpenAPI description is read; stored in `api_t.options`."""
 
     entry: str | None = None  # the file to begin with, of a directory or an archive
@@ -42,7 +48,7 @@ class OpenAPIOptions(Struct, frozen=True, omit_defaults=True):
     media_types: tuple[str, ...] = ()  # of request bodies, the ones to prefer first
 
 
-class GraphQLOptions(Struct, frozen=True, omit_defaults=True):
+class GraphQLOptions(Asked, frozen=True, omit_defaults=True):
     """How the fields of a GraphQL service become tools; stored in `api_t.options`."""
 
     overlay: str | None = None
@@ -107,6 +113,13 @@ class Source:
     server: ServerFacts | None = None  # kind "mcp" only
     number: int | None = None  # of its version
     rolled_back: RolledBack | None = None
+    foreign: str = ""  # its tenant, where that is not the gateway's own
+
+    @property
+    def place(self) -> str:
+        """Tells it apart from all that a gateway serves. Settings and stored credentials are about
+        sources of the gateway's own tenant: no name there is the place of another's."""
+        return f"{self.foreign}/{self.name}" if self.foreign else self.name
 
 
 @dataclass(frozen=True, slots=True)

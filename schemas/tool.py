@@ -66,6 +66,8 @@ class Tool:
     definition: Raw | None = None  # of another MCP server's tool: members that stand nowhere above
     toolsets: tuple[str, ...] = ()  # that its description puts it into, besides the settings
     aliases: tuple[str, ...] = ()  # names that it had before: they call it and are not listed
+    tier: str | None = None  # how sensitive it is; None: nobody has said
+    tags: tuple[str, ...] = ()
 
 
 class TextContent(Struct, frozen=True, tag="text"):
@@ -113,6 +115,11 @@ class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     structured_content: Raw | UnsetType = UNSET
     is_error: bool = False
     meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class Outage(ToolResult, frozen=True):
+    """A failure that tells that its source answers nobody at the moment, whatever is asked. For the
+    gateway alone: to others it is a result like any other."""
 
 
 class RelayedResult(Struct, frozen=True):

@@ -1,5 +1,7 @@
 """/health, /ready and /metrics, and what they know."""
 
+from collections.abc import Callable, Mapping
+
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -10,8 +12,11 @@ from registry.feed import FeedState
 class Health:
     """Whether this process can serve, and how well."""
 
-    def __init__(self, feed: FeedState) -> None:
+    def __init__(self, feed: FeedState, broken: Callable[[], Mapping[str, str]] = dict) -> None:
+        """`broken`: the sources that are not called because they fail, with "open" or
+        "half-open"."""
         self.feed = feed
+        self.broken = broken
         self.draining = False
 
     @property
@@ -25,7 +30,7 @@ class Health:
             return "draining"
         if not self.feed.loaded:
             return "failed" if self.feed.failure else "starting"
-        return "degraded" if self.feed.degraded else "ok"
+        return "degraded" if self.feed.degraded or self.broken() else "ok"
 
 
 class Probes:
@@ -40,12 +45,14 @@ class Probes:
 
     async def ready(self, _request: Request) -> Response:
         feed = self._health.feed
-        body = {
+        body: dict[str, object] = {
             "status": self._health.status,
             "database": feed.database,
             "catalog": "ok" if feed.loaded else "loading",
             "sources": feed.sources,
         }
+        if broken := self._health.broken():
+            body["breakers"] = broken
         return JSONResponse(body, 200 if self._health.ready else 503)
 
     async def metrics(self, _request: Request) -> Response:

@@ -1,13 +1,12 @@
 """What is served at which path."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from config.settings import Portal, Settings
 from gateway.app.shared import Shared
-from gateway.context import Identity
+from gateway.context import Identify
 from gateway.protocol.dialects import Rules
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Batches, BatchLimits
@@ -23,7 +22,7 @@ def fronts(
     settings: Settings,
     shared: Shared,
     dispatchers: tuple[Dispatcher, Dispatcher],
-    identify: Callable[[Scope], Identity],
+    identify: Identify,
 ) -> dict[str, ASGIApp]:
     """`dispatchers`: that of MCP and `/rpc`, and that of the portal paths."""
     profiles = frozenset({*BUILT_IN, *settings.profiles.own})
@@ -36,6 +35,7 @@ def fronts(
             rpc.batch_timeout_s,
             rpc.batch_answer_limit_bytes,
             settings.upstream.connections,
+            settings.limits.json_depth,
         )
     )
     mcp_front = McpFront(

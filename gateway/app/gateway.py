@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -17,10 +17,13 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from config.settings import Settings
 from gateway.abc import Upstream
 from gateway.admin.health import Health, Probes
+from gateway.app.access import Access
+from gateway.app.admin import Below, Parts, admin_api
 from gateway.app.embedding import Embeddings
 from gateway.app.federation import Federation
 from gateway.app.files import reading
@@ -30,10 +33,10 @@ from gateway.app.methods import dispatchers
 from gateway.app.services import load_services
 from gateway.app.shared import Shared
 from gateway.app.skills import SkillParts, file_reader
+from gateway.app.stored_secrets import StoredSecrets
 from gateway.context import Principal
 from gateway.functions import load_functions
 from gateway.guards.access_log import AccessLog
-from gateway.guards.authentication import Authenticator
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
@@ -45,7 +48,9 @@ from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.idempotency import Idempotency
+from gateway.state.news import KINDS
 from gateway.upstreams.asking import Asking
+from gateway.upstreams.caller import OwnAudiences
 from gateway.upstreams.client import Client
 from gateway.upstreams.downloads import Downloads
 from gateway.upstreams.function import FunctionUpstream
@@ -56,7 +61,9 @@ from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.openapi import OpenAPIUpstream
 from gateway.upstreams.python import Limits, PythonUpstream
 from gateway.upstreams.script import ScriptUpstream
+from gateway.upstreams.tls import contexts
 from gateway.upstreams.uploads import Uploads
+from registry.catalog import Catalog
 from registry.catalogs import Catalogs
 from registry.feed import Feed
 from registry.profiles import Profiles
@@ -93,18 +100,23 @@ class Gateway:
         shaping = Shaping(
             settings.budgets, Profiles(settings.profiles), settings.answers.fields == "shown"
         )
-        self.catalogs = Catalogs(settings.toolsets, shaping, lists_skills=settings.skills.listed)
+        self.catalogs = Catalogs(
+            settings.toolsets, shaping, lists_skills=settings.skills.listed, own=host_id
+        )
         self.shared = Shared(
             settings.mcp,
             settings.state,
             settings.answers,
             self.catalogs,
             lambda: self.feed.database,
+            settings.limits,
+            settings.auth.mode != "none",
         )
-        self.authenticator = Authenticator(settings.auth, host_id)
         self.services = load_services(settings.sources)
         self.functions = load_functions(settings.functions)
-        self.client = Client(upstream, settings.sources)
+        own = OwnAudiences.of(settings.auth, settings.server.public_url)
+        self.client = Client(upstream, settings.sources, own)
+        self.secrets = StoredSecrets(settings.secrets, host_id, self.client.connections.store)
         self.ways = Ways(
             self.client.connections, upstream, settings.sources, msgspec.to_builtins(SERVER)
         )
@@ -118,6 +130,7 @@ class Gateway:
             tuple(settings.toolsets),
         )
         described = {name: service.actions for name, service in self.services.items()}
+        self.asking = Asking(self.federation.lister, self.client.connections, settings.imports)
         self.feed = Feed(
             settings.database,
             settings.imports,
@@ -125,9 +138,20 @@ class Gateway:
             host_id,
             self.catalogs,
             described,
-            Asking(self.federation.lister, self._headers_of, settings.imports),
+            self.asking,
         )
         self.federation.refresh = self.feed.refresh
+        self.access = Access(
+            settings,
+            lambda: self.feed.database,
+            self.feed.settled.wait,
+            self.shared.hub.sweep,
+            self.shared.stores.counter,
+            self.secrets.load,
+        )
+        self.feed.before.append(self.access.load)
+        self.shared.rules = self.access.sight.version
+        self.access.sight.changed = lambda tenant: self.shared.hub.changed(tenant, KINDS)
         self.embeddings = Embeddings(
             settings.embedding,
             lambda: self.feed.database,
@@ -145,16 +169,11 @@ class Gateway:
         limits = Limits(self._timeout_of, upstream.python_threads, upstream.python_calls)
         self.python = PythonUpstream(self.services, self.idempotency.once, limits)
         self.mismatches = Mismatches()
-        self.health = Health(self.feed.state)
+        self.health = Health(self.feed.state, self.access.bounds.breaker.broken)
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.catalogs.on_load(self.federation.follow)
         self.catalogs.on_change(self.shared.hub.changed)
-        self.metrics.registry.register(self.legacy_use)
-        self.metrics.registry.register(self.mismatches)
-        self.metrics.registry.register(ServerGauges(self.federation.servers))
-        self.metrics.registry.register(self.embeddings)
-        self.metrics.registry.register(ListGauges(lambda: self.catalogs.of(host_id)))
-        self._gauges()
+        self._show()
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -170,16 +189,20 @@ class Gateway:
                 tasks.start_soon(shared.sessions.beat, self.settings.state.beat_s)
                 tasks.start_soon(self.federation.servers.run)
                 tasks.start_soon(self.embeddings.run)
+                tasks.start_soon(self.access.run)
+                tasks.start_soon(self.access.bounds.shedding.run)
                 try:
                     yield
                 finally:
                     self.drain()
                     await self.python.finishing.settle(self._drained_by)
+                    await self.access.settle()
                     tasks.cancel_scope.cancel()
         finally:
             await shared.sessions.close_all()
             await self.federation.close()
             await self.embeddings.close()
+            await self.access.close()
             await shared.stores.close()
             await self.client.close()
 
@@ -194,11 +217,14 @@ class Gateway:
     async def reconfigure(self, settings: Settings) -> None:
         """Take what can change without a restart: how sources are called, and the sources.
 
-        Raises ToolgateError, before anything has changed, for a Python service or function that
-        cannot be loaded; one that is loaded already stays as it is.
+        Raises ToolgateError, before anything has changed, for certificates that cannot be used,
+        and for a Python service or function that cannot be loaded; one that is loaded already
+        stays as it is.
         """
+        contexts(settings.sources)
         services = load_services(settings.sources, self.services)
         functions = load_functions(settings.functions, self.functions)
+        self.access.authenticator.reload()
         before = self.settings
         self.settings = replace(
             self.settings,
@@ -224,13 +250,15 @@ class Gateway:
         settings = self.settings
         probes = Probes(self.health, self.metrics.registry)
         both = (self.dispatcher, self.portal_dispatcher)
-        served = fronts(settings, self.shared, both, self.authenticator.identify)
+        served = fronts(settings, self.shared, both, self.access.identify)
         return Starlette(
             routes=[
                 Route("/health", probes.alive),
                 Route("/ready", probes.ready),
                 Route("/metrics", probes.metrics),
+                *([Below(settings.admin.path, self._admin())] if settings.admin.enabled else []),
                 Route("/", self._index),
+                *self.access.told.routes,
             ],
             middleware=[
                 *([Middleware(AccessLog)] if settings.logging.access else []),
@@ -239,10 +267,34 @@ class Gateway:
                     hosts=settings.server.allowed_hosts,
                     origins=settings.server.allowed_origins,
                 ),
-                Middleware(FrontDoor, fronts=served, ready=lambda: self.health.ready),
+                *self.access.told.middleware,
+                Middleware(
+                    FrontDoor,
+                    fronts=served,
+                    ready=lambda: self.health.ready,
+                    shed=self.access.bounds.shedding.refusal,
+                ),
             ],
             exception_handlers={404: not_found, 500: crashed},
             lifespan=self.lifespan,
+        )
+
+    def _admin(self) -> ASGIApp:
+        return admin_api(
+            Parts(
+                self.settings,
+                lambda: self.feed.pool,
+                lambda: self.settings.sources,
+                self.asking,
+                self.access.identify_admin,
+                self.health,
+                self.catalogs,
+                self.shared.sessions,
+                self.shared.bus.node,
+                lambda: self.shared.hub.streams,
+                self.access.sight.engine,
+                self.access.remember,
+            )
         )
 
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
@@ -261,12 +313,17 @@ class Gateway:
             FunctionBinding: FunctionUpstream(self.functions, self.python, self._timeout_of),
             ScriptBinding: ScriptUpstream(lambda: self.settings.scripts),
         }
-        middleware = [self.metrics.middleware, self.legacy_use.middleware]
+        middleware = [
+            self.metrics.middleware,
+            self.legacy_use.middleware,
+            *self.access.middleware,
+        ]
         feedback = Feedback(lambda: self.feed.pool)
         return dispatchers(
             self.settings,
             self.catalogs,
             upstreams,
+            self.access.guards,
             self.federation,
             self.shared,
             middleware,
@@ -274,6 +331,7 @@ class Gateway:
             self.search.run,
             Usage(feedback.record) if self.settings.search.feedback else None,
             self._skilled,
+            self.access.sight,
         )
 
     def _skilled(self, lists: Lists) -> SkillParts:
@@ -285,23 +343,32 @@ class Gateway:
         adjusted = self.settings.sources.get(source)
         return adjusted is not None and adjusted.validate_answers == "report"
 
-    def _headers_of(self, source: str) -> Mapping[str, str]:
-        adjusted = self.settings.sources.get(source)
-        return adjusted.headers if adjusted else {}
-
     def _timeout_of(self, source: str) -> float:
         adjusted = self.settings.sources.get(source)
         return (adjusted and adjusted.timeout_s) or self.settings.upstream.timeout_s
 
-    def _gauges(self) -> None:
-        def tools() -> int:
-            return len(self.catalogs.of(self.principal.tenant).tools)
+    def _show(self) -> None:
+        """Let metrics tell of all this."""
 
+        def catalog() -> Catalog:
+            return self.catalogs.of(self.principal.tenant)
+
+        for collector in (
+            self.legacy_use,
+            self.mismatches,
+            self.embeddings,
+            self.access.auditing,
+            ServerGauges(self.federation.servers),
+            ListGauges(catalog),
+        ):
+            self.metrics.registry.register(collector)
+        self.access.bounds.show(self.metrics)
         sessions, hub, federation = self.shared.sessions, self.shared.hub, self.federation
         gauges: list[tuple[str, str, Callable[[], float]]] = [
             ("toolgate_sessions", "Open sessions.", lambda: len(sessions)),
             ("toolgate_streams", "Open server-to-client streams.", lambda: hub.streams),
-            ("toolgate_tools", "Tools in the catalog of the default tenant.", tools),
+            ("toolgate_tools", "Tools in the catalog of the default tenant.",
+             lambda: len(catalog().tools)),
             ("toolgate_ready", "1 when requests are served.", lambda: self.health.ready),
             ("toolgate_database_up", "1 while the database answers.",
              lambda: self.feed.state.database == "ok"),
@@ -328,4 +395,6 @@ class Gateway:
         paths = {"mcp": mcp, "mcp-2024-11-05": f"{mcp}/sse", "jsonrpc": rpc}
         if portal.enabled:
             paths |= {"portal-query": portal.query_path, "portal-command": portal.command_path}
+        if self.settings.admin.enabled and self.settings.auth.mode != "none":
+            paths["admin"] = self.settings.admin.path
         return JSONResponse({"name": SERVER.name, "version": SERVER.version, "endpoints": paths})

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from config.settings import Settings
-from gateway.abc import Middleware, Upstream
+from gateway.abc import Call, Execute, Guard, Middleware, Upstream
 from gateway.app.federation import Federation
 from gateway.app.shared import Shared
 from gateway.app.skills import SkillParts
@@ -26,10 +26,12 @@ from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tasks import Tasks
 from gateway.methods.tools import Tools
 from gateway.methods.usage import Usage
+from gateway.policy.sight import Sight
 from gateway.protocol.dispatcher import Dispatcher, Method
 from registry.catalogs import Catalogs
 from schemas.binding import GatewayBinding
 from schemas.mcp.revisions import PORTAL, Revision
+from schemas.tool import RelayedResult, ToolResult
 
 Table = Mapping[str, Method]
 
@@ -38,6 +40,7 @@ def dispatchers(
     settings: Settings,
     catalogs: Catalogs,
     upstreams: Mapping[type, Upstream],
+    guards: Sequence[Guard],
     federation: Federation,
     shared: Shared,
     middleware: Sequence[Middleware],
@@ -45,9 +48,11 @@ def dispatchers(
     find: Find,
     usage: Usage | None,
     skilled: Callable[[Lists], SkillParts],
+    sight: Sight,
 ) -> tuple[Dispatcher, Dispatcher]:
     """Of MCP and `/rpc`, and of the portal paths, whose tools/list is another one. `upstreams` is
-    keyed by the class of the bindings that it executes."""
+    keyed by the class of the bindings that it executes; `guards` stand before it, from the outside
+    in."""
     mcp, verify_scope = settings.mcp, settings.auth.verify_scope
     fail_closed = mcp.when_down == "fail_closed"
     lists = Lists(
@@ -59,18 +64,20 @@ def dispatchers(
         verify_scope,
         _modes(settings),
         Agents(settings.skills.agent_claim),
+        sight,
     )
     skills = skilled(lists)
-    executed = {**upstreams, GatewayBinding: _own(settings, lists, find, skills, usage)}
+    own = _own(settings, lists, find, skills, usage)
+    execute = guarded({**upstreams, GatewayBinding: own}, guards)
     passing = Passing(lists, skills.handles)
-    tools = Tools(lists, executed, verify_scope, answering, passing, usage)
-    services = Services(catalogs, upstreams, verify_scope, tools.call_by_name)
+    tools = Tools(lists, execute, verify_scope, answering, passing, usage)
+    services = Services(lists, execute, verify_scope, tools.call_by_name)
     methods = {
-        **_session(settings, lists, catalogs, shared),
+        **_session(settings, lists, shared),
         **_served(lists, federation, shared, skills.files),
         "tools/list": Method(tools.list, _tools),
         "tools/call": Method(tools.call, _tools),
-        "rpc.discover": Method(Discovery(catalogs, lists).discover, lambda r: r.tools_are_methods),
+        "rpc.discover": Method(Discovery(lists).discover, lambda r: r.tools_are_methods),
     }
     on_portal = {
         "tools/list": Method(services.list, lambda r: r is PORTAL, settings.portal.anonymous_list),
@@ -80,6 +87,19 @@ def dispatchers(
         Dispatcher(methods, services.call_by_id, middleware),
         Dispatcher(on_portal, services.call_by_id, middleware),
     )
+
+
+def guarded(upstreams: Mapping[type, Upstream], guards: Sequence[Guard]) -> Execute:
+    """What executes calls, behind `guards`."""
+
+    async def reach(call: Call) -> ToolResult | RelayedResult:
+        upstream = upstreams[type(call.tool.binding)]
+        return await upstream.call(call.tool, call.source, call.arguments, call.context)
+
+    execute: Execute = reach
+    for guard in reversed(guards):
+        execute = guard(execute)
+    return execute
 
 
 def _modes(settings: Settings) -> Modes:
@@ -104,11 +124,11 @@ def _own(
     )
 
 
-def _session(settings: Settings, lists: Lists, catalogs: Catalogs, shared: Shared) -> Table:
+def _session(settings: Settings, lists: Lists, shared: Shared) -> Table:
     of_toolsets = {name: one.instructions for name, one in settings.toolsets.items()}
     lifecycle = Lifecycle(lists, settings.mcp.instructions, of_toolsets)
     logging = Logging(lists, shared.sessions.changed)
-    subscriptions = Subscriptions(shared.hub, shared.sessions, catalogs)
+    subscriptions = Subscriptions(shared.hub, shared.sessions, lists)
     return {
         "initialize": Method(lifecycle.initialize, _handshake),
         "ping": Method(lifecycle.ping, _handshake),

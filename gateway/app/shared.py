@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from config.limits import Limits as LimitSettings
 from config.settings import Answers as AnswerSettings
 from config.settings import Mcp, State
 from gateway.methods.offers import announced
@@ -27,27 +28,47 @@ class Shared:
         answers: AnswerSettings,
         catalogs: Catalogs,
         opened: Callable[[], Database | None],
+        limits: LimitSettings,
+        tells_apart: bool,
     ) -> None:
-        """`opened` gives the registry's database, None until it has answered."""
+        """`opened` gives the registry's database, None until it has answered; `tells_apart` says
+        whether principals are known, and not all one."""
         self._catalogs = catalogs
+        self.rules: Callable[[str], bytes] = _no_rules  # the version of those of a tenant
         keep = Keep(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
         self.stores = make_stores(state, keep, opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
         kept = Limits(answers.keep_s, answers.caller_bytes, answers.kept_bytes)
         self.kept = Kept(self.stores.answers, counter, kept)
         self.bus = Bus(log, sessions.shared)
-        self.hub = Hub(mcp.stream_limit, mcp.debounce_ms / 1000, self._version)
-        limits = SessionLimits(
-            mcp.session_idle_s, mcp.session_limit, mcp.session_calls, mcp.session_rate
+        self.hub = Hub(
+            mcp.stream_limit,
+            mcp.debounce_ms / 1000,
+            self._version,
+            limits.principal_streams,
+            tells_apart,
         )
-        self.sessions = Sessions(self.hub, self.bus, sessions, counter, limits, self._announces)
+        of_sessions = SessionLimits(
+            mcp.session_idle_s,
+            mcp.session_limit,
+            mcp.session_calls,
+            mcp.session_rate,
+            limits.principal_sessions if tells_apart else 0,
+        )
+        self.sessions = Sessions(
+            self.hub, self.bus, sessions, counter, of_sessions, self._announces
+        )
         later, replay_s = self.sessions.later, mcp.replay_s
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later)
         said = Answers(log, sessions.shared, later, replay_s)
         self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 
     def _version(self, tenant: str, toolset: str | None) -> str:
-        return fingerprint(self._catalogs.of(tenant, toolset))
+        return fingerprint(self._catalogs.of(tenant, toolset), self.rules(tenant))
 
     def _announces(self, tenant: str, toolset: str | None) -> Sequence[Kind]:
         return announced(self._catalogs.of(tenant, toolset))
+
+
+def _no_rules(_tenant: str) -> bytes:
+    return b""

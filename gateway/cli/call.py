@@ -99,6 +99,7 @@ async def _call(
     gateway = Gateway(_uncut(settings))
     try:
         async with open_registry(settings) as registry:
+            await gateway.secrets.load(registry.database.pool)
             await gateway.catalogs.reload(registry.store, registry.host_id)
         return await _dispatch(gateway, name, pairs, given)
     finally:

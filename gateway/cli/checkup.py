@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from config.settings import Auth, Server, SourceSettings
+from config.settings import Server, SourceSettings
 from gateway import hybrid
-from gateway.guards.keys import load_keys
 from registry.importers.hybrid import described, select
 from schemas.errors import ToolgateError
 
@@ -97,19 +96,6 @@ def _is_ours(host: str, number: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def keys(auth: Auth) -> Iterator[Check]:
-    """The keys that tokens are checked with."""
-    if auth.mode == "none":
-        yield Check("auth", "ok", "nobody has to say who they are, so only loopback is served")
-        return
-    try:
-        load_keys(auth)
-    except ToolgateError as error:
-        yield Check("auth", "failed", str(error))
-    else:
-        yield Check("auth", "ok", f"tokens are checked with {auth.key_file or auth.jwks_file}")
 
 
 def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:

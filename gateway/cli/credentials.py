@@ -1,12 +1,23 @@
 """Which security schemes a source wants, and what the settings have for them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from config.settings import Settings, SourceSettings
 from gateway.cli.checkup import Check
-from gateway.upstreams.requirements import Alternative, chosen, how, met, settable
+from gateway.cli.database import Registry
+from gateway.upstreams.connections import NO_ENTRIES, Entries
+from gateway.upstreams.requirements import (
+    Alternative,
+    bears,
+    borne,
+    chosen,
+    how,
+    met,
+    settable,
+)
+from registry.secrets import Keys, Secrets
 from registry.sources import Report
 from schemas.binding import Binding, Credential, OpenAPIBinding
 from schemas.tool import Tool
@@ -15,6 +26,8 @@ Security = tuple[Alternative, ...]  # of one operation
 
 CANDIDATES = 50  # different requirements that are compared
 NAMED = 8  # schemes
+Stored = Mapping[str, Entries]  # credentials of the registry, by source
+NONE: Stored = {}
 
 _PLACES = {
     "basic": "user name and password",
@@ -35,18 +48,38 @@ class Standing:
     refused: list[Security] = field(default_factory=list)  # calls of these
 
 
-def standing(bindings: Iterable[Binding], adjusted: SourceSettings | None) -> Standing:
-    """`adjusted` is what the settings say about the source of `bindings`."""
+async def stored_in(settings: Settings, registry: Registry) -> Stored:
+    """The credentials of the registry, by source; those that can be read."""
+    secrets = Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
+    entries, _ = await secrets.read()
+    return entries
+
+
+def standing(
+    bindings: Iterable[Binding], adjusted: SourceSettings | None, stored: Entries = NO_ENTRIES
+) -> Standing:
+    """`adjusted` is what the settings say about the source of `bindings`, `stored` what stands in
+    the registry."""
     settings = adjusted or SourceSettings()
-    credentials, headers = settings.credentials, settings.headers
+    credentials, headers = {**stored, **settings.credentials}, settings.headers
+    by_caller = settings.exchange is not None or settings.forward_token
     found = Standing()
+
+    def is_met(credential: Credential) -> bool:
+        return (by_caller and bears(credential)) or met(credentials, headers, credential)
+
+    def is_possible(security: Security) -> bool:
+        if by_caller:
+            return () in security or borne(security, headers) is not None
+        return chosen(security, credentials, headers) is not None
+
     for binding in bindings:
         if not isinstance(binding, OpenAPIBinding) or not binding.security:
             continue
         found.guarded += 1
         for credential in (one for alternative in binding.security for one in alternative):
-            found.schemes[credential.scheme] = credential, met(credentials, headers, credential)
-        if settings.require_credentials and chosen(binding.security, credentials, headers) is None:
+            found.schemes[credential.scheme] = credential, is_met(credential)
+        if settings.require_credentials and not is_possible(binding.security):
             found.refused.append(binding.security)
     return found
 
@@ -85,22 +118,22 @@ def _helped(security: Security, wanted: Iterable[Security], found: Standing) -> 
     return frozenset({security, *met_too})
 
 
-def missing(report: Report, settings: Settings) -> Iterator[str]:
+def missing(report: Report, settings: Settings, stored: Stored = NONE) -> Iterator[str]:
     """After an import: what is still to be configured."""
     name = report.source.name
     bindings = (draft.binding for draft in report.drafts)
-    found = standing(bindings, settings.sources.get(name))
+    found = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
     if found.refused:
         yield hint(name, found)
 
 
-def credentials(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
+def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> Iterator[Check]:
     """For `toolgate doctor`: a check of each source that wants any."""
     sources: dict[str, list[Binding]] = {}
     for tool in tools:
         sources.setdefault(tool.source, []).append(tool.binding)
     for name, bindings in sources.items():
-        found = standing(bindings, settings.sources.get(name))
+        found = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
         if found.refused:
             yield Check("credentials", "warning", f"{name}: {hint(name, found)}")
         elif found.guarded:

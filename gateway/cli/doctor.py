@@ -15,7 +15,6 @@ from config.settings import Logging, Settings
 from gateway.cli.checkup import (
     Check,
     files,
-    keys,
     port,
     python,
     python_services,
@@ -23,10 +22,12 @@ from gateway.cli.checkup import (
     shadows,
 )
 from gateway.cli.costs import check as costs
-from gateway.cli.credentials import credentials
+from gateway.cli.credentials import credentials, stored_in
 from gateway.cli.database import open_registry, run
 from gateway.cli.embed_checkup import embeddings
 from gateway.cli.failure import FAILED
+from gateway.cli.gateway_checkup import breakers
+from gateway.cli.identity_checkup import identity
 from gateway.cli.mcp_checkup import held_back, mcp_server, toolsets
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import harmless, out, print_json, print_rows
@@ -74,12 +75,17 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     file = settings_file(config_file, os.environ)
     yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
     yield port(settings.server)
-    yield from keys(settings.auth)
+    yield from breakers(settings.server)
+    yield from run(_gathered(identity(settings)))
     yield from python_services(settings.sources)
     yield from functions(settings.functions)
     yield from run(scripts(settings.scripts))
     configure(Logging(level="error", format=settings.logging.format, access=False))
     yield from run(_registry(settings))
+
+
+async def _gathered(checks: AsyncIterator[Check]) -> list[Check]:
+    return [check async for check in checks]
 
 
 async def _registry(settings: Settings) -> list[Check]:
@@ -91,11 +97,12 @@ async def _registry(settings: Settings) -> list[Check]:
             if any(check.status != "ok" for check in checks):
                 return checks
             sources = await registry.store.sources(registry.host_id)
-            async with open_lister(settings) as lister:
+            stored = await stored_in(settings, registry)
+            async with open_lister(settings, stored) as lister:
                 for source in sources:
                     checks += [check async for check in _source(source, settings, lister)]
             tools = await registry.store.tools(registry.host_id)
-            checks += credentials(settings, tools)
+            checks += credentials(settings, tools, stored)
             if settings.toolsets:
                 checks += [check async for check in toolsets(settings, tools, sources)]
             checks += costs(settings, tools)

@@ -6,7 +6,8 @@ from typing import Literal
 import click
 
 from config.decode import absolute
-from config.settings import EntryName, HttpUrl, Settings
+from config.settings import Settings
+from config.types import EntryName, HttpUrl
 from gateway.cli.failure import USAGE, fail
 from gateway.cli.import_graphql import graphql
 from gateway.cli.import_mcp import mcp

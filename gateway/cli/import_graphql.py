@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from config.decode import absolute
-from config.settings import HttpUrl, Settings
+from config.settings import Settings
+from config.types import HttpUrl
 from gateway.cli.importing import (
     SettingType,
     dry_run_option,

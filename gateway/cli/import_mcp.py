@@ -6,7 +6,8 @@ from typing import Literal
 
 import click
 
-from config.settings import HttpUrl, Settings
+from config.settings import Settings
+from config.types import HttpUrl
 from gateway.cli.failure import USAGE, fail
 from gateway.cli.importing import (
     SettingType,

@@ -13,14 +13,15 @@ from rich.progress import Progress as Bar
 
 from config.decode import without_credentials
 from config.kinds import kind_of
-from config.settings import Settings, SourceName
-from gateway.cli.credentials import missing
-from gateway.cli.database import open_registry, run
+from config.settings import Settings
+from config.types import SourceName
+from gateway.cli.credentials import Stored, missing
+from gateway.cli.database import run
 from gateway.cli.failure import no_such
 from gateway.cli.output import err
 from gateway.cli.report import counted, print_report
 from gateway.cli.reports import print_markdown, print_report_json, print_table
-from gateway.cli.servers import open_lister
+from gateway.cli.servers import open_asking, open_lister
 from gateway.cli.telling import Telling, check
 from registry.changes import SourceDraft
 from registry.saving import Progress
@@ -62,16 +63,19 @@ dry_run_option = click.option(
 
 
 def import_and_tell(settings: Settings, spec: ImportSpec, dry_run: bool, telling: Telling) -> None:
-    tell(run((_preview if dry_run else _import)(settings, spec)), telling, settings)
+    report, stored = run((_preview if dry_run else _import)(settings, spec))
+    tell(report, telling, settings, stored)
 
 
 def refresh_and_tell(settings: Settings, name: str, telling: Telling) -> None:
     """Import the source again; what the settings say about it comes first."""
-    tell(run(_refresh(settings, name)), telling, settings)
+    report, stored = run(_refresh(settings, name))
+    tell(report, telling, settings, stored)
 
 
-def tell(report: Report, telling: Telling, settings: Settings) -> None:
-    notes = (*report.notes, *_homeless(report, settings), *missing(report, settings))
+def tell(report: Report, telling: Telling, settings: Settings, stored: Stored) -> None:
+    wants = missing(report, settings, stored)
+    notes = (*report.notes, *_homeless(report, settings), *wants)
     report = replace(report, notes=notes, source=_adjusted(report.source, settings))
     printers = {"table": print_table, "json": print_report_json, "md": print_markdown}
     printer = printers[telling.format] if telling.format else print_report
@@ -122,30 +126,32 @@ def _advice(reason: str, name: str) -> str:
     return ""
 
 
-async def _preview(settings: Settings, spec: ImportSpec) -> Report:
+async def _preview(settings: Settings, spec: ImportSpec) -> tuple[Report, Stored]:
     with progress_of(spec.name), _advising(spec.kind, spec.name):
         async with open_lister(settings) as lister:
-            return await preview(spec, settings.imports, lister)
+            return await preview(spec, settings.imports, lister), {}
 
 
-async def _import(settings: Settings, spec: ImportSpec, *, anew: bool = False) -> Report:
+async def _import(
+    settings: Settings, spec: ImportSpec, *, anew: bool = False
+) -> tuple[Report, Stored]:
     with progress_of(spec.name) as advance, _advising(spec.kind, spec.name):
-        async with open_registry(settings) as registry, open_lister(settings) as lister:
+        async with open_asking(settings) as (registry, lister, stored):
             limits = settings.imports
             sources = Sources(registry.store, registry.host_id, limits, lister=lister)
-            return await sources.import_(spec, advance, anew=anew)
+            return await sources.import_(spec, advance, anew=anew), stored
 
 
-async def _refresh(settings: Settings, name: str) -> Report:
+async def _refresh(settings: Settings, name: str) -> tuple[Report, Stored]:
     wanted = settings.sources.get(name)
     if wanted and (spec := configured(name, wanted)):
         return await _import(settings, spec, anew=True)
     with progress_of(name) as advance:
-        async with open_registry(settings) as registry, open_lister(settings) as lister:
+        async with open_asking(settings) as (registry, lister, stored):
             limits = settings.imports
             sources = Sources(registry.store, registry.host_id, limits, lister=lister)
             try:
-                return await sources.refresh(name, advance)
+                return await sources.refresh(name, advance), stored
             except LookupError:
                 known = [one.name for one in await registry.store.sources(registry.host_id)]
                 no_such("source", name, [*known, *settings.sources])

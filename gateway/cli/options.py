@@ -28,6 +28,16 @@ def source_option(command: F) -> F:
     return click.option("--source", metavar="NAME", help="Only the tools of this source.")(command)
 
 
+def tenant_option(command: F) -> F:
+    return click.option(
+        "--tenant",
+        metavar="ID",
+        type=click.UUID,
+        callback=lambda _context, _option, value: str(value) if value else None,
+        help="Another tenant than that of the settings.",
+    )(command)
+
+
 def yes_option(command: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
 

@@ -13,16 +13,17 @@ import click
 import uvloop
 
 from config.logging import configure
+from config.loopback import is_loopback
 from config.settings import Settings
 from gateway.cli.failure import NO_DATABASE, USAGE, fail
 from gateway.cli.options import CONFIG_FILE
 from gateway.cli.serving import Serving
 from gateway.cli.settings import settings_option
+from gateway.guards.issuers import ANY_AUDIENCE, takes_any_audience
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.serve")
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 BACKLOG = 2048
 
 
@@ -48,8 +49,8 @@ def serve(
     \b
     SIGTERM, Ctrl-C  let running calls finish (server.drain_s), then stop;
                      Ctrl-C again stops at once
-    SIGHUP           reads the settings again: sources, upstream and logging
-                     change without a restart
+    SIGHUP           reads the settings and the files with keys again: sources,
+                     upstream and logging change without a restart
 
     \b
     Examples:
@@ -59,10 +60,14 @@ def serve(
     if workers != 1:
         _refuse_workers(workers)
     host = host or settings.server.host
-    if host not in LOOPBACK and settings.auth.mode == "none":
+    if not is_loopback(host) and settings.auth.mode == "none":
         _refuse_host(host)
+    if not is_loopback(host) and settings.auth.development_secret:
+        _refuse_development(host)
     listener = _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
+    if takes_any_audience(settings.auth):
+        log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
     try:
         serving = Serving(settings, listener, ctx.meta[CONFIG_FILE])
     except ToolgateError as error:  # of a file that the settings name
@@ -97,9 +102,18 @@ def _refuse_workers(workers: int) -> NoReturn:
 def _refuse_host(host: str) -> NoReturn:
     fail(
         f"refusing to listen on {host}: auth.mode is none, so whoever reaches it could call "
-        "everything. Set auth.mode: jwt with auth.key_file or auth.jwks_file, and "
-        "server.allowed_hosts to the names that clients use; or listen on 127.0.0.1 and put a "
-        "proxy that authenticates in front",
+        "everything. Set auth.mode: jwt with auth.key_file, auth.jwks_file or auth.jwks_url, or "
+        "auth.mode: keys, and server.allowed_hosts to the names that clients use; or listen on "
+        "127.0.0.1 and put a proxy that authenticates in front",
+        USAGE,
+    )
+
+
+def _refuse_development(host: str) -> NoReturn:
+    fail(
+        f"refusing to listen on {host}: auth.development_secret is set, and whoever knows it can "
+        "make tokens for everything. Take it out and use the key of an issuer (auth.key_file, "
+        "auth.jwks_file, auth.jwks_url); or listen on 127.0.0.1",
         USAGE,
     )
 

@@ -1,13 +1,15 @@
 """Commands that ask other MCP servers."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 from rich.text import Text
 
 from config.settings import Settings
+from gateway.cli.credentials import NONE, Stored, stored_in
+from gateway.cli.database import Registry, open_registry
 from gateway.cli.output import err, harmless
 from gateway.methods.server import SERVER
 from gateway.upstreams.asking import Asking
@@ -53,19 +55,26 @@ def _overhearing() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def open_lister(settings: Settings) -> AsyncIterator[Asking]:
-    """Asks servers as the gateway does, until the block ends."""
-
-    def headers(source: str) -> Mapping[str, str]:
-        return settings.sources[source].headers if source in settings.sources else {}
-
+async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterator[Asking]:
+    """Asks servers as the gateway does, until the block ends. `stored`: credentials of the
+    registry, by source."""
     connections = Connections(settings.upstream, settings.sources)
+    connections.store(stored)
     client = msgspec.to_builtins(SERVER)
     ways = Ways(connections, settings.upstream, settings.sources, client)
     servers = Servers(ways, _NoAudience(), settings.upstream)
     with _overhearing():
         try:
-            yield Asking(Lister(servers, settings.upstream), headers, settings.imports)
+            yield Asking(Lister(servers, settings.upstream), connections, settings.imports)
         finally:
             await servers.close()
             await connections.close()
+
+
+@asynccontextmanager
+async def open_asking(settings: Settings) -> AsyncIterator[tuple[Registry, Asking, Stored]]:
+    """The registry, and who asks servers with what is stored in it."""
+    async with open_registry(settings) as registry:
+        stored = await stored_in(settings, registry)
+        async with open_lister(settings, stored) as lister:
+            yield registry, lister, stored

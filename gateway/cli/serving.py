@@ -59,7 +59,7 @@ class Serving:
     def _uvicorn_config(self, settings: Settings) -> uvicorn.Config:
         return uvicorn.Config(
             self._gateway.app(),
-            http="httptools",
+            http=self._gateway.access.bounds.protocol(),
             ws="none",
             lifespan="on",
             log_config=None,

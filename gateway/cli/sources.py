@@ -11,7 +11,7 @@ from rich.text import Text
 
 from config.masks import without_queries
 from config.settings import Settings
-from gateway.cli.credentials import lines, standing
+from gateway.cli.credentials import lines, standing, stored_in
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import no_such
 from gateway.cli.lazy import LazyGroup
@@ -19,6 +19,7 @@ from gateway.cli.options import ask, json_option, yes_option
 from gateway.cli.output import harmless, out, print_json, print_rows, remark, say
 from gateway.cli.report import ITEMS, counted, spoken
 from gateway.cli.settings import settings_option
+from gateway.upstreams.connections import NO_ENTRIES, Entries
 from registry.pins import Pins
 from registry.sources import ImportSpec, configured
 from schemas.mcp.snapshot import Item
@@ -79,8 +80,9 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 
     With --json all of it.
     """
-    source, items, held, tools = run(_detail(settings, name))
-    wanted = standing((tool.binding for tool in tools), settings.sources.get(name))
+    source, items, held, tools, stored = run(_detail(settings, name))
+    bindings = (tool.binding for tool in tools)
+    wanted = standing(bindings, settings.sources.get(name), stored)
     if as_json:
         counts = {kind: sum(item.kind == kind for item in items) for kind in ITEMS}
         schemes = {scheme: is_met for scheme, (_, is_met) in wanted.schemes.items()}
@@ -190,18 +192,21 @@ async def _list(settings: Settings) -> list[Source]:
 
 async def _detail(
     settings: Settings, name: str
-) -> tuple[Source, list[Item], list[str], list[Tool]]:
-    """The source, its items, the tools of it that wait for approval, and those that are served."""
+) -> tuple[Source, list[Item], list[str], list[Tool], Entries]:
+    """The source, its items, the tools of it that wait for approval, those that are served, and
+    what is stored to satisfy its security schemes."""
     source = _adjusted(await _named(settings, name), settings)
     async with open_registry(settings) as registry:
         items = await registry.store.items(registry.host_id)
         held = await Pins(registry.database.pool).held(registry.host_id)
         tools = await registry.store.tools(registry.host_id)
+        stored = await stored_in(settings, registry)
     return (
         source,
         [item for item in items if item.source == name],
         [one.name for one in held if one.source == name],
         [tool for tool in tools if tool.source == name],
+        stored.get(name, NO_ENTRIES),
     )
 
 

@@ -17,7 +17,7 @@ from gateway.cli.options import json_option
 from gateway.cli.output import harmless, one_line, out, print_json, print_rows, remark, say
 from gateway.cli.report import counted, print_saved
 from gateway.cli.reports import ORDER, escaped, write
-from gateway.cli.servers import open_lister
+from gateway.cli.servers import open_asking
 from gateway.cli.settings import settings_option
 from gateway.cli.telling import Format, Reporting, check, report_option, unwanted_option
 from registry.compat import Change
@@ -226,7 +226,7 @@ async def _names(registry: Registry) -> list[str]:
 
 
 async def _difference(settings: Settings, name: str, new: str | None) -> Difference:
-    async with open_registry(settings) as registry, open_lister(settings) as lister:
+    async with open_asking(settings) as (registry, lister, _):
         spec = _elsewhere(await _spec(registry, settings, name), new)
         versions = Versions(registry.database.pool)
         history = History(registry.store, versions, registry.host_id, settings.imports, lister)

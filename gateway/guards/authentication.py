@@ -1,4 +1,4 @@
-"""Who sends an HTTP request, by the tokens that come with it.
+"""Who sends an HTTP request, by the token or the key that comes with it.
 
 Nothing is refused here: `Identity` says why nobody is known, and whoever needs to know raises it.
 """
@@ -6,15 +6,24 @@ Nothing is refused here: `Identity` says why nobody is known, and whoever needs 
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
+import anyio
 from cryptography.exceptions import UnsupportedAlgorithm
 from jwt.exceptions import ExpiredSignatureError, InvalidTokenError, PyJWTError
 from starlette.types import Scope
 
-from config.settings import Auth
+from config.auth import Auth
 from gateway.context import Identity, Principal
-from gateway.guards.tokens import Token, Tokens
+from gateway.guards.api_keys import KeyTable, is_key
+from gateway.guards.issuers import issuers_of
+from gateway.guards.jwks import RemoteKeys
+from gateway.guards.keys import LocalKeys
+from gateway.guards.tokens import KeysMissing, Token, Tokens
+from registry.postgres import Pool
+from registry.revocations import purge, revoked
+from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
     AUTH_TOKEN_EXPIRED,
     INVALID_AUTH_TOKEN,
@@ -40,49 +49,119 @@ class Refusals(NamedTuple):
 
 
 AUTHORIZATION = Refusals("Authorization", INVALID_AUTH_TOKEN, AUTH_TOKEN_EXPIRED)
+API_KEY = AUTHORIZATION._replace(header="X-API-Key")
 SCOPE_TOKEN = Refusals("X-Scope-Token", INVALID_SCOPE_TOKEN, SCOPE_TOKEN_EXPIRED)
 
 
 class Authenticator:
-    """Identifies the sender of a request.
+    """Identifies the sender of a request."""
 
-    The keys are read once, when this is made: a changed key file takes a restart.
-    """
-
-    def __init__(self, auth: Auth, tenant: str, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: seconds since the epoch. Raises ToolgateError for keys that are of no use."""
-        self._tenant = tenant
+    def __init__(
+        self,
+        auth: Auth,
+        tenant: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        public_url: str = "",
+        bound: Callable[[str], frozenset[str]] | None = None,
+    ) -> None:
+        """`tenant` is of whom nothing else is known. `clock`: seconds since the epoch. `bound`: see
+        Tokens; it counts while `auth.bind_audience` is "endpoint". Raises ToolgateError for keys
+        that are of no use."""
         self._anonymous = Identity(Principal("anonymous", tenant))
-        self._tokens = Tokens(auth, clock) if auth.mode == "jwt" else None
+        self._open = auth.mode == "none"
+        self._issuers = issuers_of(auth, tenant, public_url) if auth.mode == "jwt" else []
+        bound = bound if auth.bind_audience == "endpoint" else None
+        self._tokens = Tokens(auth, self._issuers, clock, bound)
+        self.keys = KeyTable(clock) if auth.api_keys and not self._open else None
 
-    def identify(self, scope: Scope) -> Identity:
-        if self._tokens is None:
+    async def identify(self, scope: Scope) -> Identity:
+        if self._open:
             return self._anonymous
-        bearers, scope_tokens = [], []
+        bearers, scope_tokens, keys = [], [], []
         for name, value in scope["headers"]:
             if name == b"authorization":
                 bearers.append(value)
             elif name == b"x-scope-token":
                 scope_tokens.append(value)
-        principal = self._principal(self._tokens, bearers)
-        if isinstance(principal, StatusFault):
-            return Identity(self._anonymous.principal, principal)
-        spoken = _read(self._tokens, scope_tokens, SCOPE_TOKEN) if scope_tokens else None
-        return Identity(
-            principal,
-            verified=True,
-            scope_token=spoken.scopes if isinstance(spoken, Token) else spoken,
-        )
+            elif name == b"x-api-key" and self.keys is not None:
+                keys.append(value)
+        caller = await self._caller(bearers, keys, scope["path"])
+        if isinstance(caller, Fault):
+            return replace(self._anonymous, refusal=caller)
+        if not scope_tokens:
+            return caller
+        spoken = await self._read(scope_tokens, SCOPE_TOKEN, scope["path"])
+        if isinstance(spoken, Token) and spoken.tenant != caller.principal.tenant:
+            spoken = _refused(SCOPE_TOKEN, StatusFault(INVALID_SCOPE_TOKEN), "of another tenant")
+        said = spoken.scopes if isinstance(spoken, Token) else spoken
+        return replace(caller, scope_token=said)
 
-    def _principal(self, tokens: Tokens, sent: list[bytes]) -> Principal | StatusFault:
-        if not sent or (len(sent) == 1 and not _bearer(sent[0])):
+    async def run(self) -> None:
+        """Keep the keys that are fetched, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for issuer in self._issuers:
+                if isinstance(issuer.keys, RemoteKeys):
+                    tasks.start_soon(issuer.keys.run)
+
+    def reload(self) -> None:
+        """Read key files again. Raises ToolgateError, and all is as it was."""
+        local = [one.keys for one in self._issuers if isinstance(one.keys, LocalKeys)]
+        for keys, ring in [(keys, keys.read()) for keys in local]:
+            if ring != keys.ring:
+                keys.ring = ring
+                log.info("keys_changed", extra={"keys": len(ring.keys)})
+
+    async def load_revocations(self, pool: Pool) -> None:
+        """Read again what is good no longer."""
+        self._tokens.revoke(await revoked(pool))
+
+    async def tidy(self, pool: Pool) -> None:
+        """What the registry need not know at once, or any longer."""
+        if self.keys is not None:
+            await self.keys.write_uses(pool)
+        if self._issuers:
+            await purge(pool)
+
+    async def _caller(self, bearers: list[bytes], keys: list[bytes], path: str) -> Identity | Fault:
+        if keys:
+            return self._holder(keys + bearers, API_KEY)
+        if not bearers or (len(bearers) == 1 and not _bearer(bearers[0])):
             return StatusFault(MISSING_AUTH_TOKEN)
-        token = _read(tokens, sent, AUTHORIZATION)
-        if isinstance(token, StatusFault):
+        if self.keys is not None and is_key(_bearer(bearers[0])):
+            return self._holder([_bearer(bearers[0]), *bearers[1:]], AUTHORIZATION)
+        token = await self._read(bearers, AUTHORIZATION, path)
+        if isinstance(token, Fault):
             return token
-        if token.name is None:
+        if token.identity is None:
             return _refused(AUTHORIZATION, StatusFault(INVALID_AUTH_TOKEN), "names nobody")
-        return Principal(token.name, self._tenant, token.scopes, token.claims)
+        return token.identity
+
+    def _holder(self, sent: list[bytes], refusals: Refusals) -> Identity | Fault:
+        """Who has the one key that was sent."""
+        reason = "sent more than once"
+        if self.keys is not None and len(sent) == 1:
+            try:
+                return self.keys.read(sent[0].strip())
+            except InvalidTokenError as error:
+                reason = type(error).__name__
+        return _refused(refusals, StatusFault(refusals.invalid), reason)
+
+    async def _read(self, sent: list[bytes], refusals: Refusals, path: str) -> Token | Fault:
+        """The one token that was sent, with or without "Bearer" before it."""
+        try:
+            if len(sent) > 1:
+                raise InvalidTokenError("sent more than once")
+            return await self._tokens.read(_bearer(sent[0]) or sent[0], path)
+        except ExpiredSignatureError:
+            return _refused(refusals, StatusFault(refusals.expired), "expired")
+        except InvalidTokenError as error:
+            return _refused(refusals, StatusFault(refusals.invalid), type(error).__name__)
+        except KeysMissing as error:
+            return _refused(refusals, Unavailable(str(error)), type(error).__name__)
+        except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError) as error:
+            fault = StatusFault(TOKEN_VERIFICATION_EXCEPTION, f"of {refusals.header}")
+            return _refused(refusals, fault, type(error).__name__)
 
 
 def _bearer(value: bytes) -> bytes:
@@ -90,22 +169,7 @@ def _bearer(value: bytes) -> bytes:
     return value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else b""
 
 
-def _read(tokens: Tokens, sent: list[bytes], refusals: Refusals) -> Token | StatusFault:
-    """The one token that was sent, with or without "Bearer" before it."""
-    try:
-        if len(sent) > 1:
-            raise InvalidTokenError("sent more than once")
-        return tokens.read(_bearer(sent[0]) or sent[0])
-    except ExpiredSignatureError:
-        return _refused(refusals, StatusFault(refusals.expired), "expired")
-    except InvalidTokenError as error:
-        return _refused(refusals, StatusFault(refusals.invalid), type(error).__name__)
-    except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError) as error:
-        fault = StatusFault(TOKEN_VERIFICATION_EXCEPTION, f"of {refusals.header}")
-        return _refused(refusals, fault, type(error).__name__)
-
-
-def _refused(refusals: Refusals, fault: StatusFault, reason: str) -> StatusFault:
+def _refused(refusals: Refusals, fault: Fault, reason: str) -> Fault:
     """`fault`, noted. `reason` is a kind of mistake; what stands in tokens is not for the log."""
     log.info("token_refused", extra={"header": refusals.header, "reason": reason})
     return fault

@@ -10,18 +10,24 @@ from collections.abc import Callable, Mapping
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.guards.refusal import refuse
-from schemas.errors import Unavailable
+from schemas.errors import Fault, Unavailable
 
 
 class FrontDoor:
-    """Sends a request to the front of its path, 503 while `ready()` says no, else further on."""
+    """Sends a request to the front of its path, 503 while `ready()` says no or `shed()` why not,
+    else further on."""
 
     def __init__(
-        self, app: ASGIApp, fronts: Mapping[str, ASGIApp], ready: Callable[[], bool]
+        self,
+        app: ASGIApp,
+        fronts: Mapping[str, ASGIApp],
+        ready: Callable[[], bool],
+        shed: Callable[[], Fault | None] = lambda: None,
     ) -> None:
         self._app = app
         self._fronts = fronts
         self._ready = ready
+        self._shed = shed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # `/mcp/` is meant for `/mcp`; a redirect would lose the body of a POST
@@ -29,8 +35,10 @@ class FrontDoor:
         front = self._fronts.get(path)
         if front is None:
             await self._app(scope, receive, send)
-        elif self._ready():
-            await front(scope, receive, send)
-        else:
+        elif not self._ready():
             fault = Unavailable("The gateway is starting or stopping; /ready says more")
             await refuse(scope, receive, send, fault)
+        elif (overload := self._shed()) is not None:
+            await refuse(scope, receive, send, overload)
+        else:
+            await front(scope, receive, send)

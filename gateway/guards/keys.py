@@ -1,8 +1,9 @@
-"""The public keys that tokens are verified with: one in a PEM file, or several in a JWKS file.
+"""The keys that tokens are verified with: a public one in a PEM file, or several in a JWKS.
 
 Public ones only. A file that can sign has no place on a gateway, and a shared secret (HS256) would
-let everybody who verifies tokens make them, so both are refused, not ignored. A certificate is
-taken for its key; nobody looks at its dates or at who issued it.
+let everybody who verifies tokens make them, so both are refused, not ignored. The one exception is
+the secret of development, which comes from no file. A certificate is taken for its key; nobody
+looks at its dates or at who issued it.
 """
 
 import logging
@@ -20,15 +21,15 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from cryptography.x509 import load_pem_x509_certificate
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
-from jwt.exceptions import InvalidTokenError, PyJWTError
+from jwt.exceptions import PyJWTError
 
-from config.settings import Auth
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.auth")
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey
 
+KEYS_LIMIT = 100  # of one JWKS; each is compared with the `kid` of a token
 PEM = "expected a PEM file with one public key, or with a certificate"
 JWKS = 'expected a JWKS file, {"keys": [...]}, with public keys for signatures (RFC 7517)'
 RSA_BITS = 2048  # RFC 7518, 3.3: smaller keys must not be used
@@ -48,45 +49,68 @@ class Unusable(ToolgateError):
 @dataclass(frozen=True, slots=True)
 class Key:
     id: str | None  # `kid`
-    public: PublicKey
-    algorithms: tuple[str, ...]  # those of auth.algorithms that suit it
+    material: PublicKey | str  # text: the secret of development
+    algorithms: tuple[str, ...]  # those that are accepted and suit it
 
 
+@dataclass(frozen=True, slots=True)
 class KeyRing:
     """Finds the key for a token."""
 
-    def __init__(self, keys: Sequence[Key], named: bool) -> None:
-        """`named`: a `kid` must be right. A single key from a PEM file has none, whatever the
-        token calls it."""
-        self._keys = keys
-        self._named = named
+    keys: tuple[Key, ...]
+    named: bool  # a `kid` must be right; a single key from a PEM file has none
 
-    def find(self, header: Mapping[str, Any]) -> Key:
-        """The key for a token with this header, not yet to be trusted. Raises InvalidTokenError."""
+    def find(self, header: Mapping[str, Any]) -> Key | None:
+        """The key for a token with this header, which is not yet to be trusted."""
         kid = header.get("kid")
-        suited = [key for key in self._keys if header.get("alg") in key.algorithms]
+        suited = [key for key in self.keys if header.get("alg") in key.algorithms]
         for key in suited:
             if key.id == kid:
                 return key
-        if len(suited) == 1 and (kid is None or not self._named):
-            return suited[0]
-        raise InvalidTokenError("no key has this kid and algorithm")
+        return suited[0] if len(suited) == 1 and (kid is None or not self.named) else None
 
 
-def load_keys(auth: Auth) -> KeyRing:
-    """The keys of `auth.jwks_file` or `auth.key_file`. Raises ToolgateError that names it."""
-    setting, path, expected = ("auth.key_file", auth.key_file, PEM)
-    if auth.jwks_file:
-        setting, path, expected = ("auth.jwks_file", auth.jwks_file, JWKS)
+class LocalKeys:
+    """Keys of a file, as it was when it was last read, or the secret of development."""
+
+    def __init__(self, ring: KeyRing | None, read: Callable[[], KeyRing], path: str = "") -> None:
+        """`path` is that of the file, if it is one."""
+        self.ring = ring
+        self.read = read
+        self.path = path
+
+    async def look_again(self) -> bool:
+        """Whether there may be other keys now than there were: files are read when told to."""
+        return False
+
+
+def file_keys(setting: str, path: str, accepted: Sequence[str]) -> LocalKeys:
+    """`setting` is that of the path, and ends in key_file or jwks_file. Raises ToolgateError that
+    names it."""
+
+    def read() -> KeyRing:
+        return _load(setting, path, accepted)
+
+    return LocalKeys(read(), read, path)
+
+
+def secret_keys(secret: str) -> LocalKeys:
+    """The only key of all that signs what it verifies, and for HS256 alone."""
+    ring = KeyRing((Key(None, secret, ("HS256",)),), named=False)
+    return LocalKeys(ring, lambda: ring)
+
+
+def _load(setting: str, path: str, accepted: Sequence[str]) -> KeyRing:
+    several = setting.endswith("jwks_file")
+    expected = JWKS if several else PEM
     try:
         data = Path(path).read_bytes()
-        keys = _jwks(data, auth.algorithms) if auth.jwks_file else [_pem(data, auth.algorithms)]
+        return read_jwks(data, accepted) if several else KeyRing((_pem(data, accepted),), False)
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise ToolgateError(f"{setting}: {path}: {reason}; {expected}") from error
     except Unusable as error:
         raise ToolgateError(f"{setting}: {path}: {error}; {expected}") from error
-    return KeyRing(keys, named=bool(auth.jwks_file))
 
 
 def _pem(data: bytes, accepted: Sequence[str]) -> Key:
@@ -104,8 +128,9 @@ def _pem(data: bytes, accepted: Sequence[str]) -> Key:
     return Key(None, *_suited(found, accepted))
 
 
-def _jwks(data: bytes, accepted: Sequence[str]) -> list[Key]:
-    """The usable keys of a JWKS; those that are not are left out, as RFC 7517 (5) has it."""
+def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
+    """The usable keys of a JWKS; those that are not are left out, as RFC 7517 (5) has it. Raises
+    Unusable when none is left, and for what nobody should have published."""
     keys, reasons = [], []
     for number, jwk in enumerate(_members(data), 1):
         try:
@@ -118,7 +143,7 @@ def _jwks(data: bytes, accepted: Sequence[str]) -> list[Key]:
     names = [(key.id, algorithm) for key in keys for algorithm in key.algorithms]
     if len(set(names)) < len(names):
         raise Unusable("found two keys with the same `kid`, or without one, for one algorithm")
-    return keys
+    return KeyRing(tuple(keys), named=True)
 
 
 def _members(data: bytes) -> list[dict[str, Any]]:
@@ -131,6 +156,8 @@ def _members(data: bytes) -> list[dict[str, Any]]:
         raise Unusable("found other JSON") from error
     if not isinstance(members, list) or not all(isinstance(jwk, dict) for jwk in members):
         raise Unusable("found `keys` that is no list of objects")
+    if len(members) > KEYS_LIMIT:
+        raise Unusable(f"found {len(members)} keys, expected at most {KEYS_LIMIT}")
     for number, jwk in enumerate(members, 1):
         if jwk.get("kty") == "oct" or "d" in jwk or "k" in jwk:
             kind = "symmetric" if jwk.get("kty") == "oct" else "private"

@@ -31,12 +31,18 @@ class OriginGuard:
             app,
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_origin_regex=LOOPBACK_ORIGIN,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             # A page that sends its cookies along gets no answer to read without this. We look at
             # no cookie; who asks is in Authorization, which a browser never adds by itself.
             allow_credentials=True,
             allow_headers=["*"],
-            expose_headers=["Mcp-Session-Id", "X-Request-Id", "WWW-Authenticate"],
+            expose_headers=[
+                "Mcp-Session-Id",
+                "X-Request-Id",
+                "WWW-Authenticate",
+                "Retry-After",
+                "ETag",
+            ],
         )
         self._hosts = frozenset(host.lower() for host in (*LOOPBACK_HOSTS, *hosts))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)

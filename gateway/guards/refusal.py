@@ -15,12 +15,12 @@ log = logging.getLogger("toolgate.app")
 
 async def not_found(request: Request, _error: Exception) -> Response:
     """There is nothing by this path; `/` lists what there is."""
-    return _response(InvalidRequest(f"Nothing is served at {request.url.path[:100]}; see /"), 404)
+    return refusal(InvalidRequest(f"Nothing is served at {request.url.path[:100]}; see /"), 404)
 
 
 async def crashed(request: Request, error: Exception) -> Response:
     """A bug of ours: the log has the whole story under the id that the client gets."""
-    response = _response(InternalError("Internal error"), 500)
+    response = refusal(InternalError("Internal error"), 500)
     extra = {"request_id": response.headers["x-request-id"], "path": request.url.path[:100]}
     log.error("unexpected_error", exc_info=error, extra=extra)
     return response
@@ -28,10 +28,12 @@ async def crashed(request: Request, error: Exception) -> Response:
 
 async def refuse(scope: Scope, receive: Receive, send: Send, fault: Fault) -> None:
     """Answer the HTTP request with `fault` and its status."""
-    await _response(fault, fault.status)(scope, receive, send)
+    await refusal(fault)(scope, receive, send)
 
 
-def _response(fault: Fault, status: int) -> Response:
+def refusal(fault: Fault, status: int | None = None) -> Response:
+    """The answer that says `fault`, with its status or another one."""
+    status = fault.status if status is None else status
     request_id = new_request_id()
     headers = {"X-Request-Id": request_id}
     if status == 503:

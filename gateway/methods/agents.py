@@ -83,8 +83,10 @@ def given(skill: Skill, catalog: Catalog) -> Given:
     for one in loaded:
         for link in one.tools:
             tool = catalog.by_id(link.id)
-            if tool is None:
+            if tool is None and link.id not in catalog.denied:
                 absent[link.name] = None
+            elif tool is None:
+                continue  # nobody is told of what they may not call
             elif allows(link.access, tool.annotations):
                 found.tools[tool.id] = tool
             else:

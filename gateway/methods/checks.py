@@ -10,6 +10,7 @@ from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
     BAD_IDEMPOTENCY_KEY,
     SCOPE_TOKEN_SCOPE_MISMATCH,
+    ScopeMismatch,
     StatusFault,
 )
 from schemas.jsonschema import Checker, Problem
@@ -53,8 +54,4 @@ def check_scope(binding: ServiceBinding, identity: Identity) -> None:
     if wanted.isdisjoint(scopes):
         own = identity.scope_token is None
         kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
-        raise StatusFault(kind, _listed(scopes), _listed(wanted))
-
-
-def _listed(scopes: Iterable[str]) -> str:
-    return f"[{', '.join(sorted(scopes))}]"
+        raise ScopeMismatch(kind, scopes, wanted)

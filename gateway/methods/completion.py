@@ -33,7 +33,7 @@ class Completion:
         params = read(request.params, CompleteParams)
         if context.revision.annotations:  # before, no capability told of it
             require(catalog, "completions", request.method)
-        source, own, eras = _found(catalog, params.ref, request.method)
+        source, own, eras = self._found(context, catalog, params.ref, request.method)
         seen = view(catalog, source.name, context)
         if not _completes(source.server):
             return seen.completed(_NOTHING)
@@ -46,21 +46,24 @@ class Completion:
                 return seen.completed(_NOTHING)
             raise failures.shown(fault, context.revision) from fault
 
-
-def _found(
-    catalog: Catalog, ref: PromptReference | ResourceReference, method: str
-) -> tuple[Source, dict[str, Any], Eras]:
-    """Whose thing it is, and what that server calls it. Raises InvalidParams for nobody's."""
-    if isinstance(ref, PromptReference):
-        prompt = find(catalog, ref.name, method)
-        return catalog.sources[prompt.source], {"name": prompt.key}, prompt.eras
-    for template in catalog.templates:
-        if template.name == ref.uri and template.source in catalog.sources:
-            return catalog.sources[template.source], {"uri": template.key}, template.eras
-    located = catalog.locate(ref.uri)
-    if located is None:
-        raise InvalidParams(f"Unknown resource template: {ref.uri[:200]}")
-    return located.source, {"uri": located.uri}, located.eras
+    def _found(
+        self,
+        context: Context,
+        catalog: Catalog,
+        ref: PromptReference | ResourceReference,
+        method: str,
+    ) -> tuple[Source, dict[str, Any], Eras]:
+        """Whose thing it is, and what that server calls it. Raises InvalidParams for nobody's."""
+        if isinstance(ref, PromptReference):
+            prompt = find(catalog, ref.name, method)
+            return catalog.sources[prompt.source], {"name": prompt.key}, prompt.eras
+        for template in catalog.templates:
+            if template.name == ref.uri and template.source in catalog.sources:
+                return catalog.sources[template.source], {"uri": template.key}, template.eras
+        located = self._lists.locate(context, catalog, ref.uri)
+        if located is None:
+            raise InvalidParams(f"Unknown resource template: {ref.uri[:200]}")
+        return located.source, {"uri": located.uri}, located.eras
 
 
 def _completes(facts: ServerFacts | None) -> bool:

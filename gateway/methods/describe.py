@@ -74,7 +74,7 @@ def unknown_tool(name: str, catalog: Catalog) -> str:
 
 
 def near(name: str, catalog: Catalog) -> list[str]:
-    return _near(name, [one.name for one in catalog.tools])
+    return _near(name, [one.name for one in catalog.tools if one.name != name])
 
 
 def _one(catalog: Catalog, chosen: Chosen, called: str, arguments: Json) -> Json:

@@ -11,7 +11,6 @@ from gateway.methods.lists import Lists
 from gateway.methods.server import SERVER
 from gateway.methods.written import Written
 from registry.catalog import Catalog
-from registry.catalogs import Catalogs
 from registry.tool_list import said
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.mcp.messages import ToolListParams, read
@@ -51,19 +50,18 @@ _OWN_METHODS: tuple[Json, ...] = (
 
 
 class Discovery:
-    def __init__(self, catalogs: Catalogs, lists: Lists) -> None:
-        self._catalogs = catalogs
+    def __init__(self, lists: Lists) -> None:
         self._lists = lists
-        self._written = Written(catalogs, lambda catalog: openrpc(catalog.tools))
+        self._written = Written(lambda catalog: openrpc(catalog.tools))
 
     async def discover(self, context: Context, request: Request) -> Raw:
         """`query` and `intent` narrow it, as they do a list, and so does what the caller may call.
         Raises the Fault of a token that does not hold."""
-        tenant, params = context.principal.tenant, request.params
+        params = request.params
         texts = read(params, ToolListParams).texts if isinstance(params, dict) else []
         catalog = self._lists.visible(context)
-        if not texts and catalog is self._catalogs.of(tenant):
-            return self._written.of(tenant)
+        if not texts:
+            return await to_thread.run_sync(self._written.of, catalog)
         return await to_thread.run_sync(_narrowed, catalog, texts)
 
 

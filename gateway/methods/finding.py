@@ -94,7 +94,11 @@ class Finding:
             ids = list(given.tools)
         toolset = self._toolsets[context.toolset] if context.toolset else None
         scopes = self._lists.scopes(context)
-        filters = Filters(context.principal.tenant, toolset, scopes, ids=ids)
+        denied = () if ids is not None else catalog.denied
+        if len(denied) > len(catalog.tools):
+            ids, denied = [tool.id for tool in catalog.tools], ()
+        without = sorted(denied) or None
+        filters = Filters(context.principal.tenant, toolset, scopes, ids=ids, without=without)
         return Query(arguments["query"], limit, "hybrid", filters)
 
     async def _found(

@@ -8,13 +8,14 @@ from typing import Any
 from anyio import to_thread
 from msgspec import Raw
 
-from config.settings import DisclosureMode
+from config.types import DisclosureMode
 from gateway.context import Context
 from gateway.methods.agents import Agents, in_use
 from gateway.methods.checks import scopes_of
 from gateway.methods.server import STAMP
+from gateway.policy.sight import Sight
 from gateway.protocol import cursors
-from registry.catalog import Catalog, Page
+from registry.catalog import Catalog, Located, Page
 from registry.catalogs import Catalogs
 from registry.disclosing import FINDING, SKILLS
 from registry.profiles import Chosen
@@ -61,9 +62,12 @@ class Lists:
         verify_scope: bool = True,
         modes: Modes = ALL_DIRECT,
         agents: Agents = NOBODY,
+        sight: Sight | None = None,
     ) -> None:
         """With `fail_closed` there are no lists while they may be incomplete; with `verify_scope`
-        nobody is shown the hybrid actions that their token does not open."""
+        nobody is shown the hybrid actions that their token does not open; without `sight` there are
+        no rules of who may do what."""
+        self._sight = sight
         self._verify_scope = verify_scope
         self._modes = modes
         self._agents = agents
@@ -80,7 +84,28 @@ class Lists:
 
     def catalog(self, context: Context) -> Catalog:
         """What there is for who asks, at the endpoint that they ask."""
-        return self._catalogs.of(context.principal.tenant, context.toolset)
+        tenant, toolset = context.principal.tenant, context.toolset
+        catalog = self._catalogs.of(tenant, toolset)
+        if self._sight is None:
+            return catalog
+        whole = catalog if toolset is None else self._catalogs.of(tenant)
+        return self._sight.view(context, catalog, whole)
+
+    def whole(self, context: Context) -> Catalog:
+        """The same at every endpoint: what is called by an id belongs to no toolset."""
+        whole = self._catalogs.of(context.principal.tenant)
+        return whole if self._sight is None else self._sight.view(context, whole, whole)
+
+    def narrows(self, context: Context) -> bool:
+        """Whether there is anything that rules keep from who asks."""
+        return self.whole(context) is not self._catalogs.of(context.principal.tenant)
+
+    def locate(self, context: Context, catalog: Catalog, uri: str) -> Located | None:
+        """Where a resource is to be read; None: there is none, or not for who asks."""
+        located = catalog.locate(uri)
+        if located is None or self._sight is None or self._sight.admits(context, located):
+            return located
+        return None
 
     def visible(self, context: Context) -> Catalog:
         """The same without what they may not call. Raises the Fault of a token that does not

@@ -58,7 +58,7 @@ class Resources:
         if (own := await self._skills.read(context, uri)) is not None:
             return own  # before other servers: none of them is to stand in for a skill of ours
         catalog = self._lists.catalog(context)
-        located = _located(catalog, uri, context.revision, request.method)
+        located = self._located(context, catalog, uri, request.method)
         params = {**members_of(request), "uri": located.uri}
         asked = Asked(located.source, request.method, params, located.eras)
         try:
@@ -80,12 +80,19 @@ class Resources:
 
     async def subscribe(self, context: Context, request: Request) -> Members:
         catalog, uri = self._lists.catalog(context), read(request.params, ResourceParams).uri
-        located = _located(catalog, uri, context.revision, request.method)
+        located = self._located(context, catalog, uri, request.method)
         facts = located.source.server
         if facts is None or not subscribes(facts):
             raise MethodNotFound("The server of this resource does not tell of its changes")
         await self._hub.subscribe(_session(context), uri)
         return {}
+
+    def _located(self, context: Context, catalog: Catalog, uri: str, method: str) -> Located:
+        located = self._lists.locate(context, catalog, uri)
+        if located is not None:
+            return located
+        require(catalog, "resources", method)
+        raise failures.missing(uri, context.revision)
 
     async def unsubscribe(self, context: Context, request: Request) -> Members:
         """What nobody subscribed to is not subscribed to: no error, as with the SDKs."""
@@ -115,14 +122,6 @@ async def _written(pieces: Sequence[bytes], part: Callable[[bytes], bytes]) -> b
         written.append(part(piece))
         await asyncio.sleep(0)
     return b"".join(written)
-
-
-def _located(catalog: Catalog, uri: str, revision: Revision, method: str) -> Located:
-    located = catalog.locate(uri)
-    if located is not None:
-        return located
-    require(catalog, "resources", method)
-    raise failures.missing(uri, revision)
 
 
 def _session(context: Context) -> Session:

@@ -16,6 +16,7 @@ from schemas.mcp.revisions import Revision
 from schemas.tool import AudioContent, Content, ResourceLink, TextContent, ToolResult
 
 META_REQUEST_ID = "toolgate/requestId"
+META_APPROVAL = "toolgate/approval"  # what the call waits for: its id, and until when it waits
 META_RENAMED = "toolgate/renamedTo"  # the name that the tool has now, for who called it by another
 _members = msgspec.json.Decoder(dict[str, Raw])  # the values are carried, not read
 

@@ -4,23 +4,22 @@ The order of the checks is that of light-hybrid-4j: the action exists, its data 
 may. `auth_first` (always so on `/rpc`) turns the last two round.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.abc import Handler, Upstream
+from gateway.abc import Call, Execute, Handler
 from gateway.context import Context
 from gateway.methods.checks import check_key, check_scope
+from gateway.methods.lists import Lists
 from gateway.methods.results import call_result, plain_result, spoken
 from gateway.methods.written import Written
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import tool_result
 from registry.catalog import Catalog
-from registry.catalogs import Catalogs
 from schemas.binding import PythonBinding, ServiceBinding
-from schemas.errors import InvalidParams, MethodNotFound
+from schemas.errors import Denied, InvalidParams, MethodNotFound
 from schemas.hybrid import (
     HANDLER_NOT_FOUND,
     VALIDATOR_SCHEMA,
@@ -43,33 +42,43 @@ class _Found:
 class Services:
     def __init__(
         self,
-        catalogs: Catalogs,
-        upstreams: Mapping[type, Upstream],
+        lists: Lists,
+        execute: Execute,
         verify_scope: bool,
         tool_by_name: Handler,
     ) -> None:
         """`tool_by_name` serves what is no service, where tools are methods too."""
-        self._catalogs = catalogs
-        self._upstreams = upstreams
+        self._lists = lists
+        self._execute = execute
         self._verify_scope = verify_scope
         self._tool_by_name = tool_by_name
-        self._listed = Written(catalogs, _listed)
+        self._listed = Written(_listed)
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """The method is the id, the params are the data, the result is what the action says."""
         found = self._find(context, request.method)
         if found is None:
-            if context.revision.tools_are_methods:
-                return await self._otherwise(context, request)
-            if context.letter.auth_first:  # strangers do not learn what there is
-                context.require_identity()
-            raise StatusFault(HANDLER_NOT_FOUND, request.method[:512])
+            return await self._unknown(context, request)
         legacy = context.revision.text_results
         data = request.params if legacy else _by_name(found.binding, request.params)
-        result = await self._run(found, data, context)
+        try:
+            result = await self._run(found, data, context)
+        except Denied:
+            return await self._unknown(context, request)
         if result.is_error:
             raise failure(result)
         return spoken(result) if legacy else plain_result(result)
+
+    async def _unknown(self, context: Context, request: Request) -> Raw:
+        if context.revision.tools_are_methods:
+            return await self._otherwise(context, request)
+        self._check_stranger(context)
+        raise StatusFault(HANDLER_NOT_FOUND, request.method[:512])
+
+    def _check_stranger(self, context: Context) -> None:
+        """Strangers do not learn what there is; who is one by mistake learns that first."""
+        if context.letter.auth_first or self._lists.narrows(context):
+            context.require_identity()
 
     async def _otherwise(self, context: Context, request: Request) -> Raw:
         try:
@@ -83,23 +92,26 @@ class Services:
 
     async def list(self, context: Context, _request: Request) -> Raw:
         """The actions under their ids, all at once, as light-hybrid-4j lists those of a portal."""
-        return self._listed.of(context.principal.tenant)
+        return self._listed.of(self._lists.whole(context))
 
     async def call(self, context: Context, request: Request) -> CallToolResult:
         """tools/call with the id of an action as the name."""
         params = read(request.params, CallToolParams)
         found = self._find(context, params.name)
         if found is None:
-            if context.letter.auth_first:
-                context.require_identity()
+            self._check_stranger(context)
             raise InvalidParams(f"Unknown tool: {params.name[:100]}")
         data: Any = UNSET if params.arguments is None else params.arguments
         if found.binding.argument is not None:  # as the listed schema has it
             data = (params.arguments or {}).get(found.binding.argument, UNSET)
-        return call_result(await self._run(found, data, context), context)
+        try:
+            return call_result(await self._run(found, data, context), context)
+        except Denied as denied:
+            self._check_stranger(context)
+            raise InvalidParams(f"Unknown tool: {params.name[:100]}") from denied
 
     def _find(self, context: Context, id_: str) -> _Found | None:
-        catalog = self._catalogs.of(context.principal.tenant)
+        catalog = self._lists.whole(context)
         tool = catalog.service(id_)
         if tool is None or not isinstance(tool.binding, ServiceBinding):
             return None
@@ -115,8 +127,7 @@ class Services:
             self._authorize(binding, context)
         check_key(binding, context.letter.idempotency_key)
         source = found.catalog.sources.get(found.tool.source)
-        upstream = self._upstreams[type(binding)]
-        result = await upstream.call(found.tool, source, arguments, context)
+        result = await self._execute(Call(found.tool, source, arguments, context))
         return result if isinstance(result, ToolResult) else tool_result(result.members)
 
     def _authorize(self, binding: ServiceBinding, context: Context) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.context import Context, Outbox, Peer
+from gateway.methods.lists import Lists
 from gateway.methods.offers import capabilities, subscribes
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
 from gateway.state.news import KINDS, METHODS
 from gateway.state.sessions import Sessions
-from registry.catalog import Catalog, Kind
-from registry.catalogs import Catalogs
+from registry.catalog import Kind
 from schemas.errors import Fault, InvalidParams, InvalidRequest
 from schemas.jsonrpc import Notification, Request, encode
 from schemas.mcp.messages import (
@@ -28,10 +28,10 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 class Subscriptions:
-    def __init__(self, hub: Hub, sessions: Sessions, catalogs: Catalogs) -> None:
+    def __init__(self, hub: Hub, sessions: Sessions, lists: Lists) -> None:
         self._hub = hub
         self._sessions = sessions
-        self._catalogs = catalogs
+        self._lists = lists
 
     async def listen(self, context: Context, request: Request) -> dict[str, Any]:
         """Tell the client what it asked to hear, until it goes or the gateway stops."""
@@ -39,11 +39,12 @@ class Subscriptions:
         if peer is None:
             raise InvalidRequest("subscriptions/listen needs a stream to answer on")
         wanted = read(request.params, ListenParams).notifications
-        catalog = self._catalogs.of(context.principal.tenant, context.toolset)
+        catalog = self._lists.catalog(context)
         meta = {META_SUBSCRIPTION: request.id}
         kinds = _lists(wanted, capabilities(catalog, context.revision))
         messages = {kind: _message(METHODS[kind], {"_meta": meta}) for kind in kinds}
         outbox = Outbox()
+        outbox.still = context.identity.still
         follower = Follower(context.principal.tenant, context.toolset, outbox, messages)
         place = (follower.tenant, follower.toolset)
         watched: list[str] = []
@@ -51,7 +52,7 @@ class Subscriptions:
         owner = context.principal.key if context.identity.verified else None
         with self._hub.stream(outbox, follower, owner):
             try:
-                await self._watch(follower, _resources(wanted, catalog), meta, watched)
+                await self._watch(follower, self._resources(context, wanted), meta, watched)
                 params = {"notifications": _honoured(wanted, kinds, watched), "_meta": meta}
                 await peer.notify(_message(ACKNOWLEDGED, params))
                 await _forward(peer, outbox)
@@ -65,6 +66,19 @@ class Subscriptions:
         if context.session is not None:
             named = read(request.params, CancelledParams).request_id
             await self._sessions.cancel(context.session, named)
+
+    def _resources(self, context: Context, wanted: ListenFilter) -> list[str]:
+        """Those whose servers tell of changes. Raises InvalidParams beyond the limit."""
+        if len(wanted.resource_subscriptions) > SUBSCRIPTION_LIMIT:
+            raise InvalidParams(f"A stream can be of {SUBSCRIPTION_LIMIT} resources")
+        catalog = self._lists.catalog(context)
+        found = []
+        for uri in dict.fromkeys(wanted.resource_subscriptions):
+            located = self._lists.locate(context, catalog, uri)
+            facts = located and catalog.servers.get(located.source.name)
+            if facts and subscribes(facts):
+                found.append(uri)
+        return found
 
     async def _watch(
         self, follower: Follower, uris: Sequence[str], meta: Mapping[str, Any], watched: list[str]
@@ -85,19 +99,6 @@ def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[Kind]:
         "resources": wanted.resources_list_changed,
     }
     return [kind for kind in KINDS if asked[kind] and kind in offered]
-
-
-def _resources(wanted: ListenFilter, catalog: Catalog) -> list[str]:
-    """Those whose servers tell of changes. Raises InvalidParams beyond the limit."""
-    if len(wanted.resource_subscriptions) > SUBSCRIPTION_LIMIT:
-        raise InvalidParams(f"A stream can be of {SUBSCRIPTION_LIMIT} resources")
-    found = []
-    for uri in dict.fromkeys(wanted.resource_subscriptions):
-        located = catalog.locate(uri)
-        facts = located and catalog.servers.get(located.source.name)
-        if facts and subscribes(facts):
-            found.append(uri)
-    return found
 
 
 def _honoured(wanted: ListenFilter, kinds: Sequence[Kind], uris: Sequence[str]) -> dict[str, Any]:

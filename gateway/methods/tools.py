@@ -1,22 +1,22 @@
 """tools/list and tools/call, and a tool called by its own name on `/rpc`."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace as replaced
 
-from gateway.abc import Upstream
+from gateway.abc import Call, Execute
 from gateway.context import Context
 from gateway.methods.answering import Answering
 from gateway.methods.checks import check_key, check_scope, problems_of, told
+from gateway.methods.describe import unknown_tool
 from gateway.methods.lists import Lists
 from gateway.methods.offers import check_task
 from gateway.methods.passing import CALLS, Passing
 from gateway.methods.relayed import handed_on, members_of, view
-from gateway.methods.results import call_result, plain_members, plain_result, renamed
+from gateway.methods.results import META_APPROVAL, call_result, plain_members, plain_result, renamed
 from gateway.methods.usage import Usage
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
@@ -28,7 +28,13 @@ from schemas.binding import (
     OpenAPIBinding,
     ServiceBinding,
 )
-from schemas.errors import InvalidParams, MethodNotFound, RelayedFault
+from schemas.errors import (
+    ApprovalRequired,
+    Denied,
+    InvalidParams,
+    MethodNotFound,
+    RelayedFault,
+)
 from schemas.jsonrpc import Request
 from schemas.jsonschema import Checker, Problem
 from schemas.mcp.headers import check_params
@@ -44,17 +50,16 @@ class Tools:
     def __init__(
         self,
         lists: Lists,
-        upstreams: Mapping[type, Upstream],
+        execute: Execute,
         verify_scope: bool,
         answering: Answering,
         passing: Passing | None = None,
         usage: Usage | None = None,
     ) -> None:
-        """`upstreams` is keyed by the class of the bindings that it executes."""
         self._passing = passing or Passing(lists)
         self._usage = usage
         self._lists = lists
-        self._upstreams = upstreams
+        self._execute = execute
         self._answering = answering
         self._verify_scope = verify_scope
         self._unchecked: set[str] = set()  # digests of tools whose schemas cannot be used
@@ -63,7 +68,23 @@ class Tools:
         return await self._lists.tools(context, request)
 
     async def call(self, context: Context, request: Request) -> CallToolResult | Members:
+        """Call a tool by the name that the caller's list has for it."""
         params = read(request.params, CallToolParams)
+        try:
+            return await self._called(params, context, request)
+        except Denied as denied:
+            raise InvalidParams(f"Unknown tool: {params.name[:100]}") from denied
+        except ApprovalRequired as fault:
+            if not context.revision.argument_results:
+                raise
+            said = (TextContent(fault.message),)
+            meta = {META_APPROVAL: fault.data}
+            return call_result(ToolResult(said, is_error=True, meta=meta), context)
+
+    async def _called(
+        self, params: CallToolParams, context: Context, request: Request
+    ) -> CallToolResult | Members:
+        """Raises Denied, besides."""
         catalog, chosen = self._lists.catalog(context), self._lists.profile(context, request)
         tool = catalog.find(params.name, chosen)
         if tool is None:
@@ -100,11 +121,23 @@ class Tools:
         except InvalidParams as fault:
             return call_result(_rejected(own, [Problem("", fault.message)], context), context)
         params = {**members_of(request), "name": name, "arguments": inner}
-        letter = replace(context.letter, mirrored=None)
-        return await self.call(replace(context, letter=letter), replaced(request, params=params))
+        inside = replace(context, letter=replace(context.letter, mirrored=None))
+        passed = replaced(request, params=params)
+        try:
+            return await self._called(read(params, CallToolParams), inside, passed)
+        except Denied:
+            problem = Problem("", unknown_tool(name, self._lists.visible(context)))
+            return call_result(_rejected(own, [problem], context), context)
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """`/rpc`: the method is the tool, the params are its arguments, the result is its data."""
+        try:
+            return await self._called_by_name(context, request)
+        except Denied as denied:
+            raise MethodNotFound(f"Method not found: {request.method[:100]}") from denied
+
+    async def _called_by_name(self, context: Context, request: Request) -> Raw:
+        """Raises Denied, besides."""
         context.require_identity()
         catalog = self._lists.catalog(context)
         tool = catalog.find(request.method)
@@ -115,7 +148,12 @@ class Tools:
         arguments = {} if request.params is UNSET else request.params
         if tool.binding == CALLS:
             name, inner = await self._passing.meant(tool, arguments, context)
-            return await self.call_by_name(context, replaced(request, method=name, params=inner))
+            try:
+                passed = replaced(request, method=name, params=inner)
+                return await self._called_by_name(context, passed)
+            except Denied as denied:
+                text = unknown_tool(name, self._lists.visible(context))
+                raise InvalidParams(text) from denied
         if isinstance(tool.binding, McpBinding):
             result = await self._relayed(catalog, tool, tool.binding, arguments, context)
         else:
@@ -146,10 +184,9 @@ class Tools:
             return _rejected(tool, problems, context)
         if asked.fields and isinstance(tool.binding, GraphQLBinding):
             arguments = {**arguments, FIELDS: asked.texts}  # they choose what is selected
-        upstream = self._upstreams[type(tool.binding)]
         source = catalog.sources.get(tool.source)
         try:
-            result = await upstream.call(tool, source, arguments, context)
+            result = await self._execute(Call(tool, source, arguments, context))
         except InvalidParams as fault:  # a value that the schema allows and no request can carry
             return _rejected(tool, [Problem("", fault.message)], context)
         if not isinstance(result, ToolResult):
@@ -174,10 +211,9 @@ class Tools:
         problems = problems_of(checker, arguments) if checker else []
         if problems:
             return _rejected(tool, problems, context)
-        upstream = self._upstreams[McpBinding]
         source = catalog.sources.get(tool.source)
         try:
-            result = await upstream.call(tool, source, arguments, context)
+            result = await self._execute(Call(tool, source, arguments, context))
         except RelayedFault as fault:
             result = RelayedResult(failures.as_result(fault, context.revision))
         if isinstance(result, ToolResult):

@@ -2,26 +2,23 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
 from registry.catalog import Catalog
-from registry.catalogs import Catalogs
 from schemas.jsonrpc import encode
 
 
 class Written:
-    """What `write` makes of a tenant's catalog, encoded, until the catalog is another one."""
+    """What `write` makes of a catalog, encoded, for as long as there is that catalog."""
 
-    def __init__(self, catalogs: Catalogs, write: Callable[[Catalog], Any]) -> None:
-        self._catalogs = catalogs
+    def __init__(self, write: Callable[[Catalog], Any]) -> None:
         self._write = write
-        self._kept: dict[str, tuple[Catalog, Raw]] = {}
+        self._kept: WeakKeyDictionary[Catalog, Raw] = WeakKeyDictionary()
 
-    def of(self, tenant: str) -> Raw:
-        catalog = self._catalogs.of(tenant)
-        known, written = self._kept.get(tenant, (None, Raw(b"")))
-        if known is not catalog:
-            written = Raw(encode(self._write(catalog)))
-            self._kept[tenant] = (catalog, written)
+    def of(self, catalog: Catalog) -> Raw:
+        written = self._kept.get(catalog)
+        if written is None:
+            written = self._kept[catalog] = Raw(encode(self._write(catalog)))
         return written

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from yarl import URL
 
 from gateway.parity.vectors import Given
+from registry.bodies import read_at_most
 from schemas.errors import ToolgateError
 
 ANSWER_LIMIT_BYTES = 64 * 2**20
@@ -99,13 +100,10 @@ def _why(error: Exception) -> str:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    chunks, size = [], 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > ANSWER_LIMIT_BYTES:
-            raise ValueError(f"the answer exceeds {ANSWER_LIMIT_BYTES} bytes")
-    return b"".join(chunks)
+    body = await read_at_most(response, ANSWER_LIMIT_BYTES)
+    if body is None:
+        raise ValueError(f"the answer exceeds {ANSWER_LIMIT_BYTES} bytes")
+    return body
 
 
 @asynccontextmanager

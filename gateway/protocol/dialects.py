@@ -20,8 +20,10 @@ from schemas.errors import (
     InvalidRequest,
     MethodNotAllowed,
     MethodNotFound,
+    Overloaded,
     ParseError,
     PayloadTooLarge,
+    TooManyRequests,
     Unavailable,
 )
 from schemas.hybrid import (
@@ -34,6 +36,7 @@ from schemas.hybrid import (
     NOT_JSON,
     REQUEST_TOO_LARGE,
     RUNTIME_EXCEPTION,
+    TOO_MANY_REQUESTS,
     TUPLE,
     UNAVAILABLE,
     VALIDATOR_SCHEMA,
@@ -44,6 +47,7 @@ from schemas.hybrid import (
     service_id,
 )
 from schemas.jsonrpc import (
+    DEPTH,
     ErrorObject,
     ErrorReply,
     Invalid,
@@ -59,6 +63,7 @@ from schemas.jsonrpc import (
     json_type,
     limited,
     pieces,
+    require_shallow,
 )
 from schemas.mcp.revisions import Revision
 
@@ -102,8 +107,11 @@ class Answer:
     media_type: bytes = JSON
 
 
-def read(body: bytes, rules: Rules, batch_limit: int) -> Message | Legacy | list[Message]:
+def read(
+    body: bytes, rules: Rules, batch_limit: int, depth_limit: int = DEPTH
+) -> Message | Legacy | list[Message]:
     """What `body` asks for. Raises the Fault that refuses it as a whole."""
+    require_shallow(body, depth_limit)
     plain = decode_plain(body, batch_limit)
     if plain is None:
         value = decode_strict(body)
@@ -223,10 +231,11 @@ def refusal(body: bytes, fault: Fault, rules: Rules, request_id: str) -> Answer:
 
 
 def _status(fault: Fault, rules: Rules) -> int:
-    """An error of JSON-RPC is a good HTTP answer, but nobody should overlook a 401."""
+    """An error of JSON-RPC is a good HTTP answer, but nobody should overlook a 401 or a 429."""
     if not rules.spec:
         return fault.status if isinstance(fault, ServiceFailed) else as_status(fault).status
-    return fault.status if fault.status in {401, 403} else 200
+    told = fault.status in {401, 403, 429} or isinstance(fault, Overloaded)
+    return fault.status if told else 200
 
 
 def as_status(fault: Fault) -> StatusFault:
@@ -245,5 +254,6 @@ _KINDS: tuple[tuple[type[Fault], StatusKind], ...] = (
     (InvalidRequest, NOT_A_REQUEST),
     (MethodNotFound, HANDLER_NOT_FOUND._replace(description="{}")),
     (InvalidParams, VALIDATOR_SCHEMA),
+    (TooManyRequests, TOO_MANY_REQUESTS),
     (Unavailable, UNAVAILABLE),
 )

@@ -10,6 +10,7 @@ from gateway.context import CANCELLED_BY_CLIENT, Context, Session
 from gateway.protocol.dispatcher import Dispatcher, usable_id
 from schemas.errors import Fault, InvalidRequest, Unavailable
 from schemas.jsonrpc import (
+    DEPTH,
     ErrorReply,
     Invalid,
     Message,
@@ -53,11 +54,12 @@ async def run_cancellable(
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    items: int  # `decode` sees to it
+    items: int  # `decode` sees to it, and to the depth
     concurrency: int  # members of one batch at a time, while few batches run
     timeout_s: float
     answer_bytes: int
     connections: int  # to one service: more members than that would only wait, at a cost
+    depth: int = DEPTH  # levels of a body, a batch or not
 
 
 class _Answers:

@@ -80,13 +80,20 @@ class Hub:
         stream_limit: int,
         debounce_s: float = 0.0,
         version: Version = lambda _tenant, _toolset: "",
+        owner_limit: int = 0,
+        tells_apart: bool = True,
     ) -> None:
-        """Changes within `debounce_s` are told together."""
+        """Changes within `debounce_s` are told together. One owner has at most `owner_limit`
+        streams, 0 as many as the share that each may have; `tells_apart` is false where all owners
+        are one."""
         self.version = version
         self.watches = Watches()
         self.on_subscribed: Callable[[Session], Awaitable[None]] = _nothing
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._stream_limit = stream_limit
+        share = max(SHARE_AT_LEAST, stream_limit // SHARE)
+        self._owner_limit = min(owner_limit or share, share)
+        self._tells_apart = tells_apart
         self._debounce_s = debounce_s
         self._open: set[Outbox] = set()
         self._owned: Counter[Owner] = Counter()  # streams
@@ -156,7 +163,7 @@ class Hub:
             raise Unavailable("The gateway is shutting down")
         if len(self._open) >= self._stream_limit:
             raise Unavailable(f"Too many open streams (limit {self._stream_limit})")
-        if owner is not None:
+        if owner is not None and self._tells_apart:
             self._check_share(owner)
             self._owned[owner] += 1
         self._open.add(outbox)
@@ -166,7 +173,7 @@ class Hub:
 
     def leave(self, outbox: Outbox, follower: Follower | None, owner: Owner | None = None) -> None:
         self._open.discard(outbox)
-        if owner is not None:
+        if owner is not None and self._tells_apart:
             self._owned[owner] -= 1
             if not self._owned[owner]:
                 del self._owned[owner]
@@ -176,6 +183,13 @@ class Hub:
             if not followers:
                 del self._followers[follower.tenant]
 
+    def sweep(self) -> None:
+        """End the streams of those whose token, or key, is good no longer."""
+        for outbox in list(self._open):
+            if outbox.still is not None and not outbox.still():
+                outbox.clear()
+                outbox.close()
+
     def close(self) -> None:
         """End every stream, after what it still has to say: the gateway stops."""
         self._closed = True
@@ -183,9 +197,10 @@ class Hub:
             outbox.close()
 
     def _check_share(self, owner: Owner) -> None:
-        share = max(SHARE_AT_LEAST, self._stream_limit // SHARE)
-        if self._owned[owner] >= share:
-            raise TooManyRequests(f"You have {share} open streams, as many as you can", 1.0)
+        most = self._owner_limit
+        if self._owned[owner] >= most:
+            text = f"You have {most} open streams, as many as you can"
+            raise TooManyRequests(text, 1.0, "limits.principal_streams")
 
     def _tell(self, tenant: str) -> None:
         pending = self._pending.pop(tenant)

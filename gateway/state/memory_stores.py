@@ -181,6 +181,10 @@ class MemorySessions:
         self._records.pop(session_id, None)
         return there
 
+    async def all(self) -> list[SessionRecord]:
+        now = self._clock()
+        return [record for record, until in self._records.values() if until > now]
+
     async def purge(self) -> int:
         now = self._clock()
         expired = [one for one, (_, until) in self._records.items() if until <= now]
@@ -206,10 +210,10 @@ class MemoryCounter:
     def __len__(self) -> int:
         return len(self._uses)
 
-    async def hit(self, key: str, limit: int, window_s: float) -> Verdict:
+    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
         slot, now = slot_us(window_s), self._now_us()
         uses = self._uses[key, slot] = live(self._uses.get((key, slot), {}), now, slot)
-        return admit(uses, limit, now, slot)
+        return admit(uses, limit, now, slot, wanted)
 
     async def purge(self) -> None:
         """Forget keys that nobody used within their windows."""

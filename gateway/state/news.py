@@ -1,6 +1,7 @@
 """What changes while clients are connected: the lists of a catalog, and how far a client knows."""
 
 import base64
+import hashlib
 from collections.abc import Mapping
 from typing import get_args
 
@@ -24,12 +25,15 @@ MESSAGES: Mapping[Kind, bytes] = {kind: encode(Notification(METHODS[kind])) for 
 _DIGITS = VERSION_LENGTH // len(KINDS)
 
 
-def fingerprint(catalog: Catalog) -> str:
-    """The version of the lists of `catalog`: as many characters for each, the same for equal ones.
+def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
+    """The version of the lists of `catalog`: as many characters for each, the same for equal ones
+    under equal rules of who sees what.
 
     Short, because it stands in event ids: two versions look alike once in 16 million times.
     """
-    digests = (catalog.digests[kind] for kind in KINDS)
+    digests = [catalog.digests[kind] for kind in KINDS]
+    if rules:
+        digests = [hashlib.sha256(digest + rules).digest() for digest in digests]
     return "".join(base64.urlsafe_b64encode(digest).decode()[:_DIGITS] for digest in digests)
 
 

@@ -92,6 +92,16 @@ class PostgresSessions:
             )
             return await deleted.fetchone() == (True,)
 
+    async def all(self) -> list[SessionRecord]:
+        async with (
+            connection_of(self._opened) as connection,
+            connection.cursor(binary=True) as rows,
+        ):
+            await rows.execute(
+                "SELECT record FROM state_session_t WHERE expires_ts > clock_timestamp()"
+            )
+            return [_records.decode(record) async for (record,) in rows]
+
     async def purge(self) -> int:
         async with connection_of(self._opened) as connection:
             await connection.execute(
@@ -142,7 +152,7 @@ class PostgresCounter:
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
 
-    async def hit(self, key: str, limit: int, window_s: float) -> Verdict:
+    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
         slot = slot_us(window_s)
         key = f"{slot}:{key}"
         async with connection_of(self._opened) as connection:
@@ -157,7 +167,7 @@ class PostgresCounter:
             )
             stored, now_us = await only_row(locked)
             uses = live({int(one): count for one, count in stored.items()}, now_us, slot)
-            verdict = admit(uses, limit, now_us, slot)
+            verdict = admit(uses, limit, now_us, slot, wanted)
             if verdict.allowed:
                 await connection.execute(
                     "UPDATE state_counter_t SET uses = %s WHERE key = %s", [Jsonb(uses), key]

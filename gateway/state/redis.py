@@ -25,11 +25,12 @@ from schemas.errors import ToolgateError, Unavailable
 log = logging.getLogger("toolgate.state")
 
 PREFIX = "toolgate:"
+SCANNED = 1000  # keys at a time
 AWAY = "The Redis that gateways share does not answer; try again later"
 UNREADABLE = "state.redis_url cannot be used: an option in it is unknown or has a wrong value"
 
-# KEYS: the counter. ARGV: limit, length of a slot in microseconds, slots, ms to keep it. Returns
-# the time in microseconds, and the slots with their uses before this one.
+# KEYS: the counter. ARGV: limit, length of a slot in microseconds, slots, ms to keep it, uses that
+# are wanted. Returns the time in microseconds, and the slots with their uses before these.
 HIT = """
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
@@ -43,7 +44,8 @@ for i = 1, #uses, 2 do
   end
 end
 if total < tonumber(ARGV[1]) then
-  redis.call('HINCRBY', KEYS[1], string.format('%d', current), 1)
+  local granted = math.min(ARGV[1] - total, ARGV[5])
+  redis.call('HINCRBY', KEYS[1], string.format('%d', current), string.format('%d', granted))
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
 end
 return {string.format('%d', micros), uses}
@@ -108,6 +110,15 @@ class RedisSessions:
         with asking():
             return bool(await self._redis.delete(_session_key(session_id)))
 
+    async def all(self) -> list[SessionRecord]:
+        found: dict[str, SessionRecord] = {}
+        with asking():
+            async for key in self._redis.scan_iter(_session_key("*"), count=SCANNED):
+                if (record := await self._redis.get(key)) is not None:
+                    read = _records.decode(record)
+                    found[read.id] = read  # a scan may tell of a key twice
+        return list(found.values())
+
     async def purge(self) -> int:
         return 0  # Redis does, and does not say how many
 
@@ -131,13 +142,13 @@ class RedisCounter:
     def __init__(self, redis: Redis) -> None:
         self._hit = redis.register_script(HIT)
 
-    async def hit(self, key: str, limit: int, window_s: float) -> Verdict:
+    async def hit(self, key: str, limit: int, window_s: float, wanted: int = 1) -> Verdict:
         slot = slot_us(window_s)
-        arguments = [limit, slot, SLOTS, milliseconds((SLOTS + 1) * slot / MICROS)]
+        arguments = [limit, slot, SLOTS, milliseconds((SLOTS + 1) * slot / MICROS), wanted]
         with asking():
             now, stored = await self._hit([f"{PREFIX}uses:{slot}:{key}"], arguments)
         uses = dict(zip(map(int, stored[::2]), map(int, stored[1::2]), strict=True))
-        return admit(live(uses, int(now), slot), limit, int(now), slot)
+        return admit(live(uses, int(now), slot), limit, int(now), slot, wanted)
 
     async def purge(self) -> None:
         """Redis does."""

@@ -10,7 +10,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +51,7 @@ class SessionLimits:
     sessions: int  # at this node
     calls: int  # of one session at a time
     rate: int  # sessions that one principal may open in a minute, at all nodes
+    of_one: int = 0  # of one principal at this node; 0: as many as it likes
 
 
 class Sessions:
@@ -71,6 +72,7 @@ class Sessions:
         self._announces = announces
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
         self._open: dict[str, Session] = {}
+        self._owned: dict[tuple[str, str], dict[str, Session]] = {}  # by whose they are
         self._cancels = MemoryCounter()  # a limit at each node bounds what all of them say
         self.on_drop: Callable[[str], None] = _unheard  # hears the ids of those that are let go
         self.later = Tasks()  # done before the last session is gone
@@ -98,6 +100,7 @@ class Sessions:
         """At the limit the session unused for longest goes; Unavailable when all are in use.
         Raises TooManyRequests, too."""
         await self._count(principal)
+        self._make_room_of(principal)
         self._make_room()
         session = Session(
             secrets.token_urlsafe(24),
@@ -112,7 +115,7 @@ class Sessions:
         )
         if self._store.shared:
             await self._store.put(record_of(session), self._limits.idle_s)
-        self._open[session.id] = session
+        self._keep(session)
         return session
 
     def needs_load(self, session_id: str) -> bool:
@@ -137,7 +140,7 @@ class Sessions:
         await self._store.touch(session_id, self._limits.idle_s)
         if session is None:
             self._make_room()
-            session = self._open.setdefault(session_id, self._restored(record))
+            session = self._open.get(session_id) or self._keep(self._restored(record))
         session.renewed = time.monotonic()
 
     def find(
@@ -188,7 +191,7 @@ class Sessions:
         """Inside, a stream of its is open that a client came back to. Raises Unavailable at the
         limit of streams, and TooManyRequests at that of the session."""
         _check_streams(session)
-        with self._hub.stream(outbox):
+        with self._hub.stream(outbox, owner=session.principal.key):
             session.streams += 1
             try:
                 yield
@@ -199,13 +202,28 @@ class Sessions:
     def close(self, session: Session) -> None:
         """End the session, at all nodes; the others hear of it soon."""
         if self._drop(session) and self._store.shared:
-            self.later.do(self._end_everywhere(session))
+            self.later.do(self._end_everywhere(session.id))
 
     async def delete(self, session: Session) -> None:
         """The same, done when this returns. Raises Unavailable when the store does not answer."""
         self._drop(session)
         if self._store.shared:
-            await self._end_everywhere(session)
+            await self._end_everywhere(session.id)
+
+    async def all(self, tenant: str) -> list[SessionRecord]:
+        """The open sessions of a tenant, at all nodes. Raises Unavailable."""
+        if self._store.shared:
+            return [record for record in await self._store.all() if record.tenant == tenant]
+        own = (one for one in self._open.values() if one.principal.tenant == tenant)
+        return [record_of(session) for session in own]
+
+    async def end(self, record: SessionRecord) -> None:
+        """End the session, at all nodes, whoever has it open. Raises Unavailable."""
+        session = self._open.get(record.id)
+        if session is not None:
+            await self.delete(session)
+        elif self._store.shared:
+            await self._end_everywhere(record.id)
 
     def reap(self) -> int:
         """Let go of the sessions that nobody has used for too long; returns how many."""
@@ -256,12 +274,27 @@ class Sessions:
                 verdict.retry_after_s,
             )
 
+    def _keep(self, session: Session) -> Session:
+        self._open[session.id] = session
+        self._owned.setdefault(session.principal.key, {})[session.id] = session
+        return session
+
+    def _make_room_of(self, principal: Principal) -> None:
+        """The same for one more of one principal's. Raises TooManyRequests."""
+        owned, most = self._owned.get(principal.key, {}), self._limits.of_one
+        if not most or len(owned) < most:
+            return
+        oldest = _unused_for_longest(owned.values())
+        if oldest is None:
+            text = f"You have {most} sessions in use, as many as you can: end one first"
+            raise TooManyRequests(text, 1.0, "limits.principal_sessions")
+        self.close(oldest)
+
     def _make_room(self) -> None:
         """Clients that never say goodbye must not lock out the others until they are idle."""
         if len(self._open) < self._limits.sessions or self.reap():
             return
-        unused = (session for session in self._open.values() if _is_idle(session, math.inf))
-        oldest = min(unused, key=lambda session: session.last_used, default=None)
+        oldest = _unused_for_longest(self._open.values())
         if oldest is None:
             limit = self._limits.sessions
             raise Unavailable(f"Too many sessions in use (limit {limit}); try again later")
@@ -271,14 +304,18 @@ class Sessions:
         """Let go of the session at this node; False when it was gone."""
         if self._open.pop(session.id, None) is None:
             return False
+        owned = self._owned[session.principal.key]
+        del owned[session.id]
+        if not owned:
+            del self._owned[session.principal.key]
         session.end()
         self._telling.end(session)
         self.on_drop(session.id)
         return True
 
-    async def _end_everywhere(self, session: Session) -> None:
-        await self._store.delete(session.id)
-        await self._bus.say("ended", session=session.id)
+    async def _end_everywhere(self, session_id: str) -> None:
+        await self._store.delete(session_id)
+        await self._bus.say("ended", session=session_id)
 
     async def _ended_elsewhere(self, said: dict[str, Any]) -> None:
         session = self._open.get(said["session"])
@@ -332,6 +369,11 @@ def _check_streams(session: Session) -> None:
 
 
 def _unheard(_session_id: str) -> None: ...
+
+
+def _unused_for_longest(sessions: Iterable[Session]) -> Session | None:
+    unused = (session for session in sessions if _is_idle(session, math.inf))
+    return min(unused, key=lambda session: session.last_used, default=None)
 
 
 def _is_idle(session: Session, since: float) -> bool:

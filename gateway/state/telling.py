@@ -34,12 +34,13 @@ class Telling:
         """A stream that is open here, and nowhere else any longer.
 
         `told` is the version of the lists that the client last heard of, if it said so: what has
-        changed since then waits in the outbox. Raises Unavailable at the limit of streams.
+        changed since then waits in the outbox. Raises Unavailable at the limit of streams,
+        and TooManyRequests at that of the principal.
         """
         outbox = Outbox()
         messages = {kind: MESSAGES[kind] for kind in session.news}
         follower = Follower(session.principal.tenant, session.toolset, outbox, messages)
-        with self._hub.stream(outbox, follower):
+        with self._hub.stream(outbox, follower, session.principal.key):
             session.outbox = session.outbox.hand_over(outbox)
             self._catch_up(session, outbox.told if told is None else told)
             session.streams += 1

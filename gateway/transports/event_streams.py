@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive
 
-from gateway.context import Outbox, Session, new_request_id
+from gateway.context import Identity, Outbox, Session, new_request_id
 from gateway.protocol import sse
 from gateway.protocol.positions import STANDALONE, Position
 from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, Said
@@ -24,9 +24,14 @@ class EventStreams:
         self._retry_ms = front.retry_ms
 
     async def standalone(
-        self, session: Session, position: Position | None, receive: Receive, responder: Responder
+        self,
+        session: Session,
+        position: Position | None,
+        identity: Identity,
+        receive: Receive,
+        responder: Responder,
     ) -> None:
-        """The stream for what the server says unasked, from `position` on."""
+        """The stream for what the server says unasked, from `position` on, to `identity`."""
         if position is not None:
             await self._streams.standalone(session, position.after)  # refused before it begins
             session.heard = position.after
@@ -36,7 +41,7 @@ class EventStreams:
             self._streams.watch(session, STANDALONE, outbox.stir),
             Watch(receive) as watch,
         ):
-            outbox.on_overflow = watch.give_up
+            outbox.on_overflow, outbox.still = watch.give_up, identity.still
             await responder.stream([(b"mcp-session-id", session.id.encode())])
             await responder.chunk(await self._first(session, outbox))
             await send_all(responder, self._standalone_chunks(session, outbox), watch)
@@ -53,10 +58,16 @@ class EventStreams:
             yield messages
 
     async def replay(
-        self, session: Session, position: Position, receive: Receive, responder: Responder
+        self,
+        session: Session,
+        position: Position,
+        identity: Identity,
+        receive: Receive,
+        responder: Responder,
     ) -> None:
         """What follows on the stream of one POST, until its answer was sent."""
         outbox = Outbox()
+        outbox.still = identity.still
         with (
             self._sessions.replaying(session, outbox),
             self._streams.watch(session, position.stream, outbox.stir),

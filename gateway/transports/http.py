@@ -1,16 +1,15 @@
 """Raw ASGI, the parts that the fronts share: headers, bodies, replies, who is still there."""
 
 import asyncio
-import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.context import Identity, Letter, new_request_id
+from gateway.context import Identify, Identity, Letter, new_request_id
 from gateway.protocol.admission import Headers
 from schemas.errors import (
     Fault,
@@ -20,9 +19,10 @@ from schemas.errors import (
     NotAcceptable,
     PayloadTooLarge,
     TooManyRequests,
+    Unavailable,
     UnsupportedMediaType,
 )
-from schemas.hybrid import MISSING_AUTH_TOKEN, Side, StatusFault
+from schemas.hybrid import MISSING_AUTH_TOKEN, ScopeMismatch, Side, StatusFault
 from schemas.jsonrpc import RequestId, encode, error_reply
 
 JSON = (b"content-type", b"application/json")
@@ -35,6 +35,7 @@ _ROUTING = {
 _MIRRORED = b"mcp-param-"
 REALM = 'Bearer realm="toolgate"'
 UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+OFFLINE = "offline_access"  # not about the resource (MCP 2026-07-28, authorization)
 _LETTER = {
     b"idempotency-key": "idempotency_key",
     b"authorization": "authorization",
@@ -70,9 +71,9 @@ def _mirror(headers: Headers, name: bytes, value: bytes) -> None:
     headers.mirrored[argument] = value.decode("latin-1").strip(" \t")
 
 
-def caller(identify: Callable[[Scope], Identity], scope: Scope) -> Identity:
+async def caller(identify: Identify, scope: Scope) -> Identity:
     """Who asks. Raises the Fault that says why nobody knows."""
-    identity = identify(scope)
+    identity = await identify(scope)
     if identity.refusal is not None:
         raise identity.refusal
     return identity
@@ -158,10 +159,10 @@ def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
     headers = []
     if isinstance(fault, MethodNotAllowed):
         headers.append((b"allow", fault.allow.encode()))
-    if fault.status == 503:
+    if isinstance(fault, TooManyRequests | Unavailable):
+        headers.append((b"retry-after", b"%d" % fault.retry_after))
+    elif fault.status == 503:
         headers.append((b"retry-after", b"1"))
-    if isinstance(fault, TooManyRequests):
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(fault.retry_after_s))))
     said = challenge(fault)
     if said is not None:
         headers.append((b"www-authenticate", said.encode()))
@@ -179,8 +180,16 @@ def challenge(fault: Fault) -> str | None:
             text = UNQUOTABLE.sub("'", fault.as_status.description)
             return f'{REALM}, error="invalid_token", error_description="{text}"'
         case 403, _:  # the description names scopes of the caller's, so the body alone has it
-            return f'{REALM}, error="insufficient_scope"'
+            return f'{REALM}, error="insufficient_scope"{_wanted(fault)}'
     return None
+
+
+def _wanted(fault: Fault) -> str:
+    """The parameter that names the scopes which are missing, but none that is no scope at all
+    (RFC 6749, 3.3), or that asks for more than to come in."""
+    scopes = fault.scopes if isinstance(fault, ScopeMismatch) else ()
+    told = " ".join(one for one in scopes if not UNQUOTABLE.search(one) and one != OFFLINE)
+    return f', scope="{told}"' if told else ""
 
 
 class Responder:

@@ -57,11 +57,12 @@ class HttpSse:
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
         try:
-            principal = caller(self._front.identify, scope).principal
+            identity = await caller(self._front.identify, scope)
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
             toolset = self._endpoint.toolset_of(scope)
             wishes = self._endpoint.wishes_of(scope)
+            principal = identity.principal
             session = await self._front.sessions.open(V2024_11_05, principal, {}, {}, toolset)
         except Fault as fault:
             await responder.fault(fault)
@@ -72,7 +73,7 @@ class HttpSse:
                 self._front.streams.watch(session, STANDALONE, outbox.stir),
                 Watch(receive) as watch,
             ):
-                outbox.on_overflow = watch.give_up
+                outbox.on_overflow, outbox.still = watch.give_up, identity.still
                 await responder.stream()
                 await send_all(responder, self._chunks(session, outbox, wishes), watch)
         except Fault as fault:
@@ -84,7 +85,7 @@ class HttpSse:
     async def _message(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
         try:
-            identity = caller(self._front.identify, scope)
+            identity = await caller(self._front.identify, scope)
             if scope["method"] != "POST":
                 raise MethodNotAllowed("Messages are POSTed here", "POST")
             require_json(scope)
@@ -93,7 +94,7 @@ class HttpSse:
             context = Context(identity, session.revision, responder.request_id, session)
             context.letter, context.toolset = letter(scope), session.toolset
             context.wishes = self._endpoint.wishes_of(scope)
-            await self._accept(decode(body, batch_limit=0), context, session)
+            await self._accept(decode(body, 0, self._front.batches.limits.depth), context, session)
         except Fault as fault:
             await responder.fault(fault)
             return

@@ -5,14 +5,14 @@ say (only notifications), 401 and 403 for callers who may not, other 4xx when th
 itself cannot be served. The portal paths answer as `portal.compat` says.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import NO_WISHES, Context, Identity
+from gateway.context import NO_WISHES, Context, Identify
 from gateway.protocol.dialects import (
     Answer,
     Legacy,
@@ -54,7 +54,7 @@ class Front:
     """What the paths have in common."""
 
     dispatcher: Dispatcher
-    identify: Callable[[Scope], Identity]
+    identify: Identify
     batches: Batches
     body_limit_bytes: int
     profiles: Collection[str] = ()
@@ -83,12 +83,13 @@ class JsonRpcHTTP:
             if not body.strip():
                 empty = REQUEST_CMD_EMPTY if scope["method"] == "GET" else REQUEST_BODY_EMPTY
                 raise StatusFault(empty, text="The body is empty")
-            message = read(body, rules, self._front.batches.limits.items)
+            limits = self._front.batches.limits
+            message = read(body, rules, limits.items, limits.depth)
         except Fault as fault:
             await _send(responder, refusal(body, fault, rules, responder.request_id), fault)
             return
         revision = HYBRID if isinstance(message, Legacy) else rules.revision
-        identity = self._front.identify(scope)
+        identity = await self._front.identify(scope)
         context = Context(identity, revision, responder.request_id, letter=carried, wishes=wishes)
         with Watch(receive):
             await self._serve(message, context, responder)

@@ -1,11 +1,11 @@
 """What the two transports of MCP share: the parts of the gateway, and whose endpoint it is."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from gateway.context import Identity, Principal, Session, Wishes
+from gateway.context import Identify, Principal, Session, Wishes
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Batches
 from gateway.state.asks import Asks
@@ -24,7 +24,7 @@ class McpFront:
     hub: Hub
     streams: Streams
     asks: Asks
-    identify: Callable[[Scope], Identity]
+    identify: Identify
     batches: Batches
     body_limit_bytes: int
     keep_alive_s: float

@@ -16,6 +16,7 @@ from gateway.protocol.running import member_server, run_cancellable
 from gateway.transports.http import (
     Responder,
     Watch,
+    fault_headers,
     header,
     letter,
     one_command,
@@ -31,8 +32,11 @@ from schemas.errors import (
     Fault,
     HeaderMismatch,
     MissingClientCapability,
+    Overloaded,
+    TooManyRequests,
     UnsupportedProtocolVersion,
 )
+from schemas.hybrid import ScopeMismatch
 from schemas.jsonrpc import (
     ErrorReply,
     Invalid,
@@ -69,9 +73,9 @@ class Posting:
         toolset = self._endpoint.toolset_of(scope)
         wishes = self._endpoint.wishes_of(scope)
         front = self._front
-        message = decode(
-            await read_body(scope, receive, front.body_limit_bytes), front.batches.limits.items
-        )
+        limits = front.batches.limits
+        body = await read_body(scope, receive, front.body_limit_bytes)
+        message = decode(body, limits.items, limits.depth)
         try:
             admitted, carried = await self._admit(scope, message, identity.principal, toolset)
             session = await self._open(admitted, identity.principal, toolset)
@@ -153,15 +157,15 @@ class Posting:
         elif session is not None:
             with peer:  # going away does not cancel: a client of these revisions does by message
                 reply = await run_cancellable(dispatcher, context, session, request)
-                await _finish(peer, responder, reply, context.revision)
+                await _finish(peer, responder, reply, context)
         elif context.revision.handshake:  # without a session there is no such message
             with peer:
                 reply = await dispatcher.dispatch(context, request)
-                await _finish(peer, responder, reply, context.revision)
+                await _finish(peer, responder, reply, context)
         else:
             with peer, Watch(receive):  # 2026-07-28: going away is how a client cancels
                 reply = await dispatcher.dispatch(context, request)
-                await _finish(peer, responder, reply, context.revision)
+                await _finish(peer, responder, reply, context)
 
     async def _answer_initialize(
         self,
@@ -177,7 +181,7 @@ class Posting:
             self._front.sessions.close(session)
         else:
             headers = [(b"mcp-session-id", session.id.encode())]
-        await _finish(peer, responder, reply, context.revision, headers)
+        await _finish(peer, responder, reply, context, headers)
 
     async def _answer_batch(
         self, context: Context, peer: Peer, batch: list[Message], responder: Responder
@@ -199,15 +203,25 @@ async def _finish(
     peer: Peer,
     responder: Responder,
     reply: Reply | ErrorReply | None,
-    revision: Revision,
+    context: Context,
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> None:
     if not peer.is_silent() and await peer.finish(reply):
         return
+    fault = context.failed
     if reply is None:
         await responder.empty(202)  # cancelled: the client does not want to hear more
+    elif fault is not None and _is_told_by_status(fault, context.revision):
+        await responder.json(pieces(reply), fault.status, [*headers, *fault_headers(fault)])
     else:
-        await responder.json(pieces(reply), _status(reply, revision), headers)
+        await responder.json(pieces(reply), _status(reply, context.revision), headers)
+
+
+def _is_told_by_status(fault: Fault, revision: Revision) -> bool:
+    """Whether HTTP says it, too: that clients have to wait, or to ask for more scopes."""
+    if isinstance(fault, ScopeMismatch):
+        return revision.scope_challenges
+    return isinstance(fault, TooManyRequests | Overloaded)
 
 
 def _status(reply: Reply | ErrorReply, revision: Revision) -> int:

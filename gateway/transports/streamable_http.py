@@ -42,7 +42,7 @@ class StreamableHTTP:
         responder = Responder(send)
         serve = self._verbs.get(scope["method"], self._not_allowed)
         try:
-            await serve(scope, receive, responder, caller(self._front.identify, scope))
+            await serve(scope, receive, responder, await caller(self._front.identify, scope))
         except Fault as fault:
             await responder.fault(fault)
 
@@ -56,9 +56,9 @@ class StreamableHTTP:
         last = header(scope, b"last-event-id")
         position = read_position(last) if last else None
         if position is None or position.stream == STANDALONE:
-            await self._event_streams.standalone(session, position, receive, responder)
+            await self._event_streams.standalone(session, position, identity, receive, responder)
         else:
-            await self._event_streams.replay(session, position, receive, responder)
+            await self._event_streams.replay(session, position, identity, receive, responder)
 
     async def _delete(
         self, scope: Scope, _receive: Receive, responder: Responder, identity: Identity

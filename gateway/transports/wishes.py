@@ -6,7 +6,7 @@ from typing import get_args
 from msgspec import ValidationError, convert
 from starlette.types import Scope
 
-from config.settings import DisclosureMode
+from config.types import DisclosureMode
 from gateway.context import NO_WISHES, Wishes
 from gateway.transports.http import query_value
 from schemas.errors import InvalidRequest

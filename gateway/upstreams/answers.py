@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gateway.upstreams.client import HttpResponse
+from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.serialize import is_json
 from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
 from schemas.jsonrpc import encode
@@ -19,6 +20,7 @@ from schemas.tool import (
     Content,
     EmbeddedResource,
     ImageContent,
+    Outage,
     TextContent,
     ToolResult,
 )
@@ -26,8 +28,27 @@ from schemas.tool import (
 _syntax = msgspec.json.Decoder(Raw)  # reads without building anything
 
 
+AWAY = frozenset({502, 503, 504})  # what proxies, and services that cannot serve, answer
+
+
 def failed(text: str) -> ToolResult:
     return ToolResult((TextContent(text),), is_error=True)
+
+
+def unanswered(error: UpstreamFailed) -> ToolResult:
+    """What a call gives that got no answer that can be used."""
+    result = failed(str(error))
+    return outage(result) if error.down else result
+
+
+def outage(result: ToolResult) -> Outage:
+    """`result`, as what happens to every call of its source."""
+    return Outage(*(getattr(result, name) for name in ToolResult.__struct_fields__))
+
+
+def by_status(response: HttpResponse, result: ToolResult) -> ToolResult:
+    """`result`, as an outage where the status of the response says that it is one."""
+    return outage(result) if response.status in AWAY else result
 
 
 def media_type(response: HttpResponse) -> str:
@@ -53,7 +74,7 @@ def error(response: HttpResponse) -> ToolResult:
     shown = f"{status}\n{body}" if response.body else status
     if is_json(kind) and isinstance(raw := structure(response.body), Raw):
         body = raw
-    return failure(response.status, shown, body)
+    return by_status(response, failure(response.status, shown, body))
 
 
 def failure(status: int, shown: str, body: Any) -> ToolResult:
@@ -71,6 +92,12 @@ def status_failure(status: int, told: Any, body: Any = None) -> ToolResult:
     description = told if isinstance(told, str) else members.get("description")
     shown = f"{head}: {description}" if description else head
     return failure(status, shown, told if body is None else body)
+
+
+def lost(error: UpstreamFailed) -> ToolResult:
+    """The same as `unanswered`, of a hybrid call."""
+    result = no_answer(str(error), error.late)
+    return outage(result) if error.down else result
 
 
 def no_answer(text: str, late: bool = False) -> ToolResult:

@@ -1,29 +1,29 @@
 """What imports ask of servers: MCP servers for their lists, GraphQL endpoints for their schemas."""
 
-from collections.abc import Callable, Mapping
-
 from config.settings import Imports
+from gateway.upstreams.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from registry.found import ImportSpec
 from registry.introspection import introspect
 
 
 class Asking:
-    def __init__(
-        self, lister: Lister, headers: Callable[[str], Mapping[str, str]], limits: Imports
-    ) -> None:
-        """`headers` gives those of a source, by its name, as the settings have them now."""
+    def __init__(self, lister: Lister, connections: Connections, limits: Imports) -> None:
+        """`connections` knows the headers and certificates of a source, as they are now."""
         self._lister = lister
-        self._headers = headers
+        self._connections = connections
         self._limits = limits
 
     async def __call__(self, spec: ImportSpec) -> bytes:
         """See `registry.found.Lister`. Raises ImportRejected."""
         if spec.kind == "mcp":
             return await self._lister(spec)
+        guarded = spec.options.guarded  # and then no place for the operator's credentials
         return await introspect(
             spec.location,
-            self._headers(spec.name),
+            {} if guarded else self._connections.headers_of(spec.name),
             limit_bytes=self._limits.document_limit_bytes,
             timeout_s=self._limits.fetch_timeout_s,
+            tls=self._connections.tls_of(spec.name),
+            public=guarded and not self._limits.private_networks,
         )

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.upstreams.answers import no_answer
+from gateway.upstreams.answers import lost
+from gateway.upstreams.caller import Caller
 from gateway.upstreams.client import Client, HttpRequest
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.replies import read_batch, read_single
@@ -21,7 +22,7 @@ from schemas.tool import ToolResult
 log = logging.getLogger("toolgate.upstream")
 
 CORRELATION_ID = "X-Correlation-Id"
-_Key = tuple[int, str, bool, tuple[tuple[str, str], ...]]
+_Key = tuple[int, str, bool, tuple[tuple[str, str], ...], tuple[str, str | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +31,27 @@ class Post:
 
     source: Source
     target: str
-    headers: Mapping[str, str]  # from the caller: credentials and the ids of a trace
+    headers: Mapping[str, str]  # from the caller: the ids of a trace
     request_id: str  # ours; it stands in for a correlation id
     idempotent: bool  # may be repeated
+    caller: Caller | None = None  # where the source wants to know
 
     def request(self, body: bytes) -> HttpRequest:
         headers = {"Content-Type": "application/json", CORRELATION_ID: self.request_id}
         return HttpRequest(
-            "POST", self.target, {**headers, **self.headers}, body, idempotent=self.idempotent
+            "POST",
+            self.target,
+            {**headers, **self.headers},
+            body,
+            idempotent=self.idempotent,
+            caller=self.caller,
         )
 
     @property
     def key(self) -> _Key:
         """Only what is the same for both may travel together; ids of our own do not count."""
-        return id(self.source), self.target, self.idempotent, tuple(self.headers.items())
+        who = (self.caller.token, self.caller.scope_token) if self.caller else None
+        return id(self.source), self.target, self.idempotent, tuple(self.headers.items()), who
 
 
 async def exchange(client: Client, post: Post, requests: Sequence[Request]) -> list[ToolResult]:
@@ -54,7 +62,7 @@ async def exchange(client: Client, post: Post, requests: Sequence[Request]) -> l
             post.source, post.request(encode(requests[0] if alone else requests))
         )
     except UpstreamFailed as error:
-        return [no_answer(str(error), error.late)] * len(requests)
+        return [lost(error)] * len(requests)
     ids = [request.id for request in requests if isinstance(request.id, int)]
     if alone:
         return [read_single(response, ids[0], post.source.name)]

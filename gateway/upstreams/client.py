@@ -12,19 +12,24 @@ from urllib.parse import urljoin
 
 import aiohttp
 from msgspec import Struct
+from msgspec.structs import replace
 from yarl import URL
 
 from config.settings import SourceSettings
 from config.settings import Upstream as Limits
+from gateway.context import Context
+from gateway.upstreams.behalf import on_behalf, proof, refuted
+from gateway.upstreams.caller import Caller, OwnAudiences
 from gateway.upstreams.connections import (
+    NOBODY,
     Connections,
     Pool,
     TooLarge,
     UpstreamFailed,
     read,
-    why,
 )
 from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.reasons import is_outage, why
 from gateway.upstreams.rest.files import Stream, Upload
 from schemas.source import Source
 
@@ -45,6 +50,8 @@ class HttpRequest(Struct, frozen=True):
     idempotent: bool = False  # may be repeated, although its method does not say so
     upload: Upload | None = None  # a body with files in it that `Uploads` has to open first
     stream: Stream | None = None  # a body that is read while it is sent, so once only
+    caller: Caller | None = None  # whose token goes along, or what it is exchanged for
+    scopes: tuple[str, ...] = ()  # that what it is exchanged for must have
 
 
 class Download(Struct, frozen=True):
@@ -71,14 +78,17 @@ Reader = Callable[[aiohttp.ClientResponse, int], Awaitable[bytes | Download]]
 class Client:
     """Sends requests to sources."""
 
-    def __init__(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
-        self.connections = Connections(limits, sources)
+    def __init__(
+        self, limits: Limits, sources: Mapping[str, SourceSettings], own: OwnAudiences = NOBODY
+    ) -> None:
+        """`own`: the gateway's own names, as audiences of tokens. Raises TlsUnusable."""
+        self.connections = Connections(limits, sources, own)
 
     async def close(self) -> None:
         await self.connections.close()
 
     async def configure(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
-        """Take new settings; calls that are running end as they began."""
+        """Take new settings; calls that are running end as they began. Raises TlsUnusable."""
         self.connections.configure(limits, sources)
 
     async def send(
@@ -86,6 +96,20 @@ class Client:
     ) -> HttpResponse:
         """Send, again where that is safe, and read the whole answer. Raises UpstreamFailed."""
         pool = self.connections.of(source)
+        if request.caller is None:
+            return await self._sent(pool, source, request, reader)
+        caller, scopes = request.caller, request.scopes
+        headers = await proof(pool, caller, scopes)
+        response = await self._sent(pool, source, _with(request, headers), reader)
+        again = request.stream is None  # which is read once only
+        if response.status == 401 and refuted(pool, caller, headers, scopes) and again:
+            headers = await proof(pool, caller, scopes)
+            response = await self._sent(pool, source, _with(request, headers), reader)
+        return response
+
+    async def _sent(
+        self, pool: Pool, source: Source, request: HttpRequest, reader: Reader
+    ) -> HttpResponse:
         server = request.server
         if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
             server = None  # whoever said where calls go said it for all of them
@@ -99,7 +123,8 @@ class Client:
                 "upstream_failed", extra={"source": source.name, "error": type(error).__name__}
             )
             late = type(error) is TimeoutError
-            raise UpstreamFailed(f"{source.name} {why(error, pool.timeout_s)}", late) from error
+            text = f"{source.name} {why(error, pool.timeout_s)}"
+            raise UpstreamFailed(text, late, is_outage(error)) from error
 
     def base_path(self, source: Source) -> str:
         """The path of the source's base URL, without a slash at its end; "" for the root."""
@@ -107,13 +132,9 @@ class Client:
         _, slash, path = address.partition("/")
         return slash + path
 
-    def forwards_token(self, source: Source) -> bool:
-        """Whether the source gets its callers' own tokens. Raises UpstreamFailed where it should
-        and only its description says where that is."""
-        pool = self.connections.of(source)
-        if pool.forward_token and not pool.trusted:
-            raise UpstreamFailed(pool.untrusted("forward_token"))
-        return pool.forward_token
+    def caller(self, source: Source, context: Context) -> Caller | None:
+        """On whose behalf `source` is to be called, if it wants to know. Raises UpstreamFailed."""
+        return on_behalf(self.connections.of(source), context)
 
     async def _attempts(
         self,
@@ -162,6 +183,12 @@ class Client:
             if isinstance(body, Download):
                 return HttpResponse(status, reason, response.headers, b"", body)
             return HttpResponse(status, reason, response.headers, body)
+
+
+def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
+    """`request` with these headers instead of its own of the same names."""
+    kept = {n: value for n, value in request.headers.items() if n not in headers}
+    return replace(request, headers={**kept, **headers})
 
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})

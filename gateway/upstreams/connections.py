@@ -1,29 +1,41 @@
 """Connections to the sources: one pool for each, and whom it trusts with what."""
 
 import asyncio
-import socket
+import re
+import ssl
 from collections.abc import Mapping
-from types import MappingProxyType, UnionType
+from types import MappingProxyType
 
 import aiohttp
 from yarl import URL
 
-from config.settings import SourceSettings
+from config.conflicts_sources import FRAMING
+from config.settings import SchemeSettings, SourceSettings
 from config.settings import Upstream as Limits
+from gateway.upstreams.caller import OwnAudiences
+from gateway.upstreams.exchange import Exchange
+from gateway.upstreams.tls import USUAL, Contexts, contexts
 from gateway.upstreams.tokens import Tokens
-from registry.addresses import PrivateAddress, PublicResolver, check_url_host
+from registry.addresses import PublicResolver, check_url_host
+from registry.bodies import read_at_most
 from schemas.errors import ToolgateError
 from schemas.source import Source
 
+Entries = Mapping[str, SchemeSettings]  # by the security scheme that each satisfies
+NO_ENTRIES: Entries = MappingProxyType({})
+NOBODY = OwnAudiences()
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.1
+TOKENS_BYTES = 2**20  # of tokens that the gateway fetched for itself, of one source
 DEFAULT_HEADERS = {"User-Agent": "toolgate", "Accept": "application/json, */*;q=0.8"}
 
 
 class UpstreamFailed(ToolgateError):
     """No usable answer came; says why without saying where from."""
 
-    def __init__(self, text: str, late: bool = False) -> None:
+    def __init__(self, text: str, late: bool = False, down: bool = False) -> None:
         super().__init__(text)
         self.late = late  # it may come yet, but nobody waits
+        self.down = down  # the source answers nobody: it is not for what was asked
 
 
 class TooLarge(Exception):
@@ -36,18 +48,39 @@ class TooLarge(Exception):
 class Pool:
     """The connections to one source, and how it wants to be called."""
 
-    def __init__(self, source: Source, adjusted: SourceSettings, limits: Limits) -> None:
+    def __init__(
+        self,
+        source: Source,
+        adjusted: SourceSettings,
+        limits: Limits,
+        stored: Entries = NO_ENTRIES,
+        own: OwnAudiences = NOBODY,
+        tls: Contexts = USUAL,
+    ) -> None:
+        """`stored`: credentials of the registry; `own`: the gateway's own names."""
         self.source = source.name
         self.address = adjusted.base_url or _address(source)  # None while nobody knows
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
-        self.headers = dict(adjusted.headers)
-        self.credentials = adjusted.credentials
+        unnamed = {} if source.kind == "openapi" else as_headers(stored)
+        self.headers = {**unnamed, **adjusted.headers}
+        self._besides = {
+            name: value for name, value in self.headers.items() if name.lower() != "authorization"
+        }
+        # what the settings say goes before what stands in the database
+        self.credentials = {**stored, **adjusted.credentials}
         self.require_credentials = adjusted.require_credentials
-        self.forward_token = adjusted.forward_token
         self.timeout_s = adjusted.timeout_s or limits.timeout_s
         self.retries = limits.retries if adjusted.retries is None else adjusted.retries
-        self.tokens = Tokens(self.timeout_s)
+        self.tokens = Tokens(TOKENS_BYTES)
+        self.tls = tls
+        self.own = own
+        self.forward_token = adjusted.forward_token
+        self.same_trust_domain = adjusted.same_trust_domain
+        self.exchange = (
+            Exchange(adjusted.exchange, self.timeout_s, tls.tokens) if adjusted.exchange else None
+        )
+        self.by_caller = self.forward_token or self.exchange is not None
         self.limits = limits
         self.retired = False  # nobody is to begin anything with it
         self.unheld = asyncio.Event()  # nobody keeps it open beyond a call's time
@@ -81,9 +114,12 @@ class Pool:
             return asked
         if not self.trusted:
             raise UpstreamFailed(self.untrusted("configured headers"))
-        configured = {name.lower() for name in self.headers}
+        # that of a caller; the configured one is for requests that are nobody's
+        proved = self.by_caller and "Authorization" in asked
+        headers = self._besides if proved else self.headers
+        configured = {name.lower() for name in headers}
         kept = {name: value for name, value in asked.items() if name.lower() not in configured}
-        return {**kept, **self.headers}
+        return {**kept, **headers}
 
     def untrusted(self, secret: str) -> str:
         return (
@@ -106,13 +142,17 @@ class Pool:
     async def close(self) -> None:
         self.retired = True
         await self.tokens.close()
+        if self.exchange is not None:
+            await self.exchange.close()
         await self.http.close()
         if self._streams is not None:
             await self._streams.close()
 
     def _session(self, connections: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=connections, resolver=None if self.trusted else PublicResolver()
+            limit=connections,
+            resolver=None if self.trusted else PublicResolver(),
+            ssl=self.tls.calls,
         )
         return aiohttp.ClientSession(
             connector=connector,
@@ -125,9 +165,15 @@ class Pool:
 class Connections:
     """The pools of all sources."""
 
-    def __init__(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
+    def __init__(
+        self, limits: Limits, sources: Mapping[str, SourceSettings], own: OwnAudiences = NOBODY
+    ) -> None:
+        """`own`: the gateway's own names, as audiences of tokens. Raises TlsUnusable."""
         self.limits = limits
         self._sources = sources
+        self._tls = contexts(sources)
+        self._own = own
+        self._stored: Mapping[str, Entries] = {}
         self._pools: dict[str, tuple[Source, Pool]] = {}
         self._closing: dict[Pool, asyncio.Task[None]] = {}
 
@@ -140,22 +186,47 @@ class Connections:
             await pool.close()
 
     def configure(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
-        """Take new settings; calls that are running end as they began."""
+        """Take new settings; calls that are running end as they began. Raises TlsUnusable, before
+        anything has changed."""
+        self._tls = contexts(sources)
         self.limits, self._sources = limits, sources
         for source, _ in list(self._pools.values()):
             self._retire(source)
 
+    def store(self, stored: Mapping[str, Entries]) -> None:
+        """Take credentials of the registry, by source, from the next calls on."""
+        before, self._stored = self._stored, stored
+        for source, _ in list(self._pools.values()):
+            if before.get(source.place) != stored.get(source.place):
+                self._retire(source)
+
+    def headers_of(self, name: str) -> Mapping[str, str]:
+        """The headers of a source without security schemes, which may be no source yet."""
+        stored, adjusted = self._stored.get(name, NO_ENTRIES), self._sources.get(name, _NOTHING)
+        return {**as_headers(stored), **adjusted.headers}
+
+    def tls_of(self, name: str) -> ssl.SSLContext | bool:
+        return self._tls.get(name, USUAL).calls
+
     def of(self, source: Source) -> Pool:
-        known = self._pools.get(source.name)
+        known = self._pools.get(source.place)
         if known is not None and known[0] is source:
             return known[1]
         if known is not None and _target(known[0]) == _target(source):
-            self._pools[source.name] = (source, known[1])
+            self._pools[source.place] = (source, known[1])
             return known[1]
         if known is not None:
             self._retire(source)
-        pool = Pool(source, self._sources.get(source.name, _NOTHING), self.limits)
-        self._pools[source.name] = (source, pool)
+        place = source.place
+        pool = Pool(
+            source,
+            self._sources.get(place, _NOTHING),
+            self.limits,
+            self._stored.get(place, NO_ENTRIES),
+            self._own,
+            self._tls.get(place, USUAL),
+        )
+        self._pools[place] = (source, pool)
         return pool
 
     def _retire(self, source: Source) -> None:
@@ -167,12 +238,21 @@ class Connections:
             await pool.close()
             del self._closing[pool]
 
-        _, pool = self._pools.pop(source.name)
+        _, pool = self._pools.pop(source.place)
         pool.retired = True
         self._closing[pool] = asyncio.create_task(close(pool))
 
 
 _NOTHING = SourceSettings(headers=MappingProxyType({}))
+
+
+def as_headers(stored: Entries) -> dict[str, str]:
+    """Stored credentials of a source without security schemes: headers by their names."""
+    return {
+        name: entry.value
+        for name, entry in stored.items()
+        if entry.value and _HEADER_NAME.fullmatch(name) and name.lower() not in FRAMING
+    }
 
 
 def _target(source: Source) -> tuple[str | None, bool]:
@@ -200,47 +280,7 @@ async def read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     """The whole body. Raises TooLarge as soon as it is known to be."""
     if declared_within(response, limit_bytes):
         return await response.read()
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():  # decompressed: a bomb counts in full
-        size += len(chunk)
-        if size > limit_bytes:
-            raise TooLarge(limit_bytes)
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def why(error: Exception, timeout_s: float) -> str:
-    """The cause in words that follow the name of a source, without addresses."""
-    if type(error) is TimeoutError:
-        return f"did not answer within {timeout_s:g} s"
-    if isinstance(error, PrivateAddress) or isinstance(error.__cause__, PrivateAddress):
-        return "lies in a private network and only its description says so; set its base_url"
-    if isinstance(error, TooLarge):
-        return str(error)
-    for kind, words in _CAUSES:
-        if isinstance(error, kind):
-            return words
-    return "could not be reached"
-
-
-_CAUSES: tuple[tuple[type[Exception] | UnionType, str], ...] = (
-    (
-        aiohttp.ClientConnectorDNSError | socket.gaierror,
-        "could not be reached: its host name does not resolve",
-    ),
-    (aiohttp.ClientSSLError, "could not be reached: TLS failed"),
-    (
-        aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError,
-        "has no usable address; set its base_url",
-    ),
-    (
-        aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError,
-        "could not be reached: the connection was refused or timed out",
-    ),
-    (
-        aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError,
-        "closed the connection before its answer was complete",
-    ),
-    (aiohttp.ClientResponseError, "sent an answer that cannot be read"),
-)
+    body = await read_at_most(response, limit_bytes)
+    if body is None:
+        raise TooLarge(limit_bytes)
+    return body

@@ -1,6 +1,7 @@
 """Credentials into requests: the first alternative of which every scheme has an entry in
 `sources.NAME.credentials`; else one that `sources.NAME.headers` makes up for; else none, where the
-operation allows that. Otherwise nothing is sent.
+operation allows that. Otherwise nothing is sent. Where a source wants to know its callers, their
+token satisfies a scheme, or what it is exchanged for.
 
 They go only where the settings say that the source is, never where only its description does.
 """
@@ -10,10 +11,26 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from config.settings import SchemeSettings
+from gateway.context import Context
+from gateway.upstreams.behalf import on_behalf
 from gateway.upstreams.client import HttpRequest
 from gateway.upstreams.connections import Connections, Pool, UpstreamFailed
-from gateway.upstreams.requirements import Alternative, bears, chosen, entry_for, refusal
-from gateway.upstreams.tokens import TokenFailed, basic
+from gateway.upstreams.requirements import (
+    Alternative,
+    bears,
+    borne,
+    chosen,
+    entry_for,
+    refusal,
+)
+from gateway.upstreams.token_endpoint import (
+    Login,
+    Token,
+    TokenEndpoint,
+    TokenFailed,
+    basic,
+    client_token,
+)
 from schemas.binding import Credential
 from schemas.source import Source
 
@@ -26,12 +43,18 @@ class Credentials:
         self._connections = connections
 
     async def apply(
-        self, source: Source, security: tuple[Alternative, ...], request: HttpRequest
+        self,
+        source: Source,
+        security: tuple[Alternative, ...],
+        request: HttpRequest,
+        context: Context,
     ) -> HttpRequest:
         """`request` with what `security` wants. Raises UpstreamFailed that says what is missing."""
+        pool = self._connections.of(source)
+        if pool.by_caller:
+            return _by_caller(pool, security, request, context)
         if not security:
             return request
-        pool = self._connections.of(source)
         alternative = chosen(security, pool.credentials, pool.headers)
         if alternative is None:
             if pool.require_credentials:
@@ -48,6 +71,8 @@ class Credentials:
         """The service answered `request`, which `apply` made, with a 401. Whether it had a token
         that the gateway fetched, and `apply` gets another one now."""
         pool = self._connections.of(source)
+        if pool.by_caller or not security:
+            return False  # the client has seen to it, or nothing went along
         fetched = False
         for credential in chosen(security, pool.credentials, pool.headers) or ():
             entry = entry_for(pool.credentials, credential)
@@ -55,6 +80,19 @@ class Credentials:
                 _, _, token = request.headers.get(credential.name, "").partition(" ")
                 fetched |= pool.tokens.forget(credential.scheme, token)
         return fetched
+
+
+def _by_caller(
+    pool: Pool, security: tuple[Alternative, ...], request: HttpRequest, context: Context
+) -> HttpRequest:
+    """Descriptions often leave out what every operation wants: the token goes along with all."""
+    alternative = borne(security, pool.headers)
+    if alternative is None:
+        if pool.require_credentials and security and () not in security:
+            raise UpstreamFailed(refusal(pool.source, security))
+        alternative = ()
+    scopes = tuple(scope for one in alternative if bears(one) for scope in one.scopes)
+    return replace(request, caller=on_behalf(pool, context), scopes=scopes)
 
 
 async def _with(
@@ -84,9 +122,21 @@ async def _value(pool: Pool, credential: Credential, entry: SchemeSettings) -> s
         return basic(entry.username or "", entry.password or "")
     if entry.token:
         return f"Bearer {entry.token}"
-    try:
+    scheme = credential.scheme
+
+    async def fetch() -> Token:
+        login = Login(
+            entry.token_url or "",
+            entry.client_id or "",
+            entry.client_secret or "",
+            entry.client_auth,
+        )
+        endpoint = TokenEndpoint(login, scheme, pool.timeout_s, pool.tls.tokens)
         # not from the pool of calls: one of those may wait for this
-        return f"Bearer {await pool.tokens.get(pool.streams, credential.scheme, entry)}"
+        return await client_token(endpoint, pool.streams, " ".join(entry.scopes))
+
+    try:
+        return f"Bearer {await pool.tokens.get(scheme, fetch)}"
     except TokenFailed as error:
         raise UpstreamFailed(f"{pool.source} {error}") from error
 

@@ -13,6 +13,7 @@ from gateway.state.kept import About, Full, Kept
 from gateway.upstreams.answers import charset_of, essence, is_textual
 from gateway.upstreams.client import Download
 from gateway.upstreams.connections import TooLarge, declared_within
+from schemas.errors import Unavailable
 
 _SETTING = "answers.download_bytes"
 NAME_LIMIT = 120  # characters of a file's name
@@ -22,8 +23,8 @@ _UNICODE = frozenset(("", "utf-8", "utf8", "us-ascii", "ascii"))
 class NoRoom(TooLarge):
     """There is no room to keep it."""
 
-    def __init__(self, full: Full) -> None:
-        Exception.__init__(self, f"answered more than can be kept now: {full}")
+    def __init__(self, why: str) -> None:
+        Exception.__init__(self, f"answered more than can be kept now: {why}")
 
 
 class Downloads:
@@ -87,7 +88,23 @@ class Reading:
     ) -> Download:
         kind = essence(response.headers.get("Content-Type", "")) or "application/octet-stream"
         text = is_textual(kind) and charset_of(response.headers) in _UNICODE
-        writing = await self._kept.begin(self._principal, About(kind, text, self._tool))
+        about = About(kind, text, self._tool)
+        try:
+            return await self._kept_while(response, chunks, arriving, most, about)
+        except Full as full:
+            raise NoRoom(str(full)) from full
+        except Unavailable as away:  # the service has done what it was asked for: no "try again"
+            raise NoRoom("what keeps answers is away") from away
+
+    async def _kept_while(
+        self,
+        response: aiohttp.ClientResponse,
+        chunks: list[bytes],
+        arriving: AsyncIterator[bytes],
+        most: int,
+        about: About,
+    ) -> Download:
+        writing = await self._kept.begin(self._principal, about)
         try:
             while chunks:
                 await writing.add(chunks.pop(0))
@@ -96,12 +113,10 @@ class Reading:
                     raise TooLarge(most, _SETTING)
                 await writing.add(chunk)
             handle = await writing.end()
-        except (Full, TooLarge, aiohttp.ClientError) as error:
+        except (Full, TooLarge, aiohttp.ClientError):
             await writing.drop()
-            if isinstance(error, Full):
-                raise NoRoom(error) from error
             raise
-        return Download(handle, name_of(response), kind, writing.size)
+        return Download(handle, name_of(response), about.mime_type, writing.size)
 
 
 def _too_large(most: int, limit_bytes: int) -> TooLarge:

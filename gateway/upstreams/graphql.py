@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from gateway.context import Context
 from gateway.upstreams import answers
-from gateway.upstreams.answers import failed
+from gateway.upstreams.answers import failed, unanswered
 from gateway.upstreams.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.selections import narrowed
@@ -52,16 +53,18 @@ class GraphQLUpstream:
         tool: Tool,
         source: Source | None,
         arguments: dict[str, Any],
-        context: Context,  # noqa: ARG002 - nothing of it goes to the service
+        context: Context,
     ) -> ToolResult:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
         binding = cast("GraphQLBinding", tool.binding)  # app.py: each upstream has its own kind
         try:
             request = build(binding, arguments, self._target(source))
+            if (caller := self._client.caller(source, context)) is not None:
+                request = replace(request, caller=caller)
             response = await self._client.send(source, request)
         except UpstreamFailed as error:
-            return failed(str(error))
+            return unanswered(error)
         return read(response, binding, arguments, source.name)
 
     def _target(self, source: Source) -> str:

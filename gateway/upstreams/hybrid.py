@@ -10,7 +10,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from gateway.context import Context
-from gateway.upstreams.answers import no_answer
+from gateway.upstreams.answers import lost, no_answer
 from gateway.upstreams.batching import CORRELATION_ID, Batching, Post, exchange
 from gateway.upstreams.client import Client
 from gateway.upstreams.connections import UpstreamFailed
@@ -53,7 +53,7 @@ class HybridUpstream:
                 return read_legacy(response, source.name, context.request_id)
             request = rpc(binding.service, data, next(self._ids))
         except UpstreamFailed as error:
-            return no_answer(str(error), error.late)
+            return lost(error)
         except Unsendable as error:
             return no_answer(str(error))
         if options.batch > 1 and IDEMPOTENCY_KEY not in post.headers:
@@ -63,21 +63,21 @@ class HybridUpstream:
 
     def _post(self, binding: HybridBinding, source: Source, context: Context) -> Post:
         query = binding.side == "query"
-        headers = carried(context, query, self._client.forwards_token(source))
+        # actions that are for everybody are asked for by callers that nobody knows
+        caller = self._client.caller(source, context) if context.identity.verified else None
         # a base URL with a path of its own is the whole address, whatever the side
         target = "" if self._client.base_path(source) else PATHS[binding.side or "command"]
-        return Post(source, target, headers, context.request_id, idempotent=query)
+        headers = carried(context, query)
+        return Post(source, target, headers, context.request_id, query, caller)
 
 
-def carried(context: Context, query: bool, token: bool) -> dict[str, str]:
-    """The headers of the caller's that a service gets; `token`: credentials too."""
+def carried(context: Context, query: bool) -> dict[str, str]:
+    """The headers of the caller's that a service gets, besides what proves who it is."""
     letter = context.letter
     headers = {
         CORRELATION_ID: letter.correlation_id,
         "X-Traceability-Id": letter.traceability_id,
         IDEMPOTENCY_KEY: None if query else letter.idempotency_key,
-        "Authorization": letter.authorization if token else None,
-        "X-Scope-Token": letter.scope_token if token else None,
     }
     return {name: value for name, value in headers.items() if value}
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.context import Context
 from gateway.state.kept import uri_of
 from gateway.upstreams import answers
-from gateway.upstreams.answers import failed
+from gateway.upstreams.answers import failed, unanswered
 from gateway.upstreams.client import Client, Download, HttpRequest, HttpResponse, Reader
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.connections import read as whole
@@ -53,7 +53,7 @@ class OpenAPIUpstream:
         try:
             response = await self._send(calling, binding, request)
         except UpstreamFailed as error:
-            return failed(str(error))
+            return unanswered(error)
         result = read(response, context.request_id)
         if binding.pagination is None or result.is_error:
             return result
@@ -64,13 +64,11 @@ class OpenAPIUpstream:
         self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
     ) -> HttpResponse:
         """With its credentials; once more with a new token where the one in use has ended."""
-        source, security = calling.source, binding.security
-        if not security:
-            return await self._deliver(calling, request)
-        proved = await self._credentials.apply(source, security, request)
+        source, security, context = calling.source, binding.security, calling.context
+        proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
         if response.status == 401 and self._credentials.renewed(source, security, proved):
-            proved = await self._credentials.apply(source, security, request)
+            proved = await self._credentials.apply(source, security, request, context)
             response = await self._deliver(calling, proved)
         return response
 

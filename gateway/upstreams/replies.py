@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.upstreams import answers
-from gateway.upstreams.answers import no_answer, status_failure
+from gateway.upstreams.answers import by_status, no_answer, status_failure
 from gateway.upstreams.client import HttpResponse
 from gateway.upstreams.serialize import is_json
 from schemas.hybrid import UPSTREAM_FAILED, Status, StatusFault, status_members
@@ -186,7 +186,7 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
     raw = answers.structure(response.body)
     told = _status_object(raw)
     if told is not None and isinstance(raw, Raw):
-        return status_failure(status, told, raw)
+        return by_status(response, status_failure(status, told, raw))
     if isinstance(raw, Raw) or _is_message(response):
         return answers.error(response)
     # a page of some proxy, and what stands in it is for the people who run that
@@ -194,7 +194,7 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
     fault = StatusFault(
         UPSTREAM_FAILED._replace(http=status), f"{source} answered HTTP {status} with {kind}"
     )
-    return status_failure(status, fault.data)
+    return by_status(response, status_failure(status, fault.data))
 
 
 def _is_message(response: HttpResponse) -> bool:

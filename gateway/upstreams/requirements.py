@@ -36,6 +36,15 @@ def chosen(
     return () if () in security else None
 
 
+def borne(security: tuple[Alternative, ...], headers: Collection[str]) -> Alternative | None:
+    """The alternative that a token of the caller's satisfies, with the configured headers."""
+    for alternative in security:
+        rest = [one for one in alternative if not bears(one)]
+        if len(rest) < len(alternative) and all(met({}, headers, one) for one in rest):
+            return alternative
+    return None
+
+
 def met(credentials: Entries, headers: Collection[str], credential: Credential) -> bool:
     """Whether there is an entry for `credential`, or one of the configured headers is it."""
     if entry_for(credentials, credential):

@@ -15,6 +15,7 @@ import aiohttp
 import anyio
 
 from config.settings import Embedding
+from registry.bodies import read_at_most
 from registry.embedding import wire
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.labels import label, nameless
@@ -30,7 +31,6 @@ ANSWER_BYTES_PER_TEXT = 204_800  # 8,192 numbers of 25 characters
 _CONNECTIONS = 8
 _READ = 8192  # characters of a text that are sent
 _IDLE_S = 4.0  # shorter than servers hold a connection, so that none ends under a request
-_CHUNK_BYTES = 65_536
 _HEADERS = {
     "Accept": "application/json",
     "Content-Type": "application/json",
@@ -150,14 +150,11 @@ def _left_s() -> float:
 
 
 async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    answer = bytearray()
-    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):  # decompressed
-        answer += chunk
-        if len(answer) > limit_bytes:
-            raise EmbeddingFailed(
-                f"The embedding service answered more than {limit_bytes:,} bytes.", retryable=False
-            )
-    return bytes(answer)
+    answer = await read_at_most(response, limit_bytes)
+    if answer is None:
+        text = f"The embedding service answered more than {limit_bytes:,} bytes."
+        raise EmbeddingFailed(text, retryable=False)
+    return answer
 
 
 def _refusal(response: aiohttp.ClientResponse) -> EmbeddingFailed:

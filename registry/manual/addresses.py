@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 
-from config.settings import HttpUrl, SourceName
+from config.types import HttpUrl, SourceName
 from registry.manual.changes import Address, ToolRefused
 from registry.manual.wanted import Known, Wanted
 from schemas.binding import Credential, OpenAPIBinding

@@ -205,7 +205,7 @@ class ManualTools:
         columns = ", ".join(values)
         places = ", ".join(["%s"] * len(values))
         await connection.execute(
-            f"INSERT INTO tool_t (host_id, {columns}) VALUES (%s, {places})".encode(),  # noqa: S608
+            f"INSERT INTO tool_t (host_id, {columns}) VALUES (%s, {places})".encode(),  # noqa: S608 - names of our own fields
             [self._host_id, *values.values()],
         )
 
@@ -247,7 +247,7 @@ class ManualTools:
             return
         columns = ", ".join(f"{column} = %s" for column in values)
         await connection.execute(
-            f"UPDATE tool_t SET {columns}, aggregate_version = aggregate_version + 1,"  # noqa: S608
+            f"UPDATE tool_t SET {columns}, aggregate_version = aggregate_version + 1,"  # noqa: S608 - names of our own fields
             " update_ts = current_timestamp, update_user = session_user"
             " WHERE host_id = %s AND tool_id = %s".encode(),
             [*values.values(), self._host_id, tool_id],

@@ -30,6 +30,20 @@ class Encoded:
     vectors: "Vectors | None" = None
     model: str | None = None
     note: str | None = None  # why there are none
+    took_ms: float = 0.0
+
+    @property
+    def whole(self) -> "Vectors | None":
+        """The vector of the whole query, shape (384,)."""
+        return None if self.vectors is None else self.vectors[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Who makes vectors at the moment, or why nobody does."""
+
+    embedder: Embedder | None = None
+    note: str | None = None
 
 
 class Encoding:
@@ -49,18 +63,27 @@ class Encoding:
         self._clock = clock
         self._paused_until = 0.0
 
-    async def encode(self, text: str) -> Encoded:
-        """All texts in one call of the model."""
+    def ready(self) -> Ready:
         embedder = self._embedder()
         if embedder is None:
             why = self._why()
-            return Encoded(note=f"searched by words only: {why}" if why else DISABLED)
+            return Ready(None, f"searched by words only: {why}" if why else DISABLED)
         if self._clock() < self._paused_until:
-            return Encoded(note=DOWN)
+            return Ready(None, DOWN)
+        return Ready(embedder)
+
+    async def encode(self, embedder: Embedder, text: str) -> Encoded:
+        """All texts in one call of the model."""
+        started = time.perf_counter()
         texts = [text, *sentences(text, self._most_sentences)]
         try:
             with anyio.fail_after(self._timeout_s):
-                return Encoded(await embedder.embed(texts, query=True), embedder.model)
+                vectors = await embedder.embed(texts, query=True)
         except (EmbeddingFailed, TimeoutError):
             self._paused_until = self._clock() + PAUSE_S
-            return Encoded(note=DOWN)
+            return Encoded(note=DOWN, took_ms=_since(started))
+        return Encoded(vectors, embedder.model, took_ms=_since(started))
+
+
+def _since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000

@@ -30,6 +30,8 @@ def _parts(filters: Filters) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "(doc.scopes = '{}' OR doc.scopes && %(scopes)s)", {"scopes": sorted(filters.scopes)}
     if filters.ids is not None:
         yield "doc.entity_id = ANY(%(ids)s::uuid[])", {"ids": list(filters.ids)}
+    if filters.without is not None:
+        yield "doc.entity_id <> ALL(%(without)s::uuid[])", {"without": list(filters.without)}
     columns = {
         "source": filters.sources,
         "domain": filters.domains,

@@ -2,8 +2,8 @@
 
 Shared by tenants an index would find neighbours that a small tenant may not see, and little else.
 The path of a search is chosen by `search.exact_limit`; the index is built in the background, and
-until it is there large tenants are searched exactly, which takes longer: of 12,000 tools 21 ms
-instead of 7 in the database, of 100,000 some 250 instead of 12 (medians).
+until it is there large tenants are searched exactly, which takes longer: of 12,000 tools 20 ms
+instead of 5 in the database, of 100,000 some 250 instead of 10 (medians).
 """
 
 import hashlib

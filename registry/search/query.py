@@ -42,6 +42,7 @@ class Filters:
     scopes: frozenset[str] | None = None
     sources: Sequence[str] | None = None
     ids: Sequence[str] | None = None
+    without: Sequence[str] | None = None  # ids that it may not hold
     domains: Sequence[str] | None = None
     namespaces: Sequence[str] | None = None
     tiers: Sequence[str] | None = None
@@ -49,7 +50,7 @@ class Filters:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for filters that let the same through; it can be hashed."""
-        lists = (self.sources, self.ids, self.domains, self.namespaces, self.tiers)
+        lists = (self.sources, self.ids, self.without, self.domains, self.namespaces, self.tiers)
         return (
             self.host_id,
             self.toolset,
@@ -72,7 +73,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds: for the vectors of the query, and in the database."""
+    """Milliseconds: for the vectors of the query, and what the database took besides."""
 
     encode_ms: float = 0.0
     sql_ms: float = 0.0

@@ -1,19 +1,18 @@
-"""One search, in three statements.
+"""One search, in two parts; each is a transaction.
 
-The first says how frequent the words of the query are and what there is to search; the second finds
-candidates and scores them by words and by meaning; the third reads what is shown of the best.
-Between them stand pure functions: `lexical.plan` and `fusion.ranked`.
+`prepare` needs no vectors, so it runs while those of the query are made: how frequent its words
+are, how vectors are to be searched, and what words propose. `finish` adds what meaning proposes,
+scores all of it by both, and reads what is shown of the best. Between statements stand pure
+functions: `lexical.plan` and `fusion.ranked`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import AsyncCursor
-from psycopg.rows import TupleRow
-
 from config.settings import Search as Settings
 from registry.search import statements
+from registry.search.counts import Counts
 from registry.search.encoding import Encoded
 from registry.search.filters import narrowing
 from registry.search.fusion import Candidate, Hit, Ranked, enough, ranked
@@ -21,192 +20,166 @@ from registry.search.indexes import predicate, suffix
 from registry.search.lexical import Plan, Word, idfs, last_word, plan
 from registry.search.query import Found, Path, Query
 from registry.search.statements import Shape
+from registry.search.transaction import LOOKUPS, NARROWED_SCANS, SCANS, Planner, Transaction
 from registry.search.vectors import Vector
 
-COUNTS_S = 60.0  # for which a count is believed
-COUNTS = 256
 MISSING_MOST = 1000  # that are counted
-
-
-class Counts:
-    """How many documents filters let through, of tenants that are too large to count each time."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._known: dict[tuple[object, ...], tuple[float, int]] = {}
-
-    def get(self, key: tuple[object, ...]) -> int | None:
-        moment, count = self._known.get(key, (float("-inf"), 0))
-        return count if self._clock() - moment < COUNTS_S else None
-
-    def put(self, key: tuple[object, ...], count: int) -> int:
-        if len(self._known) >= COUNTS:
-            self._known.clear()
-        self._known[key] = (self._clock(), count)
-        return count
+FEW = 40  # candidates of the index for one sentence, at least
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class Prepared:
     part_id: int
     plan: Plan
-    indexed: bool  # there is an index on the vectors of this tenant and model
+    path: Path  # of the vectors, if there will be some
     missing: int  # texts that wait for their vectors; see MISSING_MOST
+    proposed: list[int]  # numbers of documents
 
 
 class Run:
     def __init__(
-        self,
-        settings: Settings,
-        counts: Counts,
-        query: Query,
-        text: str,
-        encoded: Encoded,
-        cursor: AsyncCursor[TupleRow],
+        self, settings: Settings, counts: Counts, query: Query, text: str, model: str | None
     ) -> None:
-        """`text` is what is readable of the query, `encoded` its vectors."""
+        """`text` is what is readable of the query, `model` the one that is asked for vectors."""
         self._settings = settings
         self._counts = counts
         self._query = query
         self._text = text
-        self._encoded = encoded
-        self._cursor = cursor
+        self._model = model
         self._narrowed, narrow = narrowing(query.filters)
-        self._mode = "lexical" if encoded.vectors is None else query.mode
+        self._reach = max(settings.candidates, query.limit)
+        self._ef = min(max(settings.hnsw_ef, settings.candidates), 1000)
         self._values: dict[str, Any] = {
             **narrow,
             "host": query.filters.host_id,
             "kind": query.entity_type,
-            "model": encoded.model or "",
+            "model": model or "",
+            "reach": self._reach,
         }
 
-    async def found(self) -> Found:
-        encoded = self._encoded
-        facts = await self._facts()
-        if facts is None:
-            return Found(note=encoded.note, model=encoded.model, vector=_whole(encoded))
-        path = await self._path(facts)
-        candidates = await self._candidates(facts, path)
-        least = 0.0 if path == "lexical" else enough(facts.plan.docs)
-        best = ranked(candidates, self._share, self._query.limit, least)
-        return Found(
-            await self._hits(best),
-            self._note(facts),
-            path,
-            model=encoded.model,
-            vector=_whole(encoded),
+    async def prepare(self, transaction: Transaction) -> Prepared | None:
+        """None: there has never been anything to find."""
+        values = {
+            "text": self._text,
+            "begun": last_word(self._text) if self._query.prefix else "",
+            "index": suffix(self._model or ""),
+            "missing": MISSING_MOST,
+        }
+        rows = await transaction.rows(LOOKUPS, statements.FACTS, self._values | values)
+        if not rows:
+            return None
+        part_id, _, docs, length, indexed, missing = next(row for row in rows if row[1] == "")
+        words = [Word(term, count) for _, term, count, *_ in rows if term]
+        planned = Plan(docs=docs)
+        if self._query.mode != "dense":
+            planned = plan(words, docs, length, self._postings_limit)
+        return Prepared(
+            part_id,
+            planned,
+            await self._path(transaction, part_id, docs, indexed),
+            missing if self._model else 0,
+            await self._proposed(transaction, part_id, planned),
         )
+
+    async def finish(self, transaction: Transaction, prepared: Prepared, encoded: Encoded) -> Found:
+        path: Path = "lexical" if encoded.vectors is None else prepared.path
+        candidates = await self._candidates(transaction, prepared, path, encoded)
+        least = 0.0 if path == "lexical" else enough(prepared.plan.docs)
+        share = 0.0 if path == "lexical" else self._share
+        best = ranked(candidates, share, self._query.limit, least)
+        note = encoded.note or _waiting(prepared.missing, self._query.entity_type)
+        return Found(await self._hits(transaction, best), note, path)
 
     @property
     def _share(self) -> float:
-        return {"lexical": 0.0, "dense": 1.0}.get(self._mode, self._settings.semantic_share)
+        return 1.0 if self._query.mode == "dense" else self._settings.semantic_share
 
     @property
     def _postings_limit(self) -> int:
         """Where meaning proposes as well, half as many find the same: of 100,000 tools, 98% of the
         best five either way; by words alone, of 10,000 entries 98%, of 5,000 90%."""
         limit = self._settings.postings_limit
-        return limit if self._mode == "lexical" else limit // 2
+        return limit // 2 if self._model else limit
 
-    async def _facts(self) -> _Facts | None:
-        """None: there has never been anything to find."""
-        values = {
-            "text": self._text,
-            "begun": last_word(self._text) if self._query.prefix else "",
-            "index": suffix(self._encoded.model or ""),
-            "missing": MISSING_MOST,
-            "ef": str(min(max(self._settings.hnsw_ef, self._settings.candidates), 1000)),
-        }
-        await self._cursor.execute(statements.FACTS, self._values | values)
-        rows = await self._cursor.fetchall()
-        if not rows:
-            return None
-        all_ = next(row for row in rows if row[1] == "")
-        words = [Word(term, docs) for _, term, docs, *_ in rows if term]
-        return _Facts(
-            all_[0],
-            plan(words, all_[2], all_[3], self._postings_limit),
-            all_[4],
-            all_[5] if self._encoded.model else 0,
-        )
+    @property
+    def _scans(self) -> Planner:
+        return NARROWED_SCANS if self._narrowed else SCANS
 
-    async def _path(self, facts: _Facts) -> Path:
+    async def _path(self, transaction: Transaction, part_id: int, docs: int, indexed: bool) -> Path:
         """Exactly, wherever few enough vectors are to be compared; that finds more, and sooner."""
-        if self._mode == "lexical":
+        if self._model is None:
             return "lexical"
         limit = self._settings.exact_limit
-        if facts.plan.docs <= limit or not facts.indexed:
+        if docs <= limit or not indexed:
             return "exact"
-        if self._narrowed and await self._count(facts.part_id, limit + 1) <= limit:
+        if self._narrowed and await self._count(transaction, part_id, limit + 1) <= limit:
             return "exact"
         return "hnsw"
 
-    async def _count(self, part_id: int, most: int) -> int:
+    async def _count(self, transaction: Transaction, part_id: int, most: int) -> int:
         key = (part_id, most, self._query.filters.key)
         if (known := self._counts.get(key)) is not None:
             return known
-        values = self._values | {"part": part_id, "most": most}
-        await self._cursor.execute(statements.count(self._narrowed), values)
-        row = await self._cursor.fetchone()
-        return self._counts.put(key, int(row[0]) if row else 0)
+        values = {**self._values, "part": part_id, "most": most}
+        ((count,),) = await transaction.rows(self._scans, statements.count(self._narrowed), values)
+        return self._counts.put(key, count)
 
-    async def _candidates(self, facts: _Facts, path: Path) -> list[Candidate]:
-        words = facts.plan if self._mode != "dense" else Plan()
-        if path == "lexical" and not words.scanned:
+    async def _proposed(self, transaction: Transaction, part_id: int, words: Plan) -> list[int]:
+        if not words.scanned:
             return []
-        vectors = self._encoded.vectors if path != "lexical" else None
+        values = {
+            **self._values,
+            "part": part_id,
+            "scanned": [one.term for one in words.scanned],
+            "scanned_idfs": idfs(words.scanned, words.docs),
+            "average": words.average,
+        }
+        rows = await transaction.rows(LOOKUPS, statements.proposals(self._narrowed), values)
+        return [doc_id for (doc_id,) in rows]
+
+    async def _candidates(
+        self, transaction: Transaction, prepared: Prepared, path: Path, encoded: Encoded
+    ) -> list[Candidate]:
+        if path == "lexical" and not prepared.proposed:
+            return []
+        words, vectors = prepared.plan, encoded.vectors
         shape = Shape(
             self._narrowed,
-            words=bool(words.scanned),
             vectors=None if path == "lexical" else path,
             sentences=0 if vectors is None else len(vectors) - 1,
             indexed=self._predicate if path == "hnsw" else "",
             usage=self._settings.feedback and vectors is not None,
         )
-        reach = max(self._settings.candidates, self._query.limit)
+        share = max(self._reach // max(shape.sentences, 1), 2 * self._query.limit)
         values = {
-            "part": facts.part_id,
-            "reach": reach,
-            "share": max(reach // max(shape.sentences, 1), 2 * self._query.limit),
-            "scanned": [one.term for one in words.scanned],
-            "scanned_idfs": idfs(words.scanned, words.docs),
+            **self._values,
+            "part": prepared.part_id,
+            "proposed": prepared.proposed,
+            "share": share,
+            "ef": str(self._ef),
+            "few": str(min(max(share, FEW), self._ef)),
             "terms": [one.term for one in words.all],
             "idfs": idfs(words.all, words.docs),
             "average": words.average,
             "usage_share": self._settings.feedback_share,
+            **(_numbered(vectors) if vectors is not None else {}),
         }
-        vectors_given = {} if vectors is None else _numbered(vectors)
-        if path == "exact":
-            nestloop = "on" if self._narrowed else "off"  # few may be left
-            await self._cursor.execute(statements.EXACT, {"nestloop": nestloop})
-        await self._cursor.execute(
-            statements.candidates(shape), self._values | values | vectors_given
-        )
-        return [Candidate(*row) for row in await self._cursor.fetchall()]
+        planner = self._scans if path == "exact" else LOOKUPS
+        rows = await transaction.rows(planner, statements.candidates(shape), values)
+        return [Candidate(*row) for row in rows]
 
-    async def _hits(self, best: Sequence[Ranked]) -> list[Hit]:
+    async def _hits(self, transaction: Transaction, best: Sequence[Ranked]) -> list[Hit]:
         if not best:
             return []
-        await self._cursor.execute(
-            statements.details(self._query.entity_type),
-            self._values | {"ids": [one.candidate.id for one in best]},
-        )
-        shown = {id_: rest async for id_, *rest in self._cursor}
+        values = {**self._values, "ids": [one.candidate.id for one in best]}
+        statement = statements.details(self._query.entity_type)
+        shown = {id_: rest for id_, *rest in await transaction.rows(LOOKUPS, statement, values)}
         # what is not among them was deleted a moment ago
         return [_hit(one, *shown[one.candidate.id]) for one in best if one.candidate.id in shown]
 
-    def _note(self, facts: _Facts) -> str | None:
-        if self._encoded.note:
-            return self._encoded.note
-        if facts.missing:
-            return _waiting(facts.missing, self._query.entity_type)
-        return None
-
     @property
     def _predicate(self) -> str:
-        return predicate(
-            self._query.filters.host_id, self._query.entity_type, self._encoded.model or ""
-        )
+        return predicate(self._query.filters.host_id, self._query.entity_type, self._model or "")
 
 
 def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
@@ -216,15 +189,13 @@ def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
     )
 
 
-def _waiting(missing: int, kind: str) -> str:
+def _waiting(missing: int, kind: str) -> str | None:
+    if missing == 0:
+        return None
     if missing == 1:
         return f"1 {kind} has no vector yet and is found by its words only"
     many = "more than 999" if missing >= MISSING_MOST else str(missing)
     return f"{many} {kind}s have no vector yet and are found by their words only"
-
-
-def _whole(encoded: Encoded) -> Any:
-    return None if encoded.vectors is None else encoded.vectors[0]
 
 
 def _numbered(vectors: Any) -> dict[str, Vector]:

@@ -1,21 +1,24 @@
-"""Search: a query in, the best tools or skills out, on one connection and in three statements.
+"""Search: a query in, the best tools or skills out. `Run` says in which statements.
 
-`Run` says which statements.
+No connection is held while a model is waited for.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal, get_args
 
 from config.settings import Search as Settings
 from registry.embedding.abc import Embedder
-from registry.postgres import Pool, borrowed
-from registry.search.encoding import Encoded, Encoding
+from registry.postgres import Pool
+from registry.search.beside import both
+from registry.search.counts import Counts
+from registry.search.encoding import Encoded, Encoding, Ready
 from registry.search.lexical import readable
 from registry.search.query import Found, Kind, Query, Timings
-from registry.search.run import Counts, Run
-from registry.search.vectors import Vector, VectorDumper
+from registry.search.run import Prepared, Run
+from registry.search.transaction import transaction
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 
 
@@ -57,24 +60,40 @@ class Search:
             )
         if (pool := self._pool()) is None:
             raise Unavailable("the registry is not there yet; try again in a moment")
-        started = time.perf_counter()
-        encoded = Encoded() if query.mode == "lexical" else await self._encode(text)
-        encode_ms = _since(started)
-        started = time.perf_counter()
-        async with borrowed(pool) as connection, connection.cursor() as cursor:
-            cursor.adapters.register_dumper(Vector, VectorDumper)
-            found = await Run(self._settings, self._counts, query, text, encoded, cursor).found()
-        return replace(found, took=Timings(encode_ms, _since(started)))
+        ready = Ready() if query.mode == "lexical" else self._encoding.ready()
+        if query.mode != "lexical" and ready.embedder is None:
+            self._refuse_words()
+        model = ready.embedder.model if ready.embedder else None
+        return await self._found(
+            pool, Run(self._settings, self._counts, query, text, model), ready, text
+        )
 
-    async def _encode(self, text: str) -> Encoded:
-        encoded = await self._encoding.encode(text)
-        if encoded.vectors is None and self._when_down == "fail_closed":
+    async def _found(self, pool: Pool, run: Run, ready: Ready, text: str) -> Found:
+        started = time.perf_counter()
+        prepare = partial(_prepared, pool, run)
+        if ready.embedder is None:
+            prepared, encoded = await prepare(), Encoded(note=ready.note)
+        else:
+            encode = partial(self._encoding.encode, ready.embedder, text)
+            prepared, encoded = await both(prepare, encode)
+            if encoded.vectors is None:
+                self._refuse_words()
+        found = Found(note=encoded.note)
+        if prepared is not None:
+            async with transaction(pool) as opened:
+                found = await run.finish(opened, prepared, encoded)
+        whole_ms = (time.perf_counter() - started) * 1000
+        took = Timings(encoded.took_ms, whole_ms - encoded.took_ms)
+        return replace(found, took=took, model=encoded.model, vector=encoded.whole)
+
+    def _refuse_words(self) -> None:
+        if self._when_down == "fail_closed":
             raise Unreachable(
                 "nothing can be found by meaning at the moment, and disclosure.when_down is "
                 "fail_closed; try again later"
             )
-        return encoded
 
 
-def _since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
+async def _prepared(pool: Pool, run: Run) -> Prepared | None:
+    async with transaction(pool) as opened:
+        return await run.prepare(opened)

@@ -13,25 +13,9 @@ from typing import Literal
 
 from registry.search.lexical import K1, B
 
-# For one transaction. Nothing here is large enough to be compiled.
-_LOCAL = """
-    SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
-        set_config('work_mem', '32MB', true), set_config('hnsw.ef_search', %(ef)s, true),
-        set_config('hnsw.iterative_scan', 'relaxed_order', true)
-"""
-
-# Where many vectors are compared they are read in the order in which they lie, and joined at once:
-# in the order of their ids, or looked up one by one, it takes twice as long. Parallel workers are
-# not worth their start.
-EXACT = b"""
-    SELECT set_config('enable_indexscan', 'off', true), set_config('enable_mergejoin', 'off', true),
-        set_config('max_parallel_workers_per_gather', '0', true),
-        set_config('enable_nestloop', %(nestloop)s, true)
-"""
-
 # A row for each word of the query, and one, with the empty word, for all documents. The last word,
 # half typed, stands for the most frequent ones that begin with it.
-FACTS = f"""
+FACTS = b"""
 WITH part AS MATERIALIZED (
     SELECT part_id FROM search_part_t WHERE (host_id, entity_type) = (%(host)s, %(kind)s)
 ), word AS (
@@ -54,7 +38,7 @@ SELECT part.part_id, word.term, coalesce(count.docs, 0)::integer,
         SELECT FROM embedding_task_t
         WHERE (host_id, entity_type, model) = (%(host)s, %(kind)s, %(model)s) LIMIT %(missing)s
     ) AS open) END
-FROM ({_LOCAL}) AS local CROSS JOIN part CROSS JOIN word
+FROM part CROSS JOIN word
 LEFT JOIN LATERAL (
     SELECT sum(docs) AS docs, sum(length) AS length FROM search_count_t AS count
     WHERE (count.part_id, count.term) = (part.part_id, word.term)
@@ -64,50 +48,51 @@ LEFT JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a statement that finds candidates has in it."""
+    """What a statement that scores candidates has in it."""
 
     narrowed: str = ""  # condition on search_doc_t AS doc
-    words: bool = True  # looks words up
     vectors: Literal["exact", "hnsw"] | None = None
     sentences: int = 0  # vectors besides that of the whole query
     indexed: str = ""  # hnsw: the predicate of the index, without parameters
     usage: bool = False
 
 
+@lru_cache(maxsize=64)
+def proposals(narrowed: str) -> bytes:
+    """Numbers of the %(reach)s documents that have the best of the words %(scanned)s.
+
+    Whether one may be found is asked of the best until there are enough: of all documents it would
+    take longer than all else.
+    """
+    allowed = f"SELECT true FROM search_doc_t AS doc WHERE doc.doc_id = found.doc_id AND {narrowed}"
+    return f"""
+        SELECT doc_id FROM (
+            SELECT posting.doc_id, {_BM25} AS bm25
+            FROM unnest(%(scanned)s::text[], %(scanned_idfs)s::float8[]) AS word (term, idf)
+            CROSS JOIN LATERAL (
+                SELECT doc_id, tf, length FROM search_posting_t
+                WHERE part_id = %(part)s AND term = word.term OFFSET 0
+            ) AS posting
+            GROUP BY posting.doc_id ORDER BY bm25 DESC, doc_id
+            {"OFFSET 0" if narrowed else ""}
+        ) AS found {f"WHERE ({allowed})" if narrowed else ""} {_REACH}
+    """.encode()
+
+
 @lru_cache(maxsize=256)
 def candidates(shape: Shape) -> bytes:
-    """Rows of (entity_id, name, weight, bm25, cosine), in no order: what words propose and what
-    meaning proposes, each %(reach)s of them, scored by both.
+    """Rows of (entity_id, name, weight, bm25, cosine), in no order: what words have proposed, which
+    is %(proposed)s, and the %(reach)s that meaning proposes, scored by both.
 
-    By an index, sentences propose %(share)s each besides: what one of them alone is near to.
+    By an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(few)s each besides:
+    what one of them alone is near to.
     """
-    parts: list[str] = []
-    proposed: list[str] = []
-    if shape.narrowed:
-        parts.append(_ALLOWED % shape.narrowed)
-    if shape.words:
-        proposed.append(_by_words("JOIN allowed USING (doc_id)" if shape.narrowed else ""))
-    if shape.vectors == "exact":
-        parts.append(_dense(shape, "allowed" if shape.narrowed else f"({_DOCS})"))
-        proposed.append(_NEAREST)
-    elif shape.vectors == "hnsw":
-        parts.append(f"near AS MATERIALIZED ({_near(shape)})")
-        proposed.append(_NEAR)
-    parts.append(f"candidate AS MATERIALIZED ({' UNION '.join(proposed)})")
-    if shape.words:
-        parts.append(_WORDED)
-    if shape.vectors == "hnsw":
-        parts.append(_dense(shape, "candidate"))
-    statement = f"""
-        WITH {", ".join(parts)}
-        SELECT doc.entity_id::text, doc.name, doc.weight,
-            {"coalesce(worded.bm25, 0)" if shape.words else "0::float8"},
-            {"dense.cosine" if shape.vectors else "NULL::float8"}
-        FROM candidate AS doc
-        {"LEFT JOIN worded USING (doc_id)" if shape.words else ""}
-        {"LEFT JOIN dense USING (doc_id)" if shape.vectors else ""}
-    """
-    return statement.encode()
+    parts = {None: _worded_only, "exact": _exact, "hnsw": _indexed}[shape.vectors](shape)
+    return f"""
+        WITH {", ".join(parts)}, {_WORDED}
+        SELECT doc.entity_id::text, doc.name, doc.weight, coalesce(worded.bm25, 0), doc.cosine
+        FROM candidate AS doc LEFT JOIN worded USING (doc_id)
+    """.encode()
 
 
 def count(narrowed: str) -> bytes:
@@ -124,21 +109,14 @@ def details(kind: str) -> bytes:
 
 
 _DOCS = "SELECT doc.doc_id, doc.entity_id FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
-_ALLOWED = f"allowed AS MATERIALIZED ({_DOCS} AND %s)".replace("%(part)s", "%%(part)s")
 _REACH = "LIMIT %(reach)s"
+_PROPOSED = "doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])"
 
 _BM25 = f"""sum(word.idf * {K1 + 1} * posting.tf
     / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s)))"""
 
 # Of a candidate; read once, since a look-up costs as much as a cosine.
 _SHOWN = "doc.doc_id, doc.entity_id, doc.name, doc.weight"
-_NEAREST = f"""
-    SELECT {_SHOWN} FROM (SELECT doc_id FROM dense ORDER BY cosine DESC, doc_id {_REACH}) AS nearest
-    JOIN search_doc_t AS doc USING (doc_id)"""
-
-_NEAR = f"""
-    SELECT {_SHOWN} FROM near JOIN search_doc_t AS doc USING (entity_id)
-    WHERE doc.part_id = %(part)s"""
 
 # All words, of the candidates alone: PostgreSQL walks once through the entries of a word.
 _WORDED = f"""worded AS MATERIALIZED (
@@ -153,20 +131,93 @@ _WORDED = f"""worded AS MATERIALIZED (
 )"""
 
 
-def _by_words(allowed: str) -> str:
-    """Those with the best of the words of which all entries are read."""
+def _worded_only(_: Shape) -> list[str]:
+    return [
+        f"""candidate AS MATERIALIZED (
+            SELECT {_SHOWN}, NULL::float8 AS cosine FROM search_doc_t AS doc WHERE {_PROPOSED})"""
+    ]
+
+
+def _exact(shape: Shape) -> list[str]:
+    """The cosines of all documents, or all that are allowed."""
+    docs = f"{_DOCS} AND {shape.narrowed} OFFSET 0" if shape.narrowed else _DOCS
+    cosine, used = _cosine("vector.embedding", shape.sentences), ""
+    if shape.usage:
+        cosine = f"CASE WHEN used.principals IS NULL THEN {cosine} ELSE {_drawn(shape)} END"
+        used = f"LEFT JOIN usage_embedding_t AS used ON {_same('used', 'doc')}"
+    return [
+        f"""dense AS MATERIALIZED (
+            SELECT doc.doc_id, {cosine} AS cosine
+            FROM ({docs}) AS doc
+            JOIN entity_embedding_t AS vector ON {_ready("doc")}
+            {used}
+        )""",
+        f"""candidate AS MATERIALIZED (
+            SELECT {_SHOWN}, dense.cosine FROM (
+                (SELECT doc_id FROM dense ORDER BY cosine DESC, doc_id {_REACH})
+                UNION SELECT unnest(%(proposed)s::integer[])
+            ) AS one JOIN search_doc_t AS doc USING (doc_id) LEFT JOIN dense USING (doc_id)
+            WHERE doc.part_id = %(part)s
+        )""",
+    ]
+
+
+def _indexed(shape: Shape) -> list[str]:
+    """The cosines of what is near to one of the vectors of the query, by the index of this tenant
+    alone; of what words, and uses, propose besides they are looked up."""
+    others = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE {_PROPOSED}"
+    if shape.usage:
+        others += f" UNION {_used(shape)}"
+    scans = " UNION ".join(_near(shape, n) for n in range(shape.sentences + 1))
+    return [
+        f"near AS MATERIALIZED ({scans})",
+        f"""candidate AS MATERIALIZED (
+            SELECT {_SHOWN}, near.cosine FROM near JOIN search_doc_t AS doc USING (entity_id)
+            WHERE doc.part_id = %(part)s
+            UNION ALL
+            SELECT {_SHOWN}, {_looked_up(shape)}
+            FROM ({others}) AS doc LEFT JOIN entity_embedding_t AS vector ON {_ready("doc")}
+            WHERE NOT EXISTS (SELECT FROM near WHERE near.entity_id = doc.entity_id)
+        )""",
+    ]
+
+
+def _near(shape: Shape, n: int) -> str:
+    """Entities near the vector of this number, as the index gives them.
+
+    Whether one may be found is asked of each, in a subquery that cannot become a join: a join might
+    sort all of them. The scan begins after `effort` is set: sentences need few, and look at few.
+    """
+    ef, most = ("%(few)s", "%(share)s") if n else ("%(ef)s", "%(reach)s")
+    return f"""(
+        SELECT near.* FROM (
+            SELECT set_config('hnsw.ef_search', {ef}, true) AS value
+        ) AS effort CROSS JOIN LATERAL (
+            SELECT vector.entity_id, {_looked_up(shape)} AS cosine
+            FROM entity_embedding_t AS vector
+            WHERE {shape.indexed} AND {_findable(shape, "vector")} AND effort.value <> ''
+            ORDER BY vector.embedding::halfvec(384) <#> %(q{n})s::vector::halfvec(384)
+            LIMIT {most}
+        ) AS near)"""
+
+
+def _used(shape: Shape) -> str:
+    """What was used for queries near to this one."""
     return f"""
         SELECT {_SHOWN} FROM (
-            SELECT doc_id FROM (
-                SELECT posting.doc_id, {_BM25} AS bm25
-                FROM unnest(%(scanned)s::text[], %(scanned_idfs)s::float8[]) AS word (term, idf)
-                CROSS JOIN LATERAL (
-                    SELECT doc_id, tf, length FROM search_posting_t
-                    WHERE part_id = %(part)s AND term = word.term OFFSET 0
-                ) AS posting
-                GROUP BY posting.doc_id
-            ) AS found {allowed} ORDER BY bm25 DESC, doc_id {_REACH}
-        ) AS best JOIN search_doc_t AS doc USING (doc_id)"""
+            SELECT used.entity_id FROM usage_embedding_t AS used
+            WHERE used.host_id = %(host)s AND used.entity_type = %(kind)s
+                AND used.model = %(model)s AND {_findable(shape, "used")}
+            ORDER BY used.embedding <#> %(q0)s::vector {_REACH}
+        ) AS used JOIN search_doc_t AS doc USING (entity_id) WHERE doc.part_id = %(part)s"""
+
+
+def _findable(shape: Shape, table: str) -> str:
+    narrowed = f" AND {shape.narrowed}" if shape.narrowed else ""
+    return (
+        "(SELECT true FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
+        f" AND doc.entity_id = {table}.entity_id{narrowed})"
+    )
 
 
 def _cosine(column: str, sentences: int) -> str:
@@ -179,55 +230,30 @@ def _cosine(column: str, sentences: int) -> str:
     return f"-({whole} + least({each})) / 2"
 
 
-def _dense(shape: Shape, docs: str) -> str:
-    """Cosines of all of `docs`; drawn to the queries that a thing was used for, if so wanted."""
-    cosine, used = _cosine("vector.embedding", shape.sentences), ""
-    if shape.usage:
-        drawn = "least(%(usage_share)s, 0.5 * used.principals / 3.0)"
-        asked = _cosine("used.embedding", shape.sentences)
-        cosine = (
-            f"CASE WHEN used.principals IS NULL THEN {cosine}"
-            f" ELSE (1 - {drawn}) * ({cosine}) + {drawn} * ({asked}) END"
-        )
-        used = f"LEFT JOIN usage_embedding_t AS used ON {_same('used')}"
-    return f"""dense AS MATERIALIZED (
-        SELECT doc.doc_id, {cosine} AS cosine
-        FROM {docs} AS doc JOIN entity_embedding_t AS vector ON {_same("vector")}
-            AND vector.status = 'ready'
-        {used}
-    )"""
+def _drawn(shape: Shape) -> str:
+    """The cosine of `vector`, drawn to the queries that it was `used` for."""
+    share = "least(%(usage_share)s, 0.5 * used.principals / 3.0)"
+    own, asked = (_cosine(f"{one}.embedding", shape.sentences) for one in ("vector", "used"))
+    return f"((1 - {share}) * ({own}) + {share} * ({asked}))"
 
 
-def _same(table: str) -> str:
+def _looked_up(shape: Shape) -> str:
+    """The cosine of one `vector`, without a join."""
+    cosine = _cosine("vector.embedding", shape.sentences)
+    if not shape.usage:
+        return cosine
+    return (
+        f"coalesce((SELECT {_drawn(shape)} FROM usage_embedding_t AS used"
+        f" WHERE {_same('used', 'vector')}), {cosine})"
+    )
+
+
+def _ready(owner: str) -> str:
+    return f"{_same('vector', owner)} AND vector.status = 'ready'"
+
+
+def _same(table: str, owner: str) -> str:
     return (
         f"{table}.host_id = %(host)s AND {table}.entity_type = %(kind)s"
-        f" AND {table}.entity_id = doc.entity_id AND {table}.model = %(model)s"
+        f" AND {table}.entity_id = {owner}.entity_id AND {table}.model = %(model)s"
     )
-
-
-def _near(shape: Shape) -> str:
-    """Entities near one of the vectors of the query, by the index of this tenant alone.
-
-    Whether one may be found is asked of each as the index gives them, in a subquery that cannot
-    become a join: a join might sort all of them.
-    """
-    narrowed = f" AND {shape.narrowed}" if shape.narrowed else ""
-    found = (
-        "(SELECT true FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
-        f" AND doc.entity_id = vector.entity_id{narrowed})"
-    )
-    scans = [
-        f"""(SELECT vector.entity_id FROM entity_embedding_t AS vector
-            WHERE {shape.indexed} AND {found}
-            ORDER BY vector.embedding::halfvec(384) <#> %(q{n})s::vector::halfvec(384)
-            LIMIT {"%(share)s" if n else "%(reach)s"})"""
-        for n in range(shape.sentences + 1)
-    ]
-    if shape.usage:
-        scans.append(
-            "(SELECT used.entity_id FROM usage_embedding_t AS used WHERE used.host_id = %(host)s"
-            " AND used.entity_type = %(kind)s AND used.model = %(model)s AND "
-            + found.replace("vector.", "used.")
-            + f" ORDER BY used.embedding <#> %(q0)s::vector {_REACH})"
-        )
-    return " UNION ".join(scans)

@@ -27,6 +27,7 @@ class Revision:
     not_found: int = -32002  # code for a resource that does not exist
     argument_results: bool = False  # bad arguments are a tool's result (SEP-1303), else an error
     unknown_method_status: int = 200
+    scope_challenges: bool = False  # a scope that a tool needs is a 403 that says which one
     tools_are_methods: bool = False  # a tool's name is a method
     services_are_methods: bool = False  # a hybrid service's id is a method
     text_results: bool = False  # what a service says comes as it is, without an envelope
@@ -49,6 +50,7 @@ V2025_11_25 = Revision(
     priming=True,
     elicits_urls=True,
     argument_results=True,
+    scope_challenges=True,
 )
 V2026_07_28 = Revision(
     name="2026-07-28",
@@ -61,6 +63,7 @@ V2026_07_28 = Revision(
     any_structure=True,
     argument_results=True,
     unknown_method_status=404,
+    scope_challenges=True,
 )
 JSON_RPC = Revision(
     name="jsonrpc",

@@ -6,16 +6,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.catalog import asked, catalog
 from benchmarks.large import World
-from benchmarks.search import asked, catalog, p95
+from benchmarks.search import p95
 
 
-def test_invented_tools_and_requests_are_the_same_each_time() -> None:
+def test_made_tools_and_requests_are_the_same_each_time() -> None:
     tools, requests = catalog(None, 300), asked(None, 50)
     assert catalog(None, 300) == tools
     assert asked(None, 50) == requests
     assert len({tool.id for tool in tools}) == len({tool.name for tool in tools}) == 300
     assert len(set(requests)) == 50
+
+
+def test_made_tools_are_different_and_of_the_words_of_the_sets(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    said = [f"{verb}s a {verb + thing} of the {thing}" for verb in "abcdef" for thing in "ghijk"]
+    lines = [
+        json.dumps({"name": f"get_{n}_list", "description": one}) for n, one in enumerate(said)
+    ]
+    (folder / "tools.jsonl").write_text("\n".join(lines))
+    made = [tool for tool in catalog(tmp_path, 60) if tool.id.startswith("made:")]
+    assert len(made) == 60 - len(said)
+    words = {word for text in said for word in text.split()}
+    assert {word for tool in made for word in tool.description.split()} <= words
+    assert not {tool.description for tool in made} & set(said)
+    assert len({(tool.name, tool.description) for tool in made}) == len(made)
 
 
 def test_tools_of_sets_come_first_and_keep_apart(tmp_path: Path) -> None:

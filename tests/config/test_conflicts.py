@@ -38,7 +38,6 @@ IDLE = [
     ("mcp: http://a", "side: query"),
     ("mcp: http://a", "dialect: legacy"),
     ("mcp: http://a", "batch: 2"),
-    ("mcp: http://a", "forward_token: true"),
     ("mcp: http://a", "env: {A: b}"),
     ("command: [a]", "base_url: http://b"),
     ("command: [a]", "headers: {X-A: b}"),
@@ -47,6 +46,9 @@ IDLE = [
     ("command: [a]", "dialect: legacy"),
     ("command: [a]", "batch: 2"),
     ("command: [a]", "forward_token: true"),
+    ("command: [a]", "exchange: {token_url: https://a/t, client_id: b}"),
+    ("command: [a]", "tls: {ca_file: b}"),
+    ("python: a.b", "tls: {ca_file: b}"),
     ("command: [a]", "era: stateless"),
     *(
         (kind, key)
@@ -138,6 +140,17 @@ def test_a_toolset_has_paths_of_its_own(path: str) -> None:
         "toolgate.yaml:2: toolsets.sales: expected a path of its own, "
         f"found {path} (taken by rpc.path)"
     )
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/sse", "/metrics", "/portal"])
+def test_the_admin_api_has_all_below_its_path(path: str) -> None:
+    found = problem(f"admin: {{path: {path}}}")
+    expected = f"toolgate.yaml:1: admin.path: expected a path of its own, found {path} (taken by "
+    assert found.startswith(expected)
+
+
+def test_an_admin_api_that_is_off_takes_no_path() -> None:
+    assert loaded("admin: {enabled: false, path: /mcp}").admin.path == "/mcp"
 
 
 @pytest.mark.parametrize("name", ["sse", "message", "Sales", "a b", "_a", "x" * 64])

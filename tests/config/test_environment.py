@@ -32,6 +32,7 @@ ANY_TEXT = {
     *(("embedding", key) for key in ("model", "api_key", "query_prefix")),
     ("skills", "agent_claim"),
     ("database", "data_dir"),
+    ("audit", "spool_dir"),
     *(("auth", key) for key in ("key_file", "jwks_file", "issuer", "audience")),
 }
 CHECKED = [path for path, _ in SETTINGS if path not in ANY_TEXT]
@@ -71,23 +72,24 @@ def problems(path: str | None, env: dict[str, str]) -> list[str]:
     ],
 )
 def test_interpolation(text: str, result: str) -> None:
-    assert interpolate(text, ENV) == result
+    found, _ = interpolate(text, ENV, Path())
+    assert found == result
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("${NONE}", "the environment variable NONE is not set, and there is no default"),
-        ("${1A}", "expected ${NAME} or ${NAME:-default}, found ${1A}"),
-        ("${}", "expected ${NAME} or ${NAME:-default}, found ${}"),
-        ("${NAME", "expected ${NAME} or ${NAME:-default}, found ${"),
-        ("${NONE-x}", "expected ${NAME} or ${NAME:-default}, found ${NONE-x}"),
-        ("${NONE:-${NAME}}", "expected ${NAME} or ${NAME:-default}, found ${NONE:…"),
+        ("${1A}", "expected ${NAME}, ${NAME:-default} or ${file:PATH}, found ${1A}"),
+        ("${}", "expected ${NAME}, ${NAME:-default} or ${file:PATH}, found ${}"),
+        ("${NAME", "expected ${NAME}, ${NAME:-default} or ${file:PATH}, found ${"),
+        ("${NONE-x}", "expected ${NAME}, ${NAME:-default} or ${file:PATH}, found ${NONE-x}"),
+        ("${NONE:-${NAME}}", "expected ${NAME}, ${NAME:-default} or ${file:PATH}, found ${NONE:…"),
     ],
 )
 def test_a_reference_that_cannot_be_filled_in(text: str, reason: str) -> None:
     with pytest.raises(Unfit) as caught:
-        interpolate(text, ENV)
+        interpolate(text, ENV, Path())
     assert str(caught.value) == reason
 
 

@@ -48,6 +48,21 @@ def test_what_is_commented_out_is_not_set(write: Write, text: str) -> None:
     assert load(write(text), {}) == load(None, {})
 
 
+@pytest.mark.parametrize("text", ["off", "'off'"])
+def test_off_is_a_word_although_yaml_takes_it_for_false(write: Write, text: str) -> None:
+    assert load(write(f"auth: {{bind_audience: {text}}}"), {}).auth.bind_audience == "off"
+
+
+def test_a_word_that_yaml_takes_for_true_is_shown_as_it_was_written(write: Write) -> None:
+    found = problems(write("audit: {mode: on}"))
+    assert found[0].endswith('expected one of authenticated, always, never, found "on"')
+
+
+def test_a_group_of_a_source_whose_entries_are_commented_out_is_none(write: Write) -> None:
+    path = write("sources:\n  pets:\n    exchange:\n      # client_id: x\n")
+    assert load(path, {}).sources["pets"].exchange is None
+
+
 def test_the_file_is_the_one_given_then_the_one_in_the_environment_then_the_usual_one(
     write: Write,
 ) -> None:
@@ -150,6 +165,24 @@ def test_numbers_may_be_whole_where_fractions_are_allowed(write: Write) -> None:
             (
                 "toolgate.yaml:1: sources.pets.timeout: there is no such setting; "
                 "did you mean sources.pets.timeout_s?"
+            ),
+        ),
+        (
+            "policy: {rules: {a: {tools: [x]}}}",
+            (
+                "toolgate.yaml:1: policy.rules.a.effect: expected one of allow, deny, approve, "
+                "found nothing"
+            ),
+        ),
+        (
+            "auth: {issuers: {a: }}",
+            "toolgate.yaml:1: auth.issuers.a.issuer: expected text, found nothing",
+        ),
+        (
+            "policy: {rules: {a: {efect: deny}}}",
+            (
+                "toolgate.yaml:1: policy.rules.a.efect: there is no such setting; "
+                "did you mean policy.rules.a.effect?"
             ),
         ),
         (
@@ -309,7 +342,7 @@ def test_the_paths_of_hybrid_and_python_sources_are_relative_to_the_file_too(
     (tmp_path / "etc" / "t.yaml").write_text(
         "sources:\n"
         "  rules: {hybrid: rule/spec.yaml, base_url: 'http://localhost:8439', side: command,\n"
-        "          batch: 5, forward_token: true}\n"
+        "          batch: 5, same_trust_domain: true}\n"
         "  old: {hybrid: /srv/spec.yaml, base_url: 'http://localhost:8440', dialect: legacy}\n"
         "  file: {python: own.py}\n"
         "  module: {python: company.rules}\n"
@@ -318,7 +351,7 @@ def test_the_paths_of_hybrid_and_python_sources_are_relative_to_the_file_too(
     sources = load("etc/t.yaml", {}).sources
     rules = sources["rules"]
     assert rules.hybrid == str(tmp_path / "etc" / "rule" / "spec.yaml")
-    assert (rules.side, rules.dialect, rules.batch, rules.forward_token) == (
+    assert (rules.side, rules.dialect, rules.batch, rules.same_trust_domain) == (
         "command",
         "jsonrpc",
         5,
@@ -363,7 +396,6 @@ def test_a_source_that_is_unclear_is_refused_where_it_stands(
         ("{openapi: a.yaml, side: query}", "side", "expected no such key beside openapi"),
         ("{openapi: a.yaml, dialect: legacy}", "dialect", "expected no such key beside openapi"),
         ("{openapi: a.yaml, batch: 2}", "batch", "expected no such key beside openapi"),
-        ("{openapi: a, forward_token: true}", "forward_token", "expected no such key beside open"),
         ("{python: a.b, base_url: http://a}", "base_url", "expected no such key beside python"),
         ("{python: a.b, headers: {X-A: b}}", "headers", "expected no such key beside python"),
         ("{python: a.b, dialect: legacy}", "dialect", "expected no such key beside python"),
@@ -384,7 +416,7 @@ def test_a_key_that_cannot_work_is_a_problem_where_it_stands(
         "{openapi: a.yaml, dialect: jsonrpc, batch: 1, forward_token: false}",
         "{python: a.b, side: query, include: [x], timeout_s: 3, headers: {}}",
         "{hybrid: a, base_url: http://a, dialect: legacy, side: command}",
-        "{base_url: http://a, forward_token: true, headers: {X-A: b}, side: query, batch: 5}",
+        "{base_url: http://a, retries: 1, headers: {X-A: b}, side: query, batch: 5}",
     ],
 )
 def test_a_key_that_works_or_changes_nothing_is_none(write: Write, source: str) -> None:

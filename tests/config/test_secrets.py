@@ -23,12 +23,16 @@ database: {url: "postgresql://me:hunter2@db.example/tools?sslmode=require"}
 sources:
   pets:
     openapi: https://me:hunter2@a.example/openapi.json?token=hunter2
-    headers: {Authorization: Bearer hunter2, X-Trace: hunter2}
+    headers: {X-Key: Bearer hunter2, X-Trace: hunter2}
     credentials:
       key: {value: hunter2}
       basic: {username: hunter2, password: hunter2}
       bearer: {token: hunter2}
       oauth: {client_id: me, client_secret: hunter2, token_url: https://id.example/t}
+  graph:
+    graphql: https://me:hunter2@b.example/schema.graphql?token=hunter2
+    base_url: https://b.example/graphql
+    overlay: https://me:hunter2@b.example/overlay.yaml
   files:
     command: [files-server, /srv]
     env: {API_KEY: hunter2}
@@ -46,7 +50,7 @@ def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
     shown = masked(settings)
     assert "hunter2" not in str(shown)
     assert shown["database"]["url"] == "postgresql://me:***@db.example/tools?sslmode=require"
-    assert shown["sources"]["pets"]["headers"] == {"Authorization": "***", "X-Trace": "***"}
+    assert shown["sources"]["pets"]["headers"] == {"X-Key": "***", "X-Trace": "***"}
     assert shown["sources"]["pets"]["credentials"]["basic"]["password"] == "***"
     assert shown["sources"]["pets"]["credentials"]["oauth"]["client_id"] == "me"
     assert shown["sources"]["pets"]["credentials"]["oauth"]["value"] is None

@@ -70,3 +70,11 @@ async def test_what_still_counts_survives_purging(nodes: Pair) -> None:
 async def test_a_backend_that_is_away_is_unavailable(shared: Backend) -> None:
     async with shared.nodes() as nodes:
         await shared.refuses(nodes.a.counter.hit("k", 1, HOUR_S))
+
+
+async def test_several_uses_are_counted_at_once_as_far_as_they_fit(nodes: Pair) -> None:
+    assert await nodes.a.counter.hit("k", 10, HOUR_S, wanted=6) == Verdict(6, 4, 0)
+    assert await nodes.b.counter.hit("k", 10, HOUR_S, wanted=6) == Verdict(4, 0, 0)
+    refused = await nodes.a.counter.hit("k", 10, HOUR_S, wanted=6)
+    assert (refused.granted, refused.allowed) == (0, False)
+    assert 0 < refused.retry_after_s <= HOUR_S * 61 / 60

@@ -56,6 +56,16 @@ async def test_nobody_is_found_by_an_id_that_was_never_given(nodes: Pair, key: s
     assert await nodes.b.sessions.get(key) is None
 
 
+async def test_every_node_knows_all_sessions_that_are_open(nodes: Pair) -> None:
+    assert await nodes.a.sessions.all() == []
+    bob = replace(ADA, id="b-1", principal="bob")
+    for record in (ADA, bob):
+        await nodes.a.sessions.put(record, LONG_S)
+    await nodes.a.sessions.put(replace(ADA, id="c-1"), SHORT_S)
+    await until(None, lambda: nodes.a.sessions.get("c-1"))
+    assert sorted(await nodes.b.sessions.all(), key=lambda one: one.id) == [ADA, bob]
+
+
 async def test_a_session_that_is_deleted_is_deleted_everywhere(nodes: Pair) -> None:
     await nodes.a.sessions.put(ADA, LONG_S)
     assert await nodes.b.sessions.delete(ADA.id) is True

@@ -1,12 +1,23 @@
 import asyncio
 import re
+from dataclasses import replace
 
 import anyio
 import pytest
 
 from gateway import context
-from gateway.context import OUTBOX_BYTES, OUTBOX_LIMIT, Outbox, Principal, Session, new_request_id
-from schemas.mcp.revisions import V2025_06_18
+from gateway.context import (
+    OUTBOX_BYTES,
+    OUTBOX_LIMIT,
+    Context,
+    Identity,
+    Note,
+    Outbox,
+    Principal,
+    Session,
+    new_request_id,
+)
+from schemas.mcp.revisions import JSON_RPC, V2025_06_18
 
 pytestmark = pytest.mark.anyio
 
@@ -147,3 +158,10 @@ async def test_a_reader_is_sent_to_look_at_the_log():
         assert await box.take(60) == []  # until it has looked
         box.put(b"1")
         assert await box.take(60) == [b"1"]
+
+
+async def test_a_context_with_a_note_differs_in_nothing_else():
+    before = Context(Identity(Principal("ada", "t")), JSON_RPC, "r-1", toolset="x", params={"a": 1})
+    after = before.noted(note := Note("pay"))
+    assert after == replace(before, note=note)
+    assert before.note is None

@@ -13,7 +13,6 @@ from mcp.client.streamable_http import streamable_http_client
 from msgspec.structs import replace
 
 from config.settings import Settings, SourceSettings
-from gateway.state import hub
 from tests.fixtures_gateway import META, MODERN, Client, running
 from tests.gateway.events import listening
 from tests.gateway.guards.signing import FOREVER, NOW, by_jwks, signer
@@ -138,8 +137,7 @@ async def test_an_event_stream_is_only_there_for_who_opened_it(client: Client) -
 async def test_nobody_listens_on_all_streams(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "SHARE_AT_LEAST", 2)
-    monkeypatch.setattr(client.gateway.shared.hub, "_stream_limit", 10)
+    monkeypatch.setattr(client.gateway.shared.hub, "_owner_limit", 2)
     method = "subscriptions/listen"
     headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
     params = {"_meta": META, "notifications": {}}
@@ -165,8 +163,7 @@ async def test_an_expired_token_is_refused_although_it_has_been_good(
 ) -> None:
     headers = bearer(exp=NOW * 2)
     assert (await client.modern("tools/list", **headers))[0] == 200
-    tokens = client.gateway.authenticator._tokens
-    assert tokens is not None
+    tokens = client.gateway.access.authenticator._tokens
     monkeypatch.setattr(tokens, "_clock", lambda: NOW * 2 + 61)  # or the test would have to wait
     status, answer = await client.modern("tools/list", **headers)
     assert (status, answer["error"]["data"]["code"]) == (401, "ERR10001")

@@ -95,7 +95,7 @@ async def test_deep_data_is_the_clients_mistake(open_portal: Portal) -> None:
         deep = b'{"hostId":' * depth + b"1" + b"}" * depth
         found = await open_portal.post(COMMAND, begin + deep + b"}")
         code = found.json.get("error", {}).get("code", -32700)
-        assert (found.status, code) == (400, -32602 if depth < 1000 else -32700)
+        assert (found.status, code) == (400, -32602 if depth < 200 else -32700)
 
 
 async def test_positions_are_for_actions_that_know_them(open_portal: Portal) -> None:

@@ -156,6 +156,16 @@ async def test_the_pool_is_there_once_the_database_has_answered(
             await connection.execute("SELECT FROM command_idempotency_t")
 
 
+async def test_all_tenants_are_there_after_a_restart(
+    database_settings: DatabaseSettings, store: ToolStore, description: Path
+) -> None:
+    other = "00000000-0000-0000-0000-000000000002"
+    await Sources(store, other, LIMITS).import_(ImportSpec("theirs", str(description), None))
+    async with feeding(database_settings, {}) as feed:
+        assert len(feed._catalogs.of(other).tools) == 5
+        assert not feed._catalogs.of(HOST).tools
+
+
 async def test_a_connection_lost_before_the_first_load_is_only_a_delay(
     database_settings: DatabaseSettings, description: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

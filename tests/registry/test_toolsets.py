@@ -1,14 +1,17 @@
 """Toolsets: parts of a catalog."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from config.settings import Toolset
 from registry.catalog import Catalog
 from registry.catalogs import Catalogs
+from registry.skills.snapshot import Skills
 from registry.toolsets import unknown
 from schemas.mcp.revisions import V2026_07_28
+from schemas.source import Source
 from tests.fixtures_database import HOST
 from tests.registry.servers import RESOURCES, item, listed_tool, source
 
@@ -66,6 +69,31 @@ def test_a_toolset_that_is_not_set_up_is_empty() -> None:
     assert len(catalogs.of(HOST).tools) == len(catalogs.of(HOST, "one").tools) == 3
     assert catalogs.of(HOST, "other").tools == ()
     assert catalogs.of("another tenant", "one").tools == ()
+
+
+class Stored:
+    """A registry that has one source for each tenant."""
+
+    async def tools(self, _tenant: str) -> list[Any]:
+        return []
+
+    items = tools
+
+    async def sources(self, tenant: str) -> list[Source]:
+        return [Source(f"of {tenant}", "crm", "openapi", "file", None, base_url_trusted=True)]
+
+    async def skills(self, _tenant: str) -> Skills:
+        return Skills()
+
+
+@pytest.mark.anyio
+async def test_sources_of_other_tenants_are_told_apart_from_those_of_the_gateway() -> None:
+    catalogs, store = Catalogs(own=HOST), cast("Any", Stored())
+    for tenant in (HOST, "b"):
+        await catalogs.reload(store, tenant)
+    own, foreign = (catalogs.of(tenant).sources["crm"] for tenant in (HOST, "b"))
+    assert (own.foreign, own.place) == ("", "crm")
+    assert (foreign.foreign, foreign.place) == ("b", "b/crm")
 
 
 def test_its_lists_are_its_own() -> None:

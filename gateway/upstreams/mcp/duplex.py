@@ -179,7 +179,7 @@ class DuplexLink(StatelessWay):
         except TimeoutError as error:
             limit_s = exchange.patience.limit_s
             text = f"{self._name} did not answer within {limit_s:g} s"
-            raise UpstreamFailed(text, late=True) from error
+            raise UpstreamFailed(text, late=True, down=True) from error
         except Garbage as error:
             raise UpstreamFailed(f"{self._name} {error}") from error
         finally:

@@ -10,8 +10,11 @@ import aiohttp
 from msgspec import UNSET, Raw
 from yarl import URL
 
+from gateway.upstreams.answers import AWAY
+from gateway.upstreams.behalf import AUTHORIZATION, proof, refuted
+from gateway.upstreams.caller import Holder
 from gateway.upstreams.client import LARGE_BODY_BYTES
-from gateway.upstreams.connections import Pool, TooLarge, UpstreamFailed, read, why
+from gateway.upstreams.connections import Pool, TooLarge, UpstreamFailed, read
 from gateway.upstreams.deadline import Deadline
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.aside import Aside
@@ -19,6 +22,7 @@ from gateway.upstreams.mcp.events import EventStream, JsonText
 from gateway.upstreams.mcp.patience import Patience
 from gateway.upstreams.mcp.talk import Exchange, Talk
 from gateway.upstreams.mcp.wire import Garbage, Message
+from gateway.upstreams.reasons import is_outage, why
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")
@@ -38,7 +42,7 @@ class HttpRefused(UpstreamFailed):
     """An HTTP status that says no, without a JSON-RPC error."""
 
     def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
+        super().__init__(text, down=status in AWAY)
         self.http_status = status
         self.means_no_session = status == 404
 
@@ -57,14 +61,16 @@ class HttpFault(RelayedFault):
 class Endpoint:
     """Where one server is, and the connections to it. Holds its pool until it is closed."""
 
-    def __init__(self, pool: Pool) -> None:
-        """Raises UpstreamFailed when the server has no address that may be called."""
+    def __init__(self, pool: Pool, holder: Holder | None = None) -> None:
+        """`holder`: on whose behalf the server is called, where a request does not say so itself.
+        Raises UpstreamFailed when the server has no address that may be called."""
         if pool.address is None:
             raise UpstreamFailed(
                 f"{pool.source} has no address; set sources.{pool.source}.base_url"
             )
         self.name = pool.source
         self.pool = pool
+        self._holder = holder or Holder()
         self.limit_bytes = pool.limits.response_limit_bytes
         self.aside = Aside(pool.source)
         try:
@@ -90,10 +96,16 @@ class Endpoint:
         if isinstance(error, Garbage):
             return UpstreamFailed(f"{self.name} {error}")
         timeout_s = patience.limit_s if patience is not None else self.pool.timeout_s
-        return UpstreamFailed(f"{self.name} {why(error, timeout_s)}", type(error) is TimeoutError)
+        late = type(error) is TimeoutError
+        return UpstreamFailed(f"{self.name} {why(error, timeout_s)}", late, is_outage(error))
 
-    def headers(self, own: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, str]:
-        """The headers of a request, the configured ones among them. Raises UpstreamFailed."""
+    async def headers(
+        self, own: Mapping[str, str], headers: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """The headers of a request, the configured ones among them, and what proves who calls.
+        Raises UpstreamFailed."""
+        if self.pool.by_caller and AUTHORIZATION not in headers:
+            headers = {**headers, **await proof(self.pool, self._holder.caller)}
         return self.pool.with_configured({**headers, **own} if headers else own)
 
     async def post(
@@ -154,9 +166,7 @@ class Endpoint:
         """What an answer other than 2xx says."""
         status = response.status
         if status in (401, 403):
-            return HttpRefused(
-                f"{self.name} refused the gateway's credentials (HTTP {status})", status
-            )
+            return HttpRefused(self._unproved(response), status)
         if 300 <= status < 400:
             return HttpRefused(
                 f"{self.name} answered HTTP {status}: redirects are not followed", status
@@ -170,6 +180,20 @@ class Endpoint:
         except (TooLarge, Garbage):
             pass
         return HttpRefused(f"{self.name} answered HTTP {status}", status)
+
+    def _unproved(self, response: aiohttp.ClientResponse) -> str:
+        """What a 401 or 403 says. A token of the gateway's own is not used again after a 401."""
+        status, sent = response.status, response.request_info.headers
+        if not self.pool.by_caller:
+            return f"{self.name} refused the gateway's credentials (HTTP {status})"
+        if AUTHORIZATION in sent:
+            if status == 401:
+                refuted(self.pool, None, sent)
+            return f"{self.name} refused the token that it got (HTTP {status})"
+        return (
+            f"{self.name} wants a token where there is no caller (HTTP {status}): set "
+            f"sources.{self.name}.exchange.actor: client, or sources.{self.name}.headers"
+        )
 
     async def answer(
         self, response: aiohttp.ClientResponse, exchange: Exchange, talk: Talk, events: EventStream

@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 from msgspec import Raw
 
-from gateway.upstreams.connections import Pool
+from gateway.upstreams.caller import Holder
+from gateway.upstreams.connections import Pool, UpstreamFailed
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.endpoint import (
     HEADERS,
@@ -38,8 +39,8 @@ LONGEST_PAUSE_S = 30.0
 class HttpLink(Link):
     """One session."""
 
-    def __init__(self, pool: Pool, background: Hearer) -> None:
-        self._endpoint = Endpoint(pool)
+    def __init__(self, pool: Pool, background: Hearer, holder: Holder | None = None) -> None:
+        self._endpoint = Endpoint(pool, holder)
         self._background = background
         self._talk = Talk(pool.source, background, self._post, pool.limits.mcp_asks)
         self._headers: dict[str, str] = dict(HEADERS)
@@ -58,10 +59,11 @@ class HttpLink(Link):
         *,
         revision: Revision = V2025_11_25,
         listen: bool = False,
+        holder: Holder | None = None,
     ) -> "HttpLink":
         """Begin a session, at best of `revision`. `listen` also takes what the server says beside
-        our requests. Raises RelayedFault and UpstreamFailed."""
-        link = cls(pool, background)
+        our requests; `holder` says whose it is. Raises RelayedFault and UpstreamFailed."""
+        link = cls(pool, background, holder)
         try:
             await link._begin(hello, revision, timeout)
         except BaseException:
@@ -119,7 +121,8 @@ class HttpLink(Link):
         self._talk.close()
         if self._session is not None and not self._lost:
             self._lost = True
-            await self._endpoint.end(self._endpoint.headers(self._headers, {}))
+            with suppress(UpstreamFailed):  # whose it was can prove that no more
+                await self._endpoint.end(await self._endpoint.headers(self._headers, {}))
         self._lost = True
         await self._endpoint.close()
 
@@ -137,7 +140,7 @@ class HttpLink(Link):
 
     async def _asked(self, exchange: Exchange, headers: Mapping[str, str]) -> dict[str, Raw]:
         events = EventStream(self._endpoint.limit_bytes)
-        sent = self._endpoint.headers(self._headers, headers)
+        sent = await self._endpoint.headers(self._headers, headers)
         response = await self._endpoint.post(exchange.body, sent)
         try:
             await self._check(response)
@@ -168,7 +171,7 @@ class HttpLink(Link):
             finally:
                 exchange.patience.go()
             try:
-                async with self._endpoint.stream(self._resuming(events)) as response:
+                async with self._endpoint.stream(await self._resuming(events)) as response:
                     await self._check(response)
                     members = await self._endpoint.answer(response, exchange, self._talk, events)
             except aiohttp.ClientPayloadError:
@@ -177,15 +180,15 @@ class HttpLink(Link):
                 return members
             rounds = rounds + 1 if events.last_id == last_id else 0
 
-    def _resuming(self, events: EventStream) -> Mapping[str, str]:
+    async def _resuming(self, events: EventStream) -> Mapping[str, str]:
         headers = {**self._headers, "Last-Event-ID": events.last_id} if events.last_id else {}
-        return self._endpoint.headers(headers or self._headers, {})
+        return await self._endpoint.headers(headers or self._headers, {})
 
     async def _post(self, body: bytes) -> None:
         """Send what is not answered. Raises as `request` does."""
         try:
             async with asyncio.timeout(self._endpoint.pool.timeout_s):
-                headers = self._endpoint.headers(self._headers, {})
+                headers = await self._endpoint.headers(self._headers, {})
                 async with self._endpoint.say(body, headers) as response:
                     await self._check(response)
         except TROUBLE as error:
@@ -231,7 +234,7 @@ class HttpLink(Link):
         rounds = 0
         while True:
             try:
-                async with self._endpoint.stream(self._resuming(events)) as response:
+                async with self._endpoint.stream(await self._resuming(events)) as response:
                     await self._check(response)
                     self._heard.set()
                     if response.content_type != SSE:
@@ -239,7 +242,7 @@ class HttpLink(Link):
                     if rounds and not events.last_id:
                         await missed(self.facts, self._background)
                     rounds = 0 if await self._overheard(response, events) else rounds
-            except (SessionLost, HttpRefused, RelayedFault) as error:
+            except (UpstreamFailed, RelayedFault) as error:
                 # 405: it has nothing to say (2025-03-26 to 2025-11-25, transports)
                 if getattr(error, "http_status", 0) < 500:
                     return

@@ -8,6 +8,7 @@ from typing import Any
 
 from yarl import URL
 
+from gateway.upstreams.caller import Holder
 from gateway.upstreams.connections import Pool
 from gateway.upstreams.deadline import Deadline
 from gateway.upstreams.mcp.duplex import DuplexLink
@@ -29,11 +30,12 @@ async def open_http_sse(
     timeout: Timeout,
     *,
     revision: Revision = V2025_11_25,  # servers agree to newer ones on this transport too
+    holder: Holder | None = None,
 ) -> DuplexLink:
     """Begin a session. Raises RelayedFault and UpstreamFailed."""
     link = DuplexLink(background, hello, pool.source, pool.limits.mcp_asks)
     try:
-        link.carrier = carrier = HttpSse(Endpoint(pool), link)
+        link.carrier = carrier = HttpSse(Endpoint(pool, holder), link)
         await carrier.connect(timeout)
         await link.begin(revision, timeout)
     except BaseException:
@@ -71,7 +73,9 @@ class HttpSse:
         try:
             async with (
                 asyncio.timeout(self._endpoint.pool.timeout_s),
-                self._endpoint.say(body, self._headers(HEADERS), await self._address) as response,
+                self._endpoint.say(
+                    body, await self._headers(HEADERS), await self._address
+                ) as response,
             ):
                 if 200 <= response.status < 300:
                     return
@@ -90,8 +94,8 @@ class HttpSse:
         self._address.cancel()
         await self._endpoint.close()
 
-    def _headers(self, own: Mapping[str, str]) -> Mapping[str, str]:
-        return self._endpoint.headers(own, {})
+    async def _headers(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        return await self._endpoint.headers(own, {})
 
     async def _read(self) -> None:
         """Raises what goes wrong before the address is known; later the link hears of it."""
@@ -107,7 +111,7 @@ class HttpSse:
 
     async def _stream(self) -> None:
         events = EventStream(self.limit_bytes)
-        async with self._endpoint.stream(self._headers({})) as response:
+        async with self._endpoint.stream(await self._headers({})) as response:
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)
             if response.content_type != SSE:

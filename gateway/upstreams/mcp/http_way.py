@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.upstreams.caller import Holder
 from gateway.upstreams.connections import Connections, Pool, UpstreamFailed
 from gateway.upstreams.mcp.envelope import DISCOVER
 from gateway.upstreams.mcp.http import HttpLink
@@ -33,7 +34,7 @@ class HttpWay:
 
     @property
     def timeout(self) -> Timeout:
-        pool = self._pool()
+        pool = self.pool
         return Timeout(pool.timeout_s, max(pool.timeout_s, pool.limits.mcp_call_max_s))
 
     async def probe(self) -> Spoken:
@@ -43,13 +44,13 @@ class HttpWay:
         if era == "stateless":
             return Spoken(demanded(self._source, stateless), None)
         hello, timeout = Hello(self._client), self._patience()
-        opening = HttpLink.open(self._pool(), hello, Nobody(), timeout)
+        opening = HttpLink.open(self.pool, hello, Nobody(), timeout)
         handshake = await handshake_facts(opening, stateless)
         if isinstance(handshake, Facts):
             return self._found(Spoken(stateless, handshake))
         if stateless is not None:
             return self._found(Spoken(stateless, None))
-        opening_sse = open_http_sse(self._pool(), hello, Nobody(), timeout)
+        opening_sse = open_http_sse(self.pool, hello, Nobody(), timeout)
         older = await handshake_facts(opening_sse, None)
         if isinstance(older, Facts):
             return self._found(Spoken(None, older, "sse"))
@@ -58,33 +59,40 @@ class HttpWay:
         )
 
     async def open(
-        self, spoken: Spoken, capabilities: Mapping[str, Any], background: Hearer
+        self,
+        spoken: Spoken,
+        capabilities: Mapping[str, Any],
+        background: Hearer,
+        holder: Holder | None = None,
     ) -> Link:
         """A session at a server of a handshake revision. Raises RelayedFault and
         UpstreamFailed."""
         hello, timeout = Hello(self._client, capabilities), self._patience()
         if spoken.transport == "sse":
-            return await open_http_sse(self._pool(), hello, background, timeout)
-        return await HttpLink.open(self._pool(), hello, background, timeout, listen=True)
+            return await open_http_sse(self.pool, hello, background, timeout, holder=holder)
+        return await HttpLink.open(
+            self.pool, hello, background, timeout, listen=True, holder=holder
+        )
 
     async def stateless(self, spoken: Spoken) -> StatelessWay:
-        return StatelessLink(self._pool(), Hello(self._client), spoken.stateless or UNKNOWN)
+        return StatelessLink(self.pool, Hello(self._client), spoken.stateless or UNKNOWN)
 
     async def close(self) -> None:
         """The connections are not its own."""
 
-    def _pool(self) -> Pool:
+    @property
+    def pool(self) -> Pool:
         return self._connections.of(self._source)
 
     def _patience(self) -> Timeout:
-        return Timeout(self._pool().timeout_s, self._pool().timeout_s)
+        return Timeout(self.pool.timeout_s, self.pool.timeout_s)
 
     def _found(self, spoken: Spoken) -> Spoken:
         self.one_stream = spoken.transport == "sse"
         return spoken
 
     async def _discovered(self) -> Facts | None:
-        link = StatelessLink(self._pool(), Hello(self._client), UNKNOWN)
+        link = StatelessLink(self.pool, Hello(self._client), UNKNOWN)
         try:
             return await stateless_facts(
                 self._source.name, link.request(DISCOVER, {}, None, self._patience())

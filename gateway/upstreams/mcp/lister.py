@@ -145,7 +145,7 @@ def source_of(spec: ImportSpec) -> Source:
         kind="mcp",
         location=spec.location,
         base_url=url,
-        base_url_trusted=url is not None,
+        base_url_trusted=url is not None and not spec.options.guarded,
         options=spec.options,
     )
 

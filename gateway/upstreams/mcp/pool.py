@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.upstreams.caller import Caller, Holder
 from gateway.upstreams.mcp.link import Hearer, Link
 from schemas.errors import RelayedFault, Unavailable
 
@@ -24,10 +25,16 @@ class Terms(Struct, frozen=True):
     capabilities: str = "{}"  # JSON of what the client can be asked, in one order
     owner: str | None = None  # id of the client's session, where each has its own
     alone_for: tuple[str, str] | None = None  # one call at a time, of this caller alone
+    caller: str = ""  # digest of the caller's token, where the server is to know it
+
+    @property
+    def mute(self) -> bool:
+        """Whether a server can say nothing in it that is for one client alone."""
+        return self.capabilities == "{}" and self.owner is None and self.alone_for is None
 
 
 PLAIN = Terms()
-Open = Callable[[Terms, Hearer], Awaitable[Link]]
+Open = Callable[[Terms, Hearer, Holder], Awaitable[Link]]
 
 
 class Desk:
@@ -47,10 +54,11 @@ class Desk:
 class _Kept:
     """A session and who uses it."""
 
-    __slots__ = ("calls", "desk", "idle_since", "link", "terms")
+    __slots__ = ("calls", "desk", "holder", "idle_since", "link", "terms")
 
-    def __init__(self, terms: Terms, link: Link, desk: Desk) -> None:
+    def __init__(self, terms: Terms, link: Link, desk: Desk, holder: Holder) -> None:
         self.terms = terms
+        self.holder = holder
         self.link = link
         self.desk = desk
         self.calls = 0
@@ -60,15 +68,18 @@ class _Kept:
 class Lease:
     """The use of a session by one call. (A generator's context manager takes 3% of a call.)"""
 
-    __slots__ = ("_hearer", "_kept", "_pool", "_terms")
+    __slots__ = ("_caller", "_hearer", "_kept", "_pool", "_terms")
 
-    def __init__(self, pool: "Pool", terms: Terms, hearer: Hearer | None) -> None:
+    def __init__(
+        self, pool: "Pool", terms: Terms, hearer: Hearer | None, caller: Caller | None
+    ) -> None:
+        self._caller = caller
         self._pool = pool
         self._terms = terms
         self._hearer = hearer
 
     async def __aenter__(self) -> Link:
-        self._kept = await self._pool.take(self._terms, self._hearer)
+        self._kept = await self._pool.take(self._terms, self._hearer, self._caller)
         return self._kept.link
 
     async def __aexit__(
@@ -106,15 +117,16 @@ class Pool:
     def busy(self) -> bool:
         return any(kept.calls for kept in self._kept)
 
-    def lease(self, terms: Terms, hearer: Hearer | None) -> "Lease":
+    def lease(self, terms: Terms, hearer: Hearer | None, caller: Caller | None = None) -> "Lease":
         """A session on these terms, opened if need be. Raises what opening raises, and
         Unavailable when all are in use for too long."""
-        return Lease(self, terms, hearer)
+        return Lease(self, terms, hearer, caller)
 
-    async def take(self, terms: Terms, hearer: Hearer | None) -> _Kept:
-        kept = self._find(terms) or await self._opened(terms)
+    async def take(self, terms: Terms, hearer: Hearer | None, caller: Caller | None) -> _Kept:
+        kept = self._find(terms) or await self._opened(terms, caller)
         kept.calls += 1
-        if terms is not PLAIN:
+        kept.holder.caller = caller
+        if not terms.mute:
             kept.desk.hearer = hearer
         return kept
 
@@ -138,17 +150,22 @@ class Pool:
                 return kept
         return None
 
-    async def _opened(self, terms: Terms) -> _Kept:
+    async def _opened(self, terms: Terms, caller: Caller | None) -> _Kept:
         if terms.alone_for is not None:
-            return await self._new(terms)
-        async with self._opening[terms]:  # who shares it waits for the one that opens it
-            return self._find(terms) or await self._new(terms)
-
-    async def _new(self, terms: Terms) -> _Kept:
-        await self._place(terms)
-        desk = Desk(self._background)
+            return await self._new(terms, caller)
+        lock = self._opening[terms]
         try:
-            kept = _Kept(terms, await self._open(terms, desk), desk)
+            async with lock:  # who shares it waits for the one that opens it
+                return self._find(terms) or await self._new(terms, caller)
+        finally:
+            if not lock.locked():
+                self._opening.pop(terms, None)
+
+    async def _new(self, terms: Terms, caller: Caller | None) -> _Kept:
+        await self._place(terms)
+        desk, holder = Desk(self._background), Holder(caller)
+        try:
+            kept = _Kept(terms, await self._open(terms, desk, holder), desk, holder)
         except BaseException:
             self._leave(terms)
             raise
@@ -202,8 +219,6 @@ class Pool:
         for kept in list(self._kept):
             if kept.terms.owner == owner:
                 await self._close(kept)
-        for terms in [terms for terms in self._opening if terms.owner == owner]:
-            del self._opening[terms]
 
     async def close(self) -> None:
         for kept in list(self._kept):

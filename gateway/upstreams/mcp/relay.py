@@ -16,6 +16,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway.abc import Asked
 from gateway.context import Context
 from gateway.protocol.shapes import is_failure
+from gateway.upstreams.behalf import Headers
+from gateway.upstreams.caller import Caller
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.mcp.deferred import Deferred
 from gateway.upstreams.mcp.eras import (
@@ -32,7 +34,13 @@ from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Members, answer_of
 from gateway.upstreams.mcp.pool import PLAIN, Terms
 from gateway.upstreams.mcp.server import Server
 from gateway.upstreams.mcp.servers import Servers
-from schemas.errors import AskFailed, MissingClientCapability, RelayedFault, Unreachable
+from schemas.errors import (
+    AskFailed,
+    MissingClientCapability,
+    RelayedFault,
+    SourceDown,
+    Unreachable,
+)
 from schemas.mcp.messages import LOG_LEVELS
 from schemas.mcp.revisions import V2026_07_28
 from schemas.source import McpOptions, Source
@@ -71,7 +79,7 @@ class McpRelay:
         except UpstreamFailed as error:
             server.failures += 1
             server.watcher.doubt()
-            raise Unreachable(str(error)) from error
+            raise (SourceDown if error.down else Unreachable)(str(error)) from error
         finally:
             server.calls -= 1
         raise Unreachable(f"{asked.source.name} no longer speaks the revision that listed this")
@@ -90,17 +98,17 @@ class McpRelay:
         params = stateless_params(asked.params, context, capabilities)
         inner, revision = ClientHearer(context, server.news), context.revision
         hearer = Translated(inner, revision, capabilities, self._asker(server), V2026_07_28)
-        link = await server.stateless()
+        link, caller = await server.stateless(), server.caller(context)
+
+        async def send(headers: Headers) -> Members:
+            headers = {**asked.headers, **headers} if headers else asked.headers
+            return await link.request(asked.method, params, hearer, server.timeout, headers)
+
         if not context.revision.handshake and context.revision.mcp:
-            members = await link.request(
-                asked.method, params, hearer, server.timeout, asked.headers
-            )
-            return _signed(members, self._asker(server))
+            return _signed(await server.proved(caller, send), self._asker(server))
         left = self._asks_limit
         while True:
-            members = await link.request(
-                asked.method, params, hearer, server.timeout, asked.headers
-            )
+            members = await server.proved(caller, send)
             if members.get("resultType") != INPUT_REQUIRED:
                 return members
             wanted = _wanted(members, asked.source.name)
@@ -156,46 +164,46 @@ class McpRelay:
         capabilities: Mapping[str, Any],
         hearer: Hearer,
     ) -> Members:
-        terms = self._terms(server, asked, context, capabilities)
+        caller = server.caller(context)
+        terms = self._terms(server, asked, context, capabilities, caller)
         params = handshake_params(asked.params, context.revision.tasks)
+
+        async def send(headers: Headers) -> Members:
+            async with server.pool.lease(terms, hearer, caller) as link:
+                await _set_level(link, server, context)
+                timeout = _patience(server, asked)
+                return await link.request(asked.method, params, hearer, timeout, headers)
+
         try:
-            return await self._once(server, asked, context, terms, hearer, params)
+            return await server.proved(caller, send)
         except SessionLost as lost:
             if lost.sent:
                 raise
-            return await self._once(server, asked, context, terms, hearer, params)
-
-    async def _once(
-        self,
-        server: Server,
-        asked: Asked,
-        context: Context,
-        terms: Terms,
-        hearer: Hearer,
-        params: dict[str, Any],
-    ) -> Members:
-        async with server.pool.lease(terms, hearer) as link:
-            await _set_level(link, server, context)
-            timeout = server.timeout
-            if asked.method == "tasks/result":  # it says nothing until the task has ended
-                timeout = Timeout(timeout.most_s, timeout.most_s)
-            return await link.request(asked.method, params, hearer, timeout)
+            return await server.proved(caller, send)
 
     def _asker(self, server: Server) -> str:
         """The server's name, where a client has to know which one asks."""
         return server.source.name if len(self._servers) > 1 else ""
 
     def _terms(
-        self, server: Server, asked: Asked, context: Context, capabilities: Mapping[str, Any]
+        self,
+        server: Server,
+        asked: Asked,
+        context: Context,
+        capabilities: Mapping[str, Any],
+        caller: Caller | None,
     ) -> Terms:
+        """Whoever the server tells apart shares no session, whatever token they have. A client's
+        own session outlives its tokens."""
         options = server.source.options
         alone = isinstance(options, McpOptions) and options.own_sessions
         if context.session and (alone or _is_task(asked)):
             return Terms(canonical(capabilities), context.session.id)
         loud = server.one_stream and _asked_for_logs(context)
+        who = "" if caller is None else caller.digest
         if not capabilities and not loud:
-            return PLAIN
-        return Terms(canonical(capabilities), alone_for=context.principal.key)
+            return Terms(caller=who) if who else PLAIN
+        return Terms(canonical(capabilities), alone_for=context.principal.key, caller=who)
 
 
 _decode_input = msgspec.json.Decoder(_InputRequired).decode
@@ -245,6 +253,13 @@ def _incapable(hearer: Translated) -> MissingClientCapability:
     named = ", ".join(sorted(hearer.missing))
     data = {"requiredCapabilities": hearer.missing}
     return MissingClientCapability(f"This needs a client that can do {named}", data)
+
+
+def _patience(server: Server, asked: Asked) -> Timeout:
+    timeout = server.timeout
+    if asked.method == "tasks/result":  # it says nothing until the task has ended
+        return Timeout(timeout.most_s, timeout.most_s)
+    return timeout
 
 
 def _is_task(asked: Asked) -> bool:

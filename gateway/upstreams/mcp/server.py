@@ -2,14 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import Raw
 
 from config.settings import Upstream as Limits
+from gateway.context import Context
+from gateway.upstreams.behalf import NONE, Headers, on_behalf, proof, refuted
+from gateway.upstreams.caller import Caller, Holder
+from gateway.upstreams.connections import Pool as Connected
 from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.mcp.endpoint import HttpRefused
 from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
 from gateway.upstreams.mcp.pool import Pool, Terms
 from gateway.upstreams.mcp.probe import Spoken
@@ -22,6 +28,9 @@ LISTS = ("tools", "prompts", "resources")
 FAILED_FOR_S = 1.0  # so long calls of a server that is away fail at once
 
 
+Members = dict[str, Raw]  # of a result
+
+
 class Way(Protocol):
     """How one source is reached."""
 
@@ -32,10 +41,18 @@ class Way(Protocol):
 
     async def probe(self) -> Spoken: ...
 
+    @property
+    def pool(self) -> Connected | None:
+        """The connections to a server that has an address."""
+
     async def open(
-        self, spoken: Spoken, capabilities: Mapping[str, Any], background: Hearer
+        self,
+        spoken: Spoken,
+        capabilities: Mapping[str, Any],
+        background: Hearer,
+        holder: Holder | None = None,
     ) -> Link:
-        """A session at a server of a handshake revision."""
+        """A session at a server of a handshake revision; `holder` says whose it is."""
 
     async def stateless(self, spoken: Spoken) -> StatelessWay: ...
 
@@ -138,9 +155,30 @@ class Server:
         if before is not None:
             await before.close()
 
-    async def _open(self, terms: Terms, background: Hearer) -> Link:
+    def caller(self, context: Context) -> Caller | None:
+        """On whose behalf it is called, if it is to know. Raises UpstreamFailed."""
+        pool = self._way.pool
+        return None if pool is None else on_behalf(pool, context)
+
+    async def proved(
+        self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]
+    ) -> Members:
+        """What `send` returns, given the headers that prove who calls; where the server refuses
+        them, given others once. Raises UpstreamFailed and what `send` raises."""
+        pool = self._way.pool
+        if caller is None or pool is None:
+            return await send(NONE)
+        headers = await proof(pool, caller)
+        try:
+            return await send(headers)
+        except HttpRefused as refused:
+            if refused.http_status != 401 or not refuted(pool, caller, headers):
+                raise
+        return await send(await proof(pool, caller))
+
+    async def _open(self, terms: Terms, background: Hearer, holder: Holder) -> Link:
         capabilities = msgspec.json.decode(terms.capabilities)
-        return await self._way.open(await self.spoken(), capabilities, background)
+        return await self._way.open(await self.spoken(), capabilities, background, holder)
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
         self.news(method, params)

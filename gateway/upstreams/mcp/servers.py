@@ -36,7 +36,7 @@ class Servers:
 
     def of(self, source: Source) -> Server:
         """The server of `source`, whoever follows it."""
-        known = self._servers.get(source.name)
+        known = self._servers.get(source.place)
         if known is not None:
             if known.source is source:
                 return known
@@ -44,7 +44,7 @@ class Servers:
                 known.source = source
                 return known
             return self._replaced(known, source)
-        server = self._servers[source.name] = self._server(source)
+        server = self._servers[source.place] = self._server(source)
         return server
 
     def follow(self, sources: Iterable[Source]) -> None:
@@ -93,7 +93,7 @@ class Servers:
         """A new one in the place of `before`, which hears of what that one heard of."""
         followed = before in self._following
         self._drop(before)
-        server = self._servers[source.name] = self._server(source)
+        server = self._servers[source.place] = self._server(source)
         server.watcher.go_on_for(before.watcher)
         if followed:
             self._follow(server)
@@ -107,7 +107,7 @@ class Servers:
         task = self._following.pop(server, None)
         if task is not None:
             task.cancel()
-        del self._servers[server.source.name]
+        del self._servers[server.source.place]
         self._later(self._close(server, task))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:

@@ -54,7 +54,7 @@ class StatelessLink(StatelessWay):
         sent = {**HEADERS, **routing_headers(method, params)}
         try:
             with exchange.patience:
-                return await self._asked(exchange, self._endpoint.headers(sent, headers))
+                return await self._asked(exchange, await self._endpoint.headers(sent, headers))
         except TROUBLE as error:
             raise self._endpoint.failure(error, exchange.patience) from error
         finally:
@@ -82,8 +82,8 @@ class StatelessLink(StatelessWay):
     async def _follow(self, exchange: Exchange) -> None:
         """Hear the notifications of a stream until the server ends it."""
         sent = {**HEADERS, **routing_headers(LISTEN, {})}
-        headers = self._endpoint.headers(sent, {})
         try:
+            headers = await self._endpoint.headers(sent, {})
             response = await self._endpoint.post(exchange.body, headers, aside=True)
             try:
                 await self._heard(response, exchange)

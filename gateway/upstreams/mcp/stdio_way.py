@@ -5,6 +5,7 @@ from typing import Any
 
 from config.settings import SourceSettings
 from config.settings import Upstream as Limits
+from gateway.upstreams.caller import Holder
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.envelope import DISCOVER
@@ -31,6 +32,7 @@ class StdioWay:
     """To a server that is a command."""
 
     one_stream = True
+    pool = None
 
     def __init__(
         self, source: Source, settings: SourceSettings, limits: Limits, client: Mapping[str, Any]
@@ -70,6 +72,7 @@ class StdioWay:
         spoken: Spoken,  # noqa: ARG002
         capabilities: Mapping[str, Any],
         background: Hearer,
+        holder: Holder | None = None,  # noqa: ARG002 - a command has its credentials already
     ) -> Link:
         """Raises RelayedFault and UpstreamFailed, and Unavailable when there are too many."""
         return await self._session(Hello(self._client, capabilities), background)

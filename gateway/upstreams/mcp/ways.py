@@ -5,6 +5,7 @@ from typing import Any
 
 from config.settings import SourceSettings
 from config.settings import Upstream as Limits
+from gateway.upstreams.caller import Holder
 from gateway.upstreams.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp.http_way import HttpWay
 from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
@@ -38,7 +39,7 @@ class Ways:
             return HttpWay(source, self._connections, self._client)
         if not self._limits.stdio:
             return NoWay(f"{source.name} is a command, and commands are off (upstream.stdio)")
-        settings = self._sources.get(source.name, SourceSettings())
+        settings = self._sources.get(source.place, SourceSettings())
         return StdioWay(source, settings, self._limits, self._client)
 
 
@@ -47,6 +48,7 @@ class NoWay:
 
     one_stream = False
     timeout = Timeout(1.0, 1.0)
+    pool = None
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -59,6 +61,7 @@ class NoWay:
         spoken: Spoken,  # noqa: ARG002
         capabilities: Mapping[str, Any],  # noqa: ARG002
         background: Hearer,  # noqa: ARG002
+        holder: Holder | None = None,  # noqa: ARG002
     ) -> Link:
         raise UpstreamFailed(self._why)
 

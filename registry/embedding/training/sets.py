@@ -84,7 +84,7 @@ def tool_text(tool: Tool) -> str:
 
 def seeded(seed: int | str) -> random.Random:
     """Chance that repeats itself."""
-    return random.Random(seed)  # noqa: S311
+    return random.Random(seed)  # noqa: S311 - no secret
 
 
 def _tool(row: dict[str, Any]) -> Tool:

@@ -2,7 +2,7 @@
 
 JSON Schema 2020-12, "Validation", sections 6 to 9. A keyword that is not here and holds no schema
 (`xml`, `discriminator`, `externalDocs`, `x-...`, whatever else) says nothing about arguments
-and is dropped.
+and is dropped; `x-mask` is kept, which says what is not to be shown (schemas/masking.py).
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from registry.importers.openapi.values import nested_at_most
+from schemas.masking import KEYWORD
 
 ABSENT: Final = object()
 VALUE_DEPTH_LIMIT = 32  # levels in a default, an example or an enumerated value
@@ -99,6 +100,13 @@ def _names_by_name(value: Any) -> Checked:
     return kept or ABSENT, None
 
 
+def _mask(value: Any) -> Checked:
+    value = SPELLED.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, bool | str):
+        return value, None
+    return True, "is neither true nor a text"  # whoever wrote it wants something hidden
+
+
 def _values(value: Any) -> Checked:
     if not isinstance(value, list) or not value:
         return ABSENT, "is not a list of values"
@@ -156,6 +164,7 @@ CHECKS: Final[dict[str, Callable[[Any], Checked]]] = {
     "uniqueItems": _flag,
     "required": _names,
     "dependentRequired": _names_by_name,
+    KEYWORD: _mask,
 }
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated"})

@@ -36,6 +36,8 @@ async def test_a_server_that_went_away_is_known_to_be_after_the_first_call(
         failed = await who.result("tools/call", {"name": "test_simple_text"})
         assert failed["error"]["code"] == 1502
         assert url not in str(failed)
+        circuit = client.gateway.access.bounds.breaker._circuits["every"]
+        assert (circuit.calls, circuit.failures) == (1, 1)
         with anyio.fail_after(20):
             while not servers.failures():  # noqa: ASYNC110 - it tells nobody
                 await anyio.sleep(0.01)

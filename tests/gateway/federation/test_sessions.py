@@ -87,7 +87,8 @@ async def test_a_session_that_the_server_forgot_is_begun_anew(bare: Settings) ->
         assert "error" not in await who.result("tools/call", SAY)
         [kept] = pool(client)._kept
         with suppress(Exception):
-            await kept.link._endpoint.end(kept.link._endpoint.headers(kept.link._headers, {}))
+            endpoint = kept.link._endpoint
+            await endpoint.end(await endpoint.headers(kept.link._headers, {}))
         again = await who.result("tools/call", SAY)
         assert again["result"]["content"][0]["text"].startswith("This is a simple text")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
+from jwt.api_jws import PyJWS
 from starlette.types import Scope
 
 from config.load import load
@@ -19,7 +19,10 @@ from schemas.hybrid import StatusFault
 from tests.gateway.asgi import http
 from tests.gateway.guards.signing import NOW, Signer, by_jwks, by_key, signer
 
+pytestmark = pytest.mark.anyio
+
 RS, ES, ED = signer("RS256"), signer("ES256"), signer("EdDSA")
+
 TENANT = "00000000-0000-0000-0000-000000000001"
 
 
@@ -72,6 +75,12 @@ def code(identity: Identity) -> str | None:
     return identity.refusal.as_status.code
 
 
+def remembered(authenticator: Authenticator) -> list[str]:
+    """Whose tokens, in the order in which they came."""
+    known = authenticator._tokens._known.values()
+    return [token.principal.id for token in known if token.principal]
+
+
 def unsigned(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
     parts = [json.dumps(header).encode(), json.dumps(claims).encode(), signature]
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
@@ -81,10 +90,10 @@ CLAIMS = {"sub": "ada", "exp": NOW + 60}
 INVALID, EXPIRED, MISSING = "ERR10000", "ERR10001", "ERR10002"
 
 
-def test_without_authentication_everybody_is_the_same_and_no_token_is_read() -> None:
+async def test_without_authentication_everybody_is_the_same_and_no_token_is_read() -> None:
     authenticator = Authenticator(load(None, {}).auth, TENANT)
-    identity = authenticator.identify(http())
-    assert authenticator.identify(sent("nonsense", "nonsense")) is identity
+    identity = await authenticator.identify(http())
+    assert await authenticator.identify(sent("nonsense", "nonsense")) is identity
     assert (identity.refusal, identity.verified, identity.scope_token) == (None, False, None)
     assert identity.principal.key == (TENANT, "anonymous")
 
@@ -93,11 +102,11 @@ def test_without_authentication_everybody_is_the_same_and_no_token_is_read() -> 
     ("key", "algorithm"),
     [(RS, "RS256"), (RS, "PS256"), (ES, "ES256"), (ED, "EdDSA")],
 )
-def test_a_token_of_the_right_key_makes_its_subject_known(
+async def test_a_token_of_the_right_key_makes_its_subject_known(
     make: Make, key: Signer, algorithm: str
 ) -> None:
     token = Signer(algorithm, key.private).token(scope="portal.r portal.w", team="blue")
-    identity = make(key).identify(sent(token))
+    identity = await make(key).identify(sent(token))
     assert (identity.refusal, identity.verified, identity.scope_token) == (None, True, None)
     assert identity.principal.key == (TENANT, "ada")
     assert identity.principal.scopes == {"portal.r", "portal.w"}
@@ -122,10 +131,10 @@ def test_a_token_of_the_right_key_makes_its_subject_known(
         ([("Authorization", f"BEARER   {ES.token()}")], None),
     ],
 )
-def test_the_header_that_a_token_comes_in(
+async def test_the_header_that_a_token_comes_in(
     make: Make, headers: list[tuple[str, str]], expected: str | None
 ) -> None:
-    assert code(make().identify(http(headers=headers))) == expected
+    assert code(await make().identify(http(headers=headers))) == expected
 
 
 @pytest.mark.parametrize(
@@ -153,55 +162,55 @@ def test_the_header_that_a_token_comes_in(
         unsigned({"alg": "ES256", "kid": 5}, CLAIMS),
     ],
 )
-def test_what_nobody_we_trust_has_signed_is_refused(make: Make, token: str) -> None:
-    assert code(make().identify(sent(token))) == INVALID
+async def test_what_nobody_we_trust_has_signed_is_refused(make: Make, token: str) -> None:
+    assert code(await make().identify(sent(token))) == INVALID
 
 
-def test_a_token_whose_claims_were_changed_is_refused(make: Make) -> None:
+async def test_a_token_whose_claims_were_changed_is_refused(make: Make) -> None:
     head, _, signature = ES.token().split(".")
     _, claims, _ = unsigned({}, {**CLAIMS, "sub": "eve"}).split(".")
-    assert code(make().identify(sent(f"{head}.{claims}.{signature}"))) == INVALID
+    assert code(await make().identify(sent(f"{head}.{claims}.{signature}"))) == INVALID
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE"])
-def test_unsigned_tokens_are_refused(make: Make, algorithm: str) -> None:
+async def test_unsigned_tokens_are_refused(make: Make, algorithm: str) -> None:
     token = unsigned({"alg": algorithm, "typ": "JWT"}, CLAIMS)
-    assert code(make().identify(sent(token))) == INVALID
+    assert code(await make().identify(sent(token))) == INVALID
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
 @pytest.mark.parametrize("key", [RS, ES, ED])
-def test_the_public_key_is_no_shared_secret(make: Make, key: Signer, algorithm: str) -> None:
+async def test_the_public_key_is_no_shared_secret(make: Make, key: Signer, algorithm: str) -> None:
     """Key confusion: what everybody may read must not be what signs (RFC 8725, 2.1)."""
     start = unsigned({"alg": algorithm, "typ": "JWT"}, CLAIMS).rsplit(".", 1)[0]
     digest = algorithm.replace("HS", "sha")
     signature = hmac.digest(key.pem, start.encode(), digest)
     token = f"{start}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
-    assert code(make(key).identify(sent(token))) == INVALID
-    assert code(make([key]).identify(sent(token))) == INVALID
+    assert code(await make(key).identify(sent(token))) == INVALID
+    assert code(await make([key]).identify(sent(token))) == INVALID
 
 
-def test_an_algorithm_that_is_not_accepted_is_refused(make: Make) -> None:
+async def test_an_algorithm_that_is_not_accepted_is_refused(make: Make) -> None:
     token = Signer("RS512", RS.private).token()
-    assert code(make(RS).identify(sent(token))) == INVALID
-    assert code(make(RS, algorithms=("RS512",)).identify(sent(token))) is None
-    assert code(make(RS, algorithms=("RS512",)).identify(sent(RS.token()))) == INVALID
+    assert code(await make(RS).identify(sent(token))) == INVALID
+    assert code(await make(RS, algorithms=("RS512",)).identify(sent(token))) is None
+    assert code(await make(RS, algorithms=("RS512",)).identify(sent(RS.token()))) == INVALID
 
 
-def test_a_key_that_comes_inside_a_token_is_not_believed(make: Make) -> None:
+async def test_a_key_that_comes_inside_a_token_is_not_believed(make: Make) -> None:
     eve = signer("ES256", "eve")
     token = eve.token({"jwk": eve.jwk(), "jku": "https://evil.example/jwks", "x5u": "file:///k"})
-    assert code(make().identify(sent(token))) == INVALID
+    assert code(await make().identify(sent(token))) == INVALID
 
 
-def test_a_token_names_one_key_of_several(make: Make) -> None:
+async def test_a_token_names_one_key_of_several(make: Make) -> None:
     old, new = signer("RS256", "old", "2025"), signer("RS256", "new", "2026")
     authenticator = make([old, new])
     for key in (old, new):
-        assert code(authenticator.identify(sent(key.token()))) is None
-    assert code(authenticator.identify(sent(old.token({"kid": "2026"})))) == INVALID
-    assert code(authenticator.identify(sent(old.token({"kid": "2024"})))) == INVALID
-    assert code(authenticator.identify(sent(Signer("RS256", old.private).token()))) == INVALID
+        assert code(await authenticator.identify(sent(key.token()))) is None
+    assert code(await authenticator.identify(sent(old.token({"kid": "2026"})))) == INVALID
+    assert code(await authenticator.identify(sent(old.token({"kid": "2024"})))) == INVALID
+    assert code(await authenticator.identify(sent(Signer("RS256", old.private).token()))) == INVALID
 
 
 @pytest.mark.parametrize(
@@ -228,73 +237,68 @@ def test_a_token_names_one_key_of_several(make: Make) -> None:
         ({"nbf": NOW + 61, "exp": NOW + 62}, INVALID),
     ],
 )
-def test_a_token_is_good_from_nbf_to_exp(
+async def test_a_token_is_good_from_nbf_to_exp(
     make: Make, claims: dict[str, Any], expected: str | None
 ) -> None:
-    assert code(make().identify(sent(ES.token(**claims)))) == expected
+    assert code(await make().identify(sent(ES.token(**claims)))) == expected
 
 
-def test_a_token_that_is_remembered_ends_when_it_says(make: Make, clock: Clock) -> None:
+async def test_a_token_that_is_remembered_ends_when_it_says(make: Make, clock: Clock) -> None:
     authenticator, token = make(leeway_s=5), ES.token(exp=NOW + 100)
     for now in (NOW, NOW + 50, NOW + 104.9):
         clock.now = now
-        assert code(authenticator.identify(sent(token))) is None
+        assert code(await authenticator.identify(sent(token))) is None
     for now in (NOW + 105, NOW + 106):
         clock.now = now
-        assert code(authenticator.identify(sent(token))) == EXPIRED
+        assert code(await authenticator.identify(sent(token))) == EXPIRED
 
 
-def test_a_token_that_is_not_valid_yet_is_asked_again(make: Make, clock: Clock) -> None:
+async def test_a_token_that_is_not_valid_yet_is_asked_again(make: Make, clock: Clock) -> None:
     authenticator, token = make(), ES.token(nbf=NOW + 600)
-    assert code(authenticator.identify(sent(token))) == INVALID
+    assert code(await authenticator.identify(sent(token))) == INVALID
     clock.now = NOW + 600
-    assert code(authenticator.identify(sent(token))) is None
+    assert code(await authenticator.identify(sent(token))) is None
 
 
-def test_no_more_tokens_are_remembered_than_the_settings_say(make: Make) -> None:
+async def test_no_more_tokens_are_remembered_than_the_settings_say(make: Make) -> None:
     authenticator = make(cached_tokens=3)
     tokens = [ES.token(sub=f"user {number}") for number in range(5)]
     for token in [*tokens, *tokens]:
-        assert code(authenticator.identify(sent(token))) is None
-    assert authenticator._tokens is not None
-    assert [token.name for token in authenticator._tokens._known.values()] == [
-        "user 2", "user 3", "user 4",
-    ]  # fmt: skip
+        assert code(await authenticator.identify(sent(token))) is None
+    assert remembered(authenticator) == ["user 2", "user 3", "user 4"]
 
 
-def test_a_token_that_comes_again_pushes_no_other_out(make: Make) -> None:
+async def test_a_token_that_comes_again_pushes_no_other_out(make: Make) -> None:
     authenticator = make(cached_tokens=2)
     first, second = ES.token(sub="first"), ES.token(sub="second")
     for token in (first, second, second):
-        authenticator.identify(sent(token))
-    assert authenticator._tokens is not None
-    assert [token.name for token in authenticator._tokens._known.values()] == ["first", "second"]
+        await authenticator.identify(sent(token))
+    assert remembered(authenticator) == ["first", "second"]
 
 
-def test_what_was_refused_is_not_remembered(make: Make, clock: Clock) -> None:
+async def test_what_was_refused_is_not_remembered(make: Make, clock: Clock) -> None:
     authenticator, good = make(cached_tokens=1), ES.token()
-    authenticator.identify(sent(good))
-    assert authenticator._tokens is not None
+    await authenticator.identify(sent(good))
     (kept,) = authenticator._tokens._known
     for token in ("x", ES.token(exp=NOW - 99), signer("ES256", "eve").token()):
-        assert code(authenticator.identify(sent(token))) is not None
+        assert code(await authenticator.identify(sent(token))) is not None
     assert list(authenticator._tokens._known) == [kept]
     clock.now = NOW + 7200
-    authenticator.identify(sent(good))
+    await authenticator.identify(sent(good))
     assert not authenticator._tokens._known  # what has ended takes no place
 
 
-def test_a_token_of_one_key_says_nothing_to_an_authenticator_of_another(make: Make) -> None:
+async def test_a_token_of_one_key_says_nothing_to_an_authenticator_of_another(make: Make) -> None:
     token = ES.token()
-    assert code(make(ES).identify(sent(token))) is None
-    assert code(make(signer("ES256", "other")).identify(sent(token))) == INVALID
+    assert code(await make(ES).identify(sent(token))) is None
+    assert code(await make(signer("ES256", "other")).identify(sent(token))) == INVALID
 
 
-def test_issuer_and_audience_count_where_they_are_set(make: Make) -> None:
+async def test_issuer_and_audience_count_where_they_are_set(make: Make) -> None:
     strict = make(issuer="https://id.example", audience="toolgate")
     good = {"iss": "https://id.example", "aud": "toolgate"}
-    assert code(strict.identify(sent(ES.token(**good)))) is None
-    assert code(strict.identify(sent(ES.token(**good | {"aud": ["a", "toolgate"]})))) is None
+    assert code(await strict.identify(sent(ES.token(**good)))) is None
+    assert code(await strict.identify(sent(ES.token(**good | {"aud": ["a", "toolgate"]})))) is None
     for wrong in (
         {"iss": "https://id.example/"},
         {"iss": None},
@@ -304,8 +308,8 @@ def test_issuer_and_audience_count_where_they_are_set(make: Make) -> None:
         {"aud": None},
         {"aud": {"toolgate": 1}},
     ):
-        assert code(strict.identify(sent(ES.token(**good | wrong)))) == INVALID, wrong
-    assert code(make().identify(sent(ES.token(iss="anyone", aud="anything")))) is None
+        assert code(await strict.identify(sent(ES.token(**good | wrong)))) == INVALID, wrong
+    assert code(await make().identify(sent(ES.token(iss="anyone", aud="anything")))) is None
 
 
 @pytest.mark.parametrize(
@@ -321,8 +325,8 @@ def test_issuer_and_audience_count_where_they_are_set(make: Make) -> None:
         ({"sub": "a" * 255}, "a" * 255),
     ],
 )
-def test_the_name_of_who_calls(make: Make, claims: dict[str, Any], name: str) -> None:
-    identity = make().identify(sent(ES.token(**claims)))
+async def test_the_name_of_who_calls(make: Make, claims: dict[str, Any], name: str) -> None:
+    identity = await make().identify(sent(ES.token(**claims)))
     assert code(identity) is None
     assert identity.principal.id == name
 
@@ -340,17 +344,19 @@ def test_the_name_of_who_calls(make: Make, claims: dict[str, Any], name: str) ->
         {"sub": None, "user_id": ["a"]},
     ],
 )
-def test_a_token_that_names_nobody_usable_is_refused(make: Make, claims: dict[str, Any]) -> None:
-    assert code(make().identify(sent(ES.token(**claims)))) == INVALID
+async def test_a_token_that_names_nobody_usable_is_refused(
+    make: Make, claims: dict[str, Any]
+) -> None:
+    assert code(await make().identify(sent(ES.token(**claims)))) == INVALID
 
 
-def test_a_subject_that_is_no_text_is_refused(make: Make) -> None:
-    assert code(make().identify(sent(ES.token(sub=5)))) == INVALID
+async def test_a_subject_that_is_no_text_is_refused(make: Make) -> None:
+    assert code(await make().identify(sent(ES.token(sub=5)))) == INVALID
 
 
 @pytest.mark.parametrize("text", [b"[]", b"5", b'"a"', b"{", b"", b"[" * 3000])
-def test_claims_that_are_no_object_are_refused(make: Make, text: bytes) -> None:
-    assert code(make().identify(sent(ES.sign(text)))) == INVALID
+async def test_claims_that_are_no_object_are_refused(make: Make, text: bytes) -> None:
+    assert code(await make().identify(sent(ES.sign(text)))) == INVALID
 
 
 @pytest.mark.parametrize(
@@ -369,17 +375,19 @@ def test_claims_that_are_no_object_are_refused(make: Make, text: bytes) -> None:
         ({"scope": 5}, set()),
     ],
 )
-def test_scopes_in_every_form(make: Make, claims: dict[str, Any], scopes: set[str]) -> None:
+async def test_scopes_in_every_form(make: Make, claims: dict[str, Any], scopes: set[str]) -> None:
     authenticator = make()
-    identity = authenticator.identify(sent(ES.token(**claims)))
+    identity = await authenticator.identify(sent(ES.token(**claims)))
     assert identity.principal.scopes == scopes
-    assert authenticator.identify(sent(ES.token(), ES.token(**claims))).scope_token == scopes
+    assert (
+        await authenticator.identify(sent(ES.token(), ES.token(**claims)))
+    ).scope_token == scopes
 
 
-def test_a_token_beyond_the_limit_is_not_looked_at(make: Make) -> None:
+async def test_a_token_beyond_the_limit_is_not_looked_at(make: Make) -> None:
     token = ES.token(team="x" * 500)
-    assert code(make(token_limit_bytes=len(token)).identify(sent(token))) is None
-    assert code(make(token_limit_bytes=len(token) - 1).identify(sent(token))) == INVALID
+    assert code(await make(token_limit_bytes=len(token)).identify(sent(token))) is None
+    assert code(await make(token_limit_bytes=len(token) - 1).identify(sent(token))) == INVALID
 
 
 @pytest.mark.parametrize(
@@ -397,23 +405,23 @@ def test_a_token_beyond_the_limit_is_not_looked_at(make: Make) -> None:
         ("", "ERR10003"),
     ],
 )
-def test_a_scope_token_is_judged_but_refuses_nobody_yet(
+async def test_a_scope_token_is_judged_but_refuses_nobody_yet(
     make: Make, scope_token: str, expected: set[str] | str
 ) -> None:
-    identity = make().identify(sent(ES.token(scope="user.r"), scope_token))
+    identity = await make().identify(sent(ES.token(scope="user.r"), scope_token))
     assert code(identity) is None
     assert identity.principal.scopes == {"user.r"}
     found = identity.scope_token
     assert (found.as_status.code if isinstance(found, StatusFault) else found) == expected
 
 
-def test_two_scope_tokens_are_one_too_many(make: Make) -> None:
-    found = make().identify(sent(ES.token(), ES.token(), ES.token())).scope_token
+async def test_two_scope_tokens_are_one_too_many(make: Make) -> None:
+    found = (await make().identify(sent(ES.token(), ES.token(), ES.token()))).scope_token
     assert isinstance(found, StatusFault)
     assert found.as_status.code == "ERR10003"
 
 
-def test_a_failure_that_is_not_the_token_s_has_a_status_of_its_own(
+async def test_a_failure_that_is_not_the_token_s_has_a_status_of_its_own(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A mock, because no token is known that gets the library there.
@@ -421,18 +429,18 @@ def test_a_failure_that_is_not_the_token_s_has_a_status_of_its_own(
         raise ValueError("modulus 0xdeadbeef is of no use")
 
     authenticator, token = make(), ES.token()
-    monkeypatch.setattr(jwt, "decode", fails)
-    identity = authenticator.identify(sent(token))
+    monkeypatch.setattr(PyJWS, "decode", fails)
+    identity = await authenticator.identify(sent(token))
     assert code(identity) == "ERR10090"
     assert str(identity.refusal) == "Token verification exception of Authorization."
 
 
-def test_neither_the_log_nor_the_answer_has_anything_of_a_token(
+async def test_neither_the_log_nor_the_answer_has_anything_of_a_token(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     token = ES.token({"crit": ["private-extension"], "private-extension": 1}, team="secret-team")
-    identity = make().identify(sent(token, ES.token(exp=NOW - 99)))
+    identity = await make().identify(sent(token, ES.token(exp=NOW - 99)))
     assert code(identity) == INVALID
     said = [(record.getMessage(), vars(record).get("reason")) for record in caplog.records]
     assert said == [("token_refused", "InvalidTokenError")]

@@ -10,10 +10,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
-from jwt.exceptions import InvalidTokenError
 from msgspec.structs import replace
 
-from gateway.guards.keys import KeyRing, load_keys
+from config.auth import Auth
+from gateway.guards.keys import KeyRing, file_keys
 from schemas.errors import ToolgateError
 from tests.gateway.guards.signing import Signer, by_jwks, by_key, ed448_signer, signer
 
@@ -28,6 +28,19 @@ def certificate(key: Signer) -> bytes:
     return builder.sign(key.private, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
+def load_keys(auth: Auth) -> KeyRing:
+    setting = "jwks_file" if auth.jwks_file else "key_file"
+    keys = file_keys(f"auth.{setting}", getattr(auth, setting), auth.algorithms)
+    assert keys.ring is not None
+    return keys.ring
+
+
+def key(ring: KeyRing, **header: Any) -> Any:
+    found = ring.find(header)
+    assert found is not None
+    return found.material
+
+
 def refused(auth: Any) -> str:
     with pytest.raises(ToolgateError) as caught:
         load_keys(auth)
@@ -35,7 +48,7 @@ def refused(auth: Any) -> str:
 
 
 def algorithms(ring: KeyRing) -> list[tuple[str, ...]]:
-    return [key.algorithms for key in ring._keys]
+    return [key.algorithms for key in ring.keys]
 
 
 @pytest.mark.parametrize(
@@ -56,12 +69,12 @@ def test_a_public_key_serves_for_the_accepted_algorithms_of_its_kind(
 
 def test_a_certificate_is_taken_for_its_key_whatever_its_dates(tmp_path: Path) -> None:
     ring = load_keys(by_key(tmp_path, certificate(RS)))
-    assert ring.find({"alg": "RS256"}).public == RS.private.public_key()
+    assert key(ring, alg="RS256") == RS.private.public_key()
 
 
 def test_a_chain_of_certificates_is_taken_for_its_first(tmp_path: Path) -> None:
     ring = load_keys(by_key(tmp_path, certificate(ES) + certificate(RS)))
-    assert ring.find({"alg": "ES256"}).public == ES.private.public_key()
+    assert key(ring, alg="ES256") == ES.private.public_key()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +182,7 @@ def test_what_is_no_jwks_is_refused(tmp_path: Path, text: str, reason: str) -> N
 def test_keys_for_other_ends_are_left_out_of_a_jwks(tmp_path: Path) -> None:
     keys = [signer("RS256", "b", "x").jwk(use="enc"), RS.jwk(use="sig"), {"kty": "new"}]
     ring = load_keys(by_jwks(tmp_path, keys))
-    assert [key.id for key in ring._keys] == ["rsa"]
+    assert [key.id for key in ring.keys] == ["rsa"]
 
 
 def test_the_algorithm_that_a_key_names_is_the_only_one(tmp_path: Path) -> None:
@@ -180,8 +193,8 @@ def test_the_algorithm_that_a_key_names_is_the_only_one(tmp_path: Path) -> None:
 def test_a_token_gets_the_key_of_its_kid(tmp_path: Path) -> None:
     other = signer("RS256", "other", "other")
     ring = load_keys(by_jwks(tmp_path, [RS.jwk(), other.jwk(), ES.jwk()]))
-    assert ring.find({"alg": "RS256", "kid": "rsa"}).public == RS.private.public_key()
-    assert ring.find({"alg": "RS256", "kid": "other"}).public == other.private.public_key()
+    assert key(ring, alg="RS256", kid="rsa") == RS.private.public_key()
+    assert key(ring, alg="RS256", kid="other") == other.private.public_key()
     for header in (
         {"alg": "RS256", "kid": "third"},
         {"alg": "ES256", "kid": "rsa"},
@@ -190,15 +203,14 @@ def test_a_token_gets_the_key_of_its_kid(tmp_path: Path) -> None:
         {"kid": "rsa"},
         {},
     ):
-        with pytest.raises(InvalidTokenError):
-            ring.find(header)
+        assert ring.find(header) is None
 
 
 def test_without_a_kid_the_only_key_that_suits_will_do(tmp_path: Path) -> None:
     ring = load_keys(by_jwks(tmp_path, [RS.jwk(), ES.jwk()]))
-    assert ring.find({"alg": "ES256"}).public == ES.private.public_key()
+    assert key(ring, alg="ES256") == ES.private.public_key()
 
 
 def test_a_key_file_has_the_key_whatever_a_token_calls_it(tmp_path: Path) -> None:
     ring = load_keys(by_key(tmp_path, ES.pem))
-    assert ring.find({"alg": "ES256", "kid": "2026-11"}).public == ES.private.public_key()
+    assert key(ring, alg="ES256", kid="2026-11") == ES.private.public_key()

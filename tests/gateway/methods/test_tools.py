@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from gateway.abc import Asked
+from gateway.app.methods import guarded
 from gateway.context import Letter
 from gateway.methods.tools import Tools
 from registry.catalog import Catalog
@@ -61,7 +62,7 @@ LINK = {"type": "resource_link", "uri": "test://x", "name": "x"}
 def tools(answer=None, catalog=CATALOG):
     relay = Answers({"content": [TEXT]} if answer is None else answer)
     of_servers = lists(catalog, page_size=100)
-    return Tools(of_servers, {McpBinding: relay}, True, answering()), relay
+    return Tools(of_servers, guarded({McpBinding: relay}, []), True, answering()), relay
 
 
 async def call(methods, revision, name, arguments=None, letter=None, **more):

@@ -32,7 +32,11 @@ async def answer(verbs, body):
         sent.append(message)
 
     batches = Batches(BatchLimits(100, 4, 5, 1_000_000, 100))
-    parts = Front(verbs.dispatcher(), lambda _scope: IDENTITY, batches, 100_000)
+
+    async def identify(_scope):
+        return IDENTITY
+
+    parts = Front(verbs.dispatcher(), identify, batches, 100_000)
     front = JsonRpcHTTP(parts, Rules(JSON_RPC, spec=True))
     headers = [(b"content-type", b"application/json")]
     await front({"type": "http", "method": "POST", "headers": headers}, receive, send)

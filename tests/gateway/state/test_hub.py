@@ -127,6 +127,20 @@ async def test_where_there_are_few_streams_one_client_may_have_more_of_them():
             pass
 
 
+async def test_one_client_has_as_many_streams_as_the_settings_say():
+    hub, ann = Hub(stream_limit=1000, owner_limit=2), ("t", "ann")
+    with hub.stream(Outbox(), owner=ann), hub.stream(Outbox(), owner=ann):
+        with pytest.raises(TooManyRequests) as caught, hub.stream(Outbox(), owner=ann):
+            pass
+        assert caught.value.data == {"retryAfter": 1, "limit": "limits.principal_streams"}
+
+
+async def test_where_all_are_one_nobody_has_a_share():
+    hub, ann = Hub(stream_limit=1000, owner_limit=1, tells_apart=False), ("t", "anonymous")
+    with hub.stream(Outbox(), owner=ann), hub.stream(Outbox(), owner=ann):
+        assert hub.streams == 2
+
+
 async def test_closing_ends_streams_after_what_they_still_hold_and_refuses_more():
     hub, box = Hub(10), Outbox()
     with hub.stream(box):

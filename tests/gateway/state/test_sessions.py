@@ -153,8 +153,50 @@ async def test_a_caller_opens_a_limited_number_of_sessions_in_a_minute(anyio_bac
     await node.open()
     with pytest.raises(TooManyRequests, match="limit 2 in a minute") as caught:
         await node.open()
-    assert caught.value.retry_after_s > 0
+    assert caught.value.retry_after > 0
     await node.open(Principal("bob", "tenant"))
+
+
+async def test_one_more_session_of_a_principal_ends_the_one_that_it_used_least(clock):
+    node = alone(of_one=2)
+    bob = Principal("bob", "tenant")
+    others = await node.open(bob)
+    first = await node.open()
+    clock.now += 1
+    second = await node.open()
+    third = await node.open()
+    found = [node.sessions.find(one.id, ANN) for one in (first, second, third)]
+    assert found == [None, second, third]
+    assert node.sessions.find(others.id, bob) is others
+    second.streams = third.streams = 1
+    with pytest.raises(TooManyRequests, match="You have 2 sessions in use") as caught:
+        await node.open()
+    assert caught.value.data == {"retryAfter": 1, "limit": "limits.principal_sessions"}
+    node.sessions.close(third)
+    await node.open()
+    await node.sessions.close_all()
+    assert node.sessions._owned == {}
+
+
+async def test_sessions_that_come_from_other_nodes_count_too(clock):
+    stores = stores_of()
+    one, other = Node(stores, "a"), Node(stores, "b", of_one=1)
+    session = await one.open()
+    await other.load(session)
+    session.streams = other.sessions._open[session.id].streams = 1
+    with pytest.raises(TooManyRequests, match="1 sessions in use"):
+        await other.open()
+
+
+async def test_a_principal_has_so_many_streams_in_all_of_its_sessions(node):
+    node.hub._owner_limit = 2
+    with ExitStack() as streams:
+        for session in [await node.open(), await node.open()]:
+            streams.enter_context(node.sessions.stream(session))
+        with pytest.raises(TooManyRequests), node.sessions.stream(await node.open()):
+            pass
+        with node.sessions.stream(await node.open(Principal("bob", "tenant"))):
+            pass
 
 
 async def test_ending_a_session_stops_what_it_runs(node):
@@ -260,6 +302,18 @@ async def test_a_session_that_ends_at_one_node_ends_at_all(nodes):
     await until(lambda: len(b.sessions) == 0)
     await b.sessions.load(session.id)
     assert b.sessions.find(session.id, ANN) is None
+
+
+async def test_a_session_is_ended_by_a_node_that_never_had_it(nodes):
+    a, b = nodes
+    session = await a.open()
+    (record,) = await b.sessions.all(ANN.tenant)
+    assert await b.sessions.all("another") == []
+    await b.sessions.end(record)
+    await until(lambda: len(a.sessions) == 0)
+    await a.sessions.load(session.id)
+    assert a.sessions.find(session.id, ANN) is None
+    assert await b.sessions.all(ANN.tenant) == []
 
 
 async def test_a_session_that_ended_unheard_is_not_served_for_long(nodes, clock):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.state.windows import MICROS, SLOTS, admit, live, slot_us
+from gateway.state.windows import MICROS, SLOTS, Window, admit, live, slot_us
 
 WINDOW_S = 1.0
 START_US = 1_700_000_000 * MICROS
@@ -56,3 +56,33 @@ def test_a_limit_that_was_lowered_counts_at_once() -> None:
 
 def test_a_window_is_never_too_short_to_be_divided() -> None:
     assert slot_us(0.000_000_1) == 1
+
+
+@given(PAUSES, st.integers(1, 10))
+def test_a_window_in_memory_says_what_one_in_a_store_does(pauses: list[int], limit: int) -> None:
+    slot, uses, now, window = slot_us(WINDOW_S), dict[int, int](), START_US, Window()
+    for pause in pauses:
+        now += pause
+        uses = live(uses, now, slot)
+        assert window.take(limit, now, slot) == admit(uses, limit, now, slot).retry_after_s
+
+
+@given(PAUSES, st.integers(1, 10), st.integers(1, 10))
+def test_several_uses_at_once_are_granted_as_far_as_they_fit(
+    pauses: list[int], limit: int, wanted: int
+) -> None:
+    slot, uses, now = slot_us(WINDOW_S), dict[int, int](), START_US
+    for pause in pauses:
+        now += pause
+        uses = live(uses, now, slot)
+        left = limit - sum(uses.values())
+        verdict = admit(uses, limit, now, slot, wanted)
+        assert (verdict.granted, verdict.remaining) == (min(wanted, left), left - min(wanted, left))
+
+
+def test_what_is_given_back_can_be_taken_again() -> None:
+    window, slot = Window(), slot_us(WINDOW_S)
+    assert window.take(1, START_US, slot) == 0
+    assert window.take(1, START_US, slot) > 0
+    window.give_back()
+    assert window.take(1, START_US, slot) == 0

@@ -226,7 +226,7 @@ async def test_a_refusal_has_the_status_of_its_fault(fault, status, extra):
         "error": {
             "code": fault.code,
             "message": "x",
-            "data": {"requestId": responder.request_id},
+            "data": {**(fault.data or {}), "requestId": responder.request_id},
         },
     }
 
@@ -279,12 +279,19 @@ async def test_no_token_would_help_with_other_refusals(fault):
     assert "www-authenticate" not in wire.headers
 
 
-def test_a_front_gets_the_caller_or_the_reason_why_there_is_none():
+async def test_a_front_gets_the_caller_or_the_reason_why_there_is_none():
     nobody = Principal("anonymous", "tenant")
     known, refused = Identity(nobody), Identity(nobody, StatusFault(MISSING_AUTH_TOKEN))
-    assert caller(lambda scope: known, http()) is known
+
+    def as_(identity):
+        async def identify(_scope):
+            return identity
+
+        return identify
+
+    assert await caller(as_(known), http()) is known
     with pytest.raises(StatusFault, match="No Authorization header"):
-        caller(lambda scope: refused, http())
+        await caller(as_(refused), http())
 
 
 async def test_a_stream_is_not_buffered():

@@ -14,6 +14,7 @@ from tests.gateway.upstreams.hybrid_calls import (
     adjusted,
     caller,
     failure,
+    known,
     rules,
     value,
 )
@@ -135,10 +136,11 @@ async def test_credentials_travel_apart_where_they_travel_at_all(serve, forwarde
                (("ann", None), ("bob", None), ("ann", None), ("ann", "app"))]  # fmt: skip
     async with adjusted(base_url=await serve(service), forward_token=forwarded) as client:
         call = Caller.of(client, None, batch=10)
-        await together(*(call({}, caller(**letter)) for letter in letters))
+        await together(*(call({}, known(**letter)) for letter in letters))
     assert sorted(sizes(service)) == expected
     told = [seen.all("authorization") + seen.all("x-scope-token") for seen in service.seen]
-    assert sorted(told) == ([["ann"], ["ann", "app"], ["bob"]] if forwarded else [[]])
+    ann, bob = "Bearer ann", "Bearer bob"
+    assert sorted(told) == ([[ann], [ann, "app"], [bob]] if forwarded else [[]])
 
 
 async def test_sources_are_called_apart(client, serve):

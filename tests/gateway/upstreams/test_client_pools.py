@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import socket
+from dataclasses import replace
 from typing import Any
 
 import anyio.lowlevel
 import pytest
 
-from config.settings import SourceSettings
+from config.settings import SchemeSettings, SourceSettings
 from gateway.upstreams.client import HttpRequest
 from gateway.upstreams.connections import UpstreamFailed
 from tests.gateway.upstreams.conftest import GET, failure, limits, opened, source
@@ -112,6 +113,21 @@ async def test_credentials_never_go_where_only_a_description_says(serve):
     async with opened(adjusted) as client:
         with pytest.raises(UpstreamFailed, match=r"set sources\.pets\.base_url"):
             await client.send(source("http://example.com", trusted=False), GET)
+
+
+async def test_a_source_of_another_tenant_gets_nothing_that_one_of_its_name_has(serve):
+    pets, others = Recorder(), Recorder()
+    headers = {"Authorization": "Bearer s"}
+    adjusted = SourceSettings(headers=headers, base_url=await serve(pets))
+    own, foreign = source(None), replace(source(await serve(others)), foreign="b")
+    async with opened(adjusted) as client:
+        client.connections.store({"pets": {"X-Key": SchemeSettings(value="s")}})
+        for one in (own, foreign, own):
+            await client.send(one, GET)
+        assert client.connections.of(own) is client.connections.of(own)
+    assert [dict(seen.headers)["authorization"] for seen in pets.seen] == ["Bearer s"] * 2
+    [seen] = others.seen
+    assert not {"authorization", "x-key"} & set(dict(seen.headers))
 
 
 async def test_a_private_address_that_the_operator_set_is_called(serve):

@@ -1,4 +1,4 @@
-"""What a file is called."""
+"""What a file is called, and what becomes of one that cannot be kept."""
 
 from typing import Any, cast
 
@@ -6,7 +6,13 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from gateway.upstreams.downloads import NAME_LIMIT, name_of
+from gateway.context import Principal
+from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.downloads import NAME_LIMIT, Downloads, name_of
+from schemas.errors import Unavailable
+from tests.fixtures_servers import Serve
+from tests.gateway.upstreams.conftest import GET, opened, source
+from tests.servers.rest import Recorder
 
 
 class Response:
@@ -41,3 +47,21 @@ def test_a_file_has_a_name_that_leads_nowhere(
 ) -> None:
     response = cast("aiohttp.ClientResponse", cast("Any", Response(disposition, path)))
     assert name_of(response) == name
+
+
+class Away:
+    """What keeps answers, while it does not answer."""
+
+    async def begin(self, *_about: Any) -> Any:
+        raise Unavailable("The store does not answer; try again later")
+
+
+@pytest.mark.anyio
+async def test_what_was_done_and_cannot_be_kept_is_no_reason_to_try_again(serve: Serve) -> None:
+    """`Unavailable` would say that nothing was done, and give back an approval."""
+    service = Recorder(body=b"x" * 5000, media_type="image/png")
+    reader = Downloads(cast("Any", Away()), 1000, 10_000).of(Principal("ada", "t"), "id")
+    async with opened() as client:
+        with pytest.raises(UpstreamFailed, match="answered more than can be kept now"):
+            await client.send(source(await serve(service)), GET, reader)
+    assert len(service.seen) == 1

@@ -10,6 +10,7 @@ from tests.gateway.upstreams.hybrid_calls import (
     adjusted,
     caller,
     failure,
+    known,
     value,
 )
 from tests.servers.hybrid import Failed, Hybrid
@@ -146,20 +147,22 @@ async def test_a_letter_goes_along_without_its_credentials(client, serve, dialec
 async def test_credentials_go_along_where_the_settings_say_so(serve, batch):
     service = Hybrid()
     async with adjusted(base_url=await serve(service), forward_token=True) as client:
-        await Caller.of(client, None, batch=batch)(D, caller(**LETTER))
-    [headers] = sent(service)
+        call = Caller.of(client, None, batch=batch)
+        await call(D, known(**LETTER))
+        await call(D, caller(**LETTER))  # nobody has verified these
+    headers, unverified = sent(service)
     assert headers["authorization"] == ["Bearer caller"]
     assert headers["x-scope-token"] == ["Bearer app"]
+    assert not {"authorization", "x-scope-token"} & unverified.keys()
 
 
 async def test_configured_headers_win_over_the_callers(serve):
     service = Hybrid()
     async with adjusted(
         base_url=await serve(service),
-        forward_token=True,
         headers={"authorization": "Bearer ours", "X-Correlation-ID": "fixed"},
     ) as client:
-        await Caller.of(client, None)(D, caller(**LETTER))
+        await Caller.of(client, None)(D, known(**LETTER))
     [headers] = sent(service)
     assert headers["authorization"] == ["Bearer ours"]
     assert headers["x-correlation-id"] == ["fixed"]
@@ -169,7 +172,7 @@ async def test_credentials_do_not_go_where_only_a_description_leads(serve):
     service = Hybrid()
     async with adjusted(forward_token=True) as client:
         described = Caller.of(client, await serve(service)).at(base_url_trusted=False)
-        shown, _ = failure(await described(D, caller(**LETTER)))
+        shown, _ = failure(await described(D, known(**LETTER)))
     assert shown == OURS + (
         "rules has forward_token, but only its description says where it is: "
         "set sources.rules.base_url"

@@ -63,6 +63,8 @@ def test_older_spellings_become_2020_12(old, new):
         {"type": "string", "format": "binary"},
         {"type": "integer", "default": 3, "multipleOf": 2, "exclusiveMaximum": 10},
         {"type": "string", "deprecated": True, "title": "T", "description": "D"},
+        {"type": "string", "x-mask": True},
+        {"type": "string", "x-mask": "(hidden)"},
         {"if": {"type": "string"}, "then": {"minLength": 1}, "else": {"minimum": 0}},
         {"oneOf": [{"type": "string"}, {"type": "integer"}]},
         {"contains": {"const": 1}, "minContains": 2, "uniqueItems": True},

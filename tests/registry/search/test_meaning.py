@@ -1,6 +1,7 @@
 """Searching by meaning and by both, with vectors that are known."""
 
 import time
+from collections.abc import Sequence
 
 import anyio
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Database as Settings
+from registry.embedding.abc import Vectors
 from registry.postgres import Database
 from registry.search import Filters, Found, Mode, Query, Search
 from registry.store import SourceDraft, ToolStore
@@ -153,6 +155,35 @@ async def test_a_provider_that_does_not_answer_is_not_waited_for(filled: Databas
     with anyio.fail_after(60):
         found = await ask(search, "list invoices")
     assert (found.hits[0].name, found.path) == ("invoices_list", "lexical")
+
+
+async def test_who_waits_for_a_model_keeps_no_connection(
+    filled: Database, database_settings: Settings
+) -> None:
+    class Slow(Words):
+        asked_once, go_on = anyio.Event(), anyio.Event()
+
+        async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+            self.asked_once.set()
+            await self.go_on.wait()
+            return await super().embed(texts, query=query)
+
+    slow, found = Slow(), []
+    async with Database.open(replace(database_settings, pool_max=1)) as database:
+        search = searching(database, slow)
+
+        async def erase() -> None:
+            found.append(await ask(search, "erase"))
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(erase)
+                await slow.asked_once.wait()
+                words = await ask(search, "list invoices", "lexical")
+                assert not found
+                slow.go_on.set()
+    assert words.hits[0].name == "invoices_list"
+    assert found[0].hits[0].name == "repos_delete"
 
 
 @pytest.mark.parametrize("embedder", [None, Words(error=DOWN)], ids=["disabled", "down"])

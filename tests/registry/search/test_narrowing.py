@@ -132,6 +132,9 @@ async def test_ids_narrow_and_no_ids_leave_nothing(store: ToolStore, database: D
     wanted = sorted(tools)[:2]
     assert await names(database, Filters(HOST, ids=wanted)) == sorted(tools[one] for one in wanted)
     assert await names(database, Filters(HOST, ids=())) == []
+    left = [tools[one] for one in tools if one not in wanted]
+    assert await names(database, Filters(HOST, without=wanted)) == sorted(left)
+    assert Filters(HOST, without=wanted).key != Filters(HOST, ids=wanted).key
 
 
 async def change_one(database: Database, name: str, change: str) -> None:

@@ -1,0 +1,46 @@
+"""The keys that access tokens are signed with; the newest one signs."""
+
+import time
+from secrets import token_hex
+from typing import Any
+
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet
+
+
+class Keys:
+    def __init__(self, lifetime_s: float) -> None:
+        """`lifetime_s`: of what they sign."""
+        self._lifetime_s = lifetime_s
+        self._keys = [_new()]
+        self._retired: list[float] = []  # when those after the first one were, s, monotonic clock
+
+    def rotate(self) -> None:
+        """Sign with a new key from now on. The others verify what they have signed until that has
+        ended."""
+        now = time.monotonic()
+        self._keys = [_new(), *self._keys]
+        self._retired = [now, *(at for at in self._retired if now - at < self._lifetime_s)]
+        del self._keys[len(self._retired) + 1 :]
+
+    def forget(self) -> None:
+        """Whatever was signed is worth nothing from now on, as after a theft."""
+        self._keys, self._retired = [_new()], []
+
+    @property
+    def signing(self) -> KeySet:
+        """One key. In a set, or the header of a token would not name it."""
+        return KeySet(self._keys[:1])
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """A JWKS (RFC 7517)."""
+        return {"keys": [key.as_dict(private=False) for key in self._keys]}
+
+    def read(self, token: str) -> dict[str, Any]:
+        """The claims of a token of ours. Raises joserfc.errors.JoseError, and ValueError."""
+        return dict(jwt.decode(token, KeySet(self._keys), algorithms=["ES256"]).claims)
+
+
+def _new() -> ECKey:
+    return ECKey.generate_key("P-256", {"kid": token_hex(8), "use": "sig", "alg": "ES256"})

@@ -1,0 +1,151 @@
+"""The description of the API (OpenAPI 3.1), made of the same declarations that serve it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.admin.operations import NAMES, Operation, Paging
+from gateway.admin.problems import MEDIA_TYPE, ProblemDocument
+
+Json = dict[str, Any]
+
+REFS = "#/components/schemas/{name}"
+PROBLEMS = {
+    400: "The request cannot be read.",
+    401: "Nobody knows who asks.",
+    403: "Who asks may not.",
+    404: "There is no such thing.",
+    406: "Answers are application/json.",
+    409: "It does not go with what there is, or the same request still runs.",
+    412: "It is not as the condition says.",
+    413: "The body is too large.",
+    415: "The body has to be application/json.",
+    422: "It can be read, and cannot be done.",
+    428: "It needs a condition.",
+    503: "Not now; try again later.",
+}
+TITLES = {200: "Done.", 201: "Made.", 202: "Begun.", 204: "Done; there is nothing to tell."}
+SCOPES = "The scope that it takes; `admin` opens everything, `admin:read` all that is read."
+
+
+def describe(operations: Sequence[Operation], root: str, version: str) -> Json:
+    """`root` is the path of the API."""
+    schemas = _Schemas(operations)
+    paths: Json = {}
+    for one in operations:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas)
+    components = {
+        "schemas": schemas.components,
+        "responses": {str(status): _problem(text) for status, text in PROBLEMS.items()},
+        "securitySchemes": {
+            "token": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Toolgate admin API", "version": version, "description": SCOPES},
+        "servers": [{"url": root}],
+        "security": [{"token": []}, {"key": []}],
+        "tags": [{"name": name} for name in dict.fromkeys(one.tag for one in operations)],
+        "paths": paths,
+        "components": components,
+    }
+
+
+class _Schemas:
+    """Of all types that operations name; each is made once."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        types = [ProblemDocument]
+        for one in operations:
+            types += [kind for kind in (one.gives, one.body) if kind is not None]
+        found, self.components = msgspec.json.schema_components(types, ref_template=REFS)
+        self._found = {repr(kind): schema for kind, schema in zip(types, found, strict=True)}
+
+    def of(self, kind: Any) -> Any:
+        return self._found[repr(kind)]
+
+
+def _operation(one: Operation, schemas: _Schemas) -> Json:
+    said: Json = {
+        "operationId": one.id,
+        "summary": one.summary,
+        "tags": [one.tag],
+        "parameters": list(_parameters(one)),
+        "responses": dict(_responses(one, schemas)),
+        "security": [{"token": _scopes(one)}, {"key": _scopes(one)}],
+    }
+    if one.body is not None:
+        said["requestBody"] = {
+            "required": not one.optional_body,
+            "content": {"application/json": {"schema": schemas.of(one.body)}},
+        }
+    return said
+
+
+def _scopes(one: Operation) -> list[str]:
+    return [one.scope] if one.scope else []
+
+
+def _parameters(one: Operation) -> Iterator[Json]:
+    for name in one.names:
+        yield {"name": name, "in": "path", "required": True, "schema": _plain(NAMES[name])}
+    for field in msgspec.structs.fields(one.query):
+        yield {"name": field.encode_name, "in": "query", "schema": _plain(field.type)}
+    if one.method == "POST":
+        schema = {"type": "string", "pattern": "^[!-~]{1,128}$"}
+        text = "The same request with the same key is done once."
+        yield {"name": "Idempotency-Key", "in": "header", "schema": schema, "description": text}
+    if one.match or one.method == "GET":
+        tag = {"type": "string"}
+        for name in ("If-Match", "If-None-Match") if one.match else ("If-None-Match",):
+            yield {"name": name, "in": "header", "schema": tag}
+
+
+def _plain(kind: Any) -> Json:
+    """The schema of a parameter, which is there or is not, and never null."""
+    schema: Json = msgspec.json.schema_components((kind,), ref_template=REFS)[0][0]
+    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
+
+
+def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
+    done: Json = {"description": TITLES[one.status], "headers": _headers("X-Request-Id")}
+    if one.gives is not None:
+        done["content"] = {"application/json": {"schema": schemas.of(one.gives)}}
+    if one.method in {"GET", "PUT"}:
+        done["headers"] |= _headers("ETag")
+    if one.status == 201:
+        done["headers"] |= _headers("Location")
+    yield str(one.status), done
+    if one.creates:
+        yield "201", {**done, "description": TITLES[201]}
+    if one.method == "GET":
+        yield "304", {"description": "As it was.", "headers": _headers("X-Request-Id", "ETag")}
+    for status in sorted({*_statuses(one), *one.problems}):
+        yield str(status), {"$ref": f"#/components/responses/{status}"}
+
+
+def _statuses(one: Operation) -> Iterator[int]:
+    yield from (400, 401, 403, 406, 413, 503)
+    if one.names:
+        yield 404
+    if one.body is not None:
+        yield from (415, 422)
+    if issubclass(one.query, Paging):
+        yield 422  # a cursor
+    if one.method == "POST":
+        yield from (409, 422)
+    if one.match:
+        yield from (412, 428) if one.match == "required" else (412,)
+
+
+def _headers(*names: str) -> Json:
+    return {name: {"schema": {"type": "string"}, "required": True} for name in names}
+
+
+def _problem(text: str) -> Json:
+    content = {MEDIA_TYPE: {"schema": {"$ref": REFS.format(name="ProblemDocument")}}}
+    return {"description": text, "headers": _headers("X-Request-Id"), "content": content}

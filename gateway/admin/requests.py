@@ -1,0 +1,176 @@
+"""Requests as they are declared, or what is wrong with them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from gateway.admin.operations import NAMES, Operation
+from gateway.admin.problems import Mistake, Problem, bad_request, not_found
+from schemas.errors import Fault
+from schemas.jsonrpc import decode_strict
+
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
+_UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(?P<name>.*)`", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(?:\.\.\.|str)\]")
+_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+
+Headers = Mapping[str, str]
+
+
+def headers_of(scope: Scope) -> Headers:
+    """By name, in lower case. Raises Problem for one that must not be there twice."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1"), value.decode("latin-1").strip(" \t")
+        if key in found and key in {"content-type", "idempotency-key", "content-length"}:
+            raise bad_request("A header is there twice.", Mistake("expected it once", header=key))
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+def segments(scope: Scope, root: str) -> list[str] | None:
+    """The path below `root`, piece by piece; None for what is no text."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    pieces = raw.split(b"?", 1)[0].decode("latin-1")[len(root) :].strip("/").split("/")
+    try:
+        return [unquote_to_bytes(piece).decode() for piece in pieces]
+    except UnicodeDecodeError:
+        return None
+
+
+def read_names(found: Mapping[str, str]) -> None:
+    """Raises Problem for names that nothing can have."""
+    for name, value in found.items():
+        if "\0" in value:
+            raise not_found(name, value)
+        try:
+            msgspec.convert(value, NAMES[name])
+        except msgspec.ValidationError as error:
+            raise not_found(name, value) from error
+
+
+def read_query(operation: Operation, text: bytes) -> Any:
+    """Raises Problem."""
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50
+        )
+    except ValueError as error:
+        raise bad_request("The query cannot be read.") from error
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise bad_request("A parameter is there twice.", _parameter(name, "expected it once"))
+        values[name] = value
+    try:
+        return msgspec.convert(values, operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        what, path = _explained(error)
+        raise bad_request(
+            "A parameter is not as expected.", _parameter("".join(path[:1]), what)
+        ) from error
+
+
+def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
+    """Raises Problem."""
+    if operation.body is None or (not data and operation.optional_body):
+        if data:
+            raise bad_request(f"{operation.method} {operation.path} takes no body.")
+        return None
+    media_type, _, parameters = headers.get("content-type", "").partition(";")
+    charset = parameters.lower().replace(" ", "").replace('"', "")
+    if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
+        text = "The body has to be application/json in UTF-8."
+        raise Problem(415, "unsupported-media-type", text, headers={"Accept": "application/json"})
+    try:
+        value = decode_strict(data)
+    except (Fault, ValueError) as error:
+        reason = error.message if isinstance(error, Fault) else "it is no JSON"
+        raise bad_request(f"The body cannot be read: {reason}") from error
+    if b"\\u0000" in data and _has_nul(value):
+        raise Problem(422, "invalid", "No text in the body may have a NUL character.")
+    return converted(value, operation.body)
+
+
+def converted(value: Any, kind: Any) -> Any:
+    """Raises Problem with what is wrong, and where."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what, path = _explained(error)
+        pointer = "".join("/" + one.replace("~", "~0").replace("/", "~1") for one in path)
+        text = "The body is not as expected."
+        raise Problem(422, "invalid", text, (Mistake(what, pointer=pointer),)) from error
+
+
+async def receive_body(receive: Receive, headers: Headers, limit_bytes: int) -> bytes:
+    """Raises Problem for one that is too large, and when its sender has gone."""
+    declared = headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:20]) > limit_bytes:
+        raise _too_large(limit_bytes)
+    data = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise bad_request("The body ended too early.")
+        data += message.get("body", b"")
+        if len(data) > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not message.get("more_body", False):
+            return bytes(data)
+
+
+def check_accept(headers: Headers) -> None:
+    """Raises Problem for who wants no JSON."""
+    accepted = headers.get("accept", "*/*")
+    ranges = [one.split(";")[0].strip().lower() for one in accepted.split(",")]
+    refused = {one.split(";")[0].strip().lower() for one in accepted.split(",") if _is_zero(one)}
+    if not {"*/*", "application/*", "application/json", ""} & (set(ranges) - refused):
+        raise Problem(406, "not-acceptable", "Answers are application/json.")
+
+
+def tags(header: str) -> tuple[str, ...]:
+    """The entity tags of If-Match or If-None-Match, or "*". What cannot be read names nothing."""
+    if header == "*":
+        return ("*",)
+    data = header.encode("latin-1")
+    found = _TAG.findall(data)
+    if _TAG.sub(b"", data).strip(b", \t"):
+        return ()
+    return tuple(one.decode("latin-1") for one in found)
+
+
+def _has_nul(value: Any) -> bool:
+    """The database cannot keep such a text."""
+    if isinstance(value, dict):
+        return any(_has_nul(part) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return any(map(_has_nul, value))
+    return isinstance(value, str) and "\0" in value
+
+
+def _is_zero(media_range: str) -> bool:
+    return re.search(r";\s*q=0(\.0*)?\s*(;|$)", media_range) is not None
+
+
+def _too_large(limit_bytes: int) -> Problem:
+    text = f"The body has more than {limit_bytes} bytes (admin.body_limit_bytes)."
+    return Problem(413, "too-large", text, headers={"Connection": "close"})
+
+
+def _parameter(name: str, text: str) -> Mistake:
+    return Mistake(text, parameter=name[:100])
+
+
+def _explained(error: msgspec.ValidationError) -> tuple[str, list[str]]:
+    """What is wrong, and the names and places that lead to it."""
+    match = _PLACE.match(str(error))
+    what, place = (match["what"], match["place"] or "$") if match else (str(error), "$")
+    path = [name or index for name, index in _STEP.findall(place)]
+    inner = _UNKNOWN.search(what) or _MISSING.search(what)
+    return what[:500], [*path, *([inner["name"][:200]] if inner else [])]

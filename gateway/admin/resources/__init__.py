@@ -1,0 +1,1 @@
+"""The operations, a module for each kind of thing."""

@@ -1,0 +1,103 @@
+"""What the audit log says, and whether anybody has touched it."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.admin.ground import Ground
+from gateway.admin.operations import Asked, Line, Operation, Paging, Time
+from gateway.admin.pages import Page, cursor, place, unknown
+from gateway.admin.problems import conflict, unavailable
+from gateway.audit.reading import AuditQuery, Recorded, search
+from gateway.audit.records import Entry
+from gateway.audit.verifying import Report, verify
+
+READ = "admin:audit:read"
+
+
+class RecordView(Struct, frozen=True):
+    """A record, and where it stands in its chain."""
+
+    chain_id: str
+    sequence: int
+    hash: str
+    entry: Entry
+
+
+class AuditFilter(Paging, frozen=True):
+    """Records of a principal, a tool, and so on."""
+
+    principal: Line | None = None
+    subject: Line | None = None
+    decision: Literal["allow", "deny", "approve"] | None = None
+    outcome: Line | None = None
+    since: Time | None = None
+    until: Time | None = None
+
+
+class AuditOperations:
+    def __init__(self, ground: Ground, key: bytes, host_id: str) -> None:
+        """`key`: what the chains are keyed with; `host_id`: the tenant of the gateway."""
+        self._ground = ground
+        self._key = key
+        self._host_id = host_id
+        self._verifying = False
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        return (
+            Operation(
+                "searchAudit",
+                "GET",
+                "/audit",
+                "Search the audit log, the newest first.",
+                READ,
+                self.search,
+                Page[RecordView],
+                query=AuditFilter,
+            ),
+            Operation(
+                "verifyAudit",
+                "GET",
+                "/audit/verification",
+                "Tell whether the audit log is as it was written.",
+                READ,
+                self.verify,
+                Report,
+            ),
+        )
+
+    async def search(self, asked: Asked) -> Page[RecordView]:
+        what: AuditFilter = asked.query
+        query = AuditQuery(
+            what.principal,
+            what.subject,
+            what.decision,
+            what.outcome,
+            what.since,
+            what.until,
+            place(what.after) or None,
+            self._ground.pages.limit(what),
+        )
+        try:
+            found = await search(self._ground.pool, asked.tenant, query)
+        except ValueError as error:
+            raise unknown() from error
+        records = tuple(_view(one) for one in found.records)
+        return Page(records, cursor(found.next) if found.next else "")
+
+    async def verify(self, asked: Asked) -> Report:
+        if asked.tenant != self._host_id:  # theirs stand in the same chains as everybody's
+            raise conflict("Chains are verified by people of the gateway's own tenant only.")
+        if self._verifying:
+            raise unavailable("The audit log is being verified; try again later.")
+        self._verifying = True
+        try:
+            return await verify(self._ground.pool, asked.tenant, self._key)
+        finally:
+            self._verifying = False
+
+
+def _view(one: Recorded) -> RecordView:
+    return RecordView(one.chain_id, one.sequence, one.hash.hex(), one.entry)

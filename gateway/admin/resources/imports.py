@@ -1,0 +1,92 @@
+"""What is to be imported, as a client says it."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from config.types import HttpUrl, Levels, SourceName
+from gateway.admin.operations import Line
+from schemas.source import (
+    GraphQLOptions,
+    HybridOptions,
+    McpOptions,
+    OpenAPIOptions,
+    Options,
+    Prefix,
+)
+
+Patterns = Annotated[tuple[Line, ...], Meta(max_length=1000)]
+Document = Annotated[
+    str, Meta(min_length=1, pattern=r"^[^\x00]", description="a description, as JSON, YAML or SDL")
+]
+
+
+class _Import(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    name: SourceName
+    include: Patterns = ()
+    exclude: Patterns = ()
+
+    @property
+    def options(self) -> Options:
+        raise NotImplementedError
+
+    @property
+    def kind(self) -> Any:
+        return self.__struct_config__.tag
+
+
+class Described(_Import, frozen=True, tag=True, kw_only=True):
+    url: HttpUrl | None = None  # of the description; or `document`
+    document: Document | None = None
+    base_url: HttpUrl | None = None  # where calls go
+
+
+class OpenAPIImport(Described, frozen=True, tag="openapi", kw_only=True):
+    """OpenAPI or Swagger."""
+
+    only_marked: bool = False
+    media_types: Annotated[tuple[Line, ...], Meta(max_length=10)] = ()
+
+    @property
+    def options(self) -> Options:
+        return OpenAPIOptions(only_marked=self.only_marked, media_types=self.media_types)
+
+
+class GraphQLImport(Described, frozen=True, tag="graphql", kw_only=True):
+    """A GraphQL endpoint, or a schema."""
+
+    only_marked: bool = False
+    depth: Levels = 3
+    cost: Annotated[int, Meta(ge=1, le=10_000)] = 60
+
+    @property
+    def options(self) -> Options:
+        return GraphQLOptions(only_marked=self.only_marked, depth=self.depth, cost=self.cost)
+
+
+class HybridImport(Described, frozen=True, tag="hybrid", kw_only=True):
+    """The spec.yaml or schema.json of a hybrid service."""
+
+    side: Literal["query", "command"] | None = None
+    dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"
+    batch: Annotated[int, Meta(ge=1, le=10_000)] = 1
+
+    @property
+    def options(self) -> Options:
+        return HybridOptions(self.side, self.dialect, self.batch)
+
+
+class McpImport(_Import, frozen=True, tag="mcp", kw_only=True):
+    """Another MCP server."""
+
+    url: HttpUrl
+    era: Literal["auto", "handshake", "stateless"] = "auto"
+    prefix: Prefix = "conditional"
+    pin: bool = True
+
+    @property
+    def options(self) -> Options:
+        return McpOptions(era=self.era, prefix=self.prefix, pin=self.pin)
+
+
+Import = OpenAPIImport | GraphQLImport | HybridImport | McpImport

@@ -1,0 +1,170 @@
+"""Keys of machines, and tokens that are good no longer."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from config.types import END, ScopeName
+from gateway.admin.ground import Ground
+from gateway.admin.operations import Asked, Given, Line, Operation, Paging, Time, check_time
+from gateway.admin.pages import Page
+from gateway.admin.problems import Problem, conflict, not_found, sentence
+from registry.keys import NAME_LIMIT, PRINCIPAL_LIMIT, WORDS_LIMIT, ApiKey, ApiKeys, KeyExists
+from registry.revocations import Revocation, Revocations
+
+READ, WRITE = "admin:keys:read", "admin:keys:write"
+
+PRINTED = r"^[!-~]([ -~]*[!-~])?" + END
+Name = Annotated[
+    str,
+    Meta(max_length=NAME_LIMIT, pattern=PRINTED, description="printable ASCII, on one line"),
+]
+Who = Annotated[
+    str, Meta(max_length=PRINCIPAL_LIMIT, pattern=PRINTED, description="the id of a principal")
+]
+Words = Annotated[tuple[ScopeName, ...], Meta(max_length=WORDS_LIMIT)]
+
+
+class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """`principal`: who a caller with it is; without it key:NAME."""
+
+    name: Name
+    principal: Who | None = None
+    scopes: Words = ()
+    roles: Words = ()
+    expires: Time | None = None
+
+    def __post_init__(self) -> None:
+        check_time(self.expires)
+
+
+class MadeKey(Struct, frozen=True):
+    """`secret` is what to send; it is told once, and not to who repeats the request."""
+
+    key: ApiKey
+    secret: str | None
+
+
+class NewRevocation(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one token, by its `jti`; or of all tokens of `subject` that were issued before a time.
+    `expires`: when they have ended by themselves."""
+
+    expires: Time
+    jti: Who | None = None
+    subject: Who | None = None
+    issued_before: Time | None = None
+    reason: Line = ""
+
+    def __post_init__(self) -> None:
+        check_time(self.expires)
+        check_time(self.issued_before)
+
+
+class KeyOperations:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        key, revocation = "/keys/{key}", "/revocations/{revocation}"
+        return (
+            Operation(
+                "listKeys", "GET", "/keys", "List the keys.", READ, self.list, Page[ApiKey],
+                query=Paging,
+            ),
+            Operation(
+                "createKey", "POST", "/keys", "Make a key.", WRITE, self.create, MadeKey, 201,
+                body=NewKey,
+            ),
+            Operation("getKey", "GET", key, "Show a key.", READ, self.get, ApiKey),
+            Operation(
+                "revokeKey", "DELETE", key, "Revoke a key, at once and for good.", WRITE,
+                self.revoke, status=204,
+            ),
+            Operation(
+                "listRevocations", "GET", "/revocations", "List the revoked tokens.", READ,
+                self.revocations, Page[Revocation], query=Paging,
+            ),
+            Operation(
+                "revokeTokens", "POST", "/revocations", "Revoke a token, or all of somebody's.",
+                WRITE, self.revoke_tokens, Revocation, 201, body=NewRevocation,
+            ),
+            Operation(
+                "getRevocation", "GET", revocation, "Show a revocation.", READ,
+                self.revocation, Revocation,
+            ),
+            Operation(
+                "deleteRevocation", "DELETE", revocation, "Let the tokens be good again.", WRITE,
+                self.forget, status=204,
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: Asked) -> Page[ApiKey]:
+        found = await self._keys(asked).all()
+        return self._ground.pages.page(asked.query, found, lambda one: f"{one.name} {one.id}")
+
+    async def get(self, asked: Asked) -> ApiKey:
+        found = await self._keys(asked).get(asked.names["key"])
+        if found is None:
+            raise not_found("key", asked.names["key"])
+        return found
+
+    async def create(self, asked: Asked) -> Given:
+        body: NewKey = asked.body
+        check_given(asked, body.scopes)
+        check_principal(asked, body.principal)
+        try:
+            key, secret = await self._keys(asked).create(
+                body.name, body.principal, body.scopes, body.roles, body.expires
+            )
+        except KeyExists as error:
+            raise conflict(sentence(error)) from error
+        return Given(MadeKey(key, secret), location=f"/keys/{key.id}", untold=MadeKey(key, None))
+
+    async def revoke(self, asked: Asked) -> None:
+        if not await self._keys(asked).revoke(asked.names["key"]):
+            await self.get(asked)  # revoked before is as good
+
+    async def revocations(self, asked: Asked) -> Page[Revocation]:
+        found = await self._revocations(asked).all()
+        return self._ground.pages.page(asked.query, found, lambda one: one.id)
+
+    async def revocation(self, asked: Asked) -> Revocation:
+        found = await self._revocations(asked).get(asked.names["revocation"])
+        if found is None:
+            raise not_found("revocation", asked.names["revocation"])
+        return found
+
+    async def revoke_tokens(self, asked: Asked) -> Given:
+        body: NewRevocation = asked.body
+        made = Revocation(body.jti, body.subject, body.issued_before, body.expires, body.reason)
+        await self._revocations(asked).add(made)
+        return Given(made, location=f"/revocations/{made.id}")
+
+    async def forget(self, asked: Asked) -> None:
+        if not await self._revocations(asked).remove(asked.names["revocation"]):
+            raise not_found("revocation", asked.names["revocation"])
+
+    def _keys(self, asked: Asked) -> ApiKeys:
+        return ApiKeys(self._ground.pool, asked.tenant)
+
+    def _revocations(self, asked: Asked) -> Revocations:
+        return Revocations(self._ground.pool, asked.tenant)
+
+
+def check_principal(asked: Asked, principal: str | None) -> None:
+    """With a key of somebody else's one could be them, and agree to one's own calls. Raises
+    Problem."""
+    own = asked.principal
+    if principal not in (None, own.id) and "admin" not in own.scopes:
+        detail = "Only who has admin can make keys of another principal."
+        raise Problem(403, "insufficient-scope", detail)
+
+
+def check_given(asked: Asked, scopes: Sequence[str]) -> None:
+    """Nobody gives away a scope of this API that they do not have. Raises Problem."""
+    own = asked.principal.scopes
+    for scope in scopes:
+        if scope.split(":")[0] == "admin" and not {scope, "admin"} & own:
+            raise Problem(403, "insufficient-scope", f"Only who has {scope} can give it to a key.")

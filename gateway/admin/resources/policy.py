@@ -1,0 +1,212 @@
+"""Rules of who may do what, and calls that wait until somebody agrees."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from config.conflicts_policy import rule_problems
+from config.policy import Policy, Rule
+from config.settings import Toolset
+from config.types import ScopeName, ToolsetName
+from gateway.admin.ground import Ground
+from gateway.admin.operations import Asked, Given, Line, Operation, Paging, ToolName
+from gateway.admin.pages import Page
+from gateway.admin.problems import Mistake, Problem, conflict, invalid, not_found, sentence
+from gateway.context import Principal
+from gateway.policy.engine import Engine
+from gateway.policy.explaining import Explanation, explain
+from gateway.policy.rules import Subject
+from registry.approvals import Approval, ApprovalRefused, Approvals
+from registry.catalogs import Catalogs
+from registry.policies import Policies, PolicyChanged, StoredRule
+
+READ, WRITE = "admin:policy:read", "admin:policy:write"
+
+
+class RuleView(Struct, frozen=True):
+    """A rule. Those of the settings have no version, and are changed there."""
+
+    name: str
+    rule: Rule
+    origin: Literal["settings", "stored"]
+    version: int | None
+    updated: datetime | None
+
+
+class Decide(Struct, frozen=True, forbid_unknown_fields=True):
+    approve: bool
+
+
+class Explain(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call, and who makes it; without `arguments` it is about what they see."""
+
+    tool: ToolName
+    principal: Line = "anonymous"
+    roles: tuple[Line, ...] = ()
+    scopes: tuple[ScopeName, ...] = ()
+    claims: dict[str, Any] = {}
+    toolset: ToolsetName | None = None
+    arguments: dict[str, Any] | None = None
+
+
+class PolicyOperations:
+    def __init__(
+        self,
+        ground: Ground,
+        policy: Policy,
+        toolsets: Mapping[str, Toolset],
+        engine: Callable[[str], Engine],
+        catalogs: Catalogs,
+        levels: int,
+    ) -> None:
+        """`engine` gives that of a tenant, as it decides now; arguments nested deeper than `levels`
+        are not looked at."""
+        self._ground = ground
+        self._policy = policy
+        self._rules = policy.rules
+        self._toolsets = toolsets
+        self._engine = engine
+        self._catalogs = catalogs
+        self._levels = levels
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        rule, approval = "/policy/rules/{rule}", "/approvals/{approval}"
+        return (
+            Operation(
+                "listRules", "GET", "/policy/rules", "List the rules.", READ, self.list,
+                Page[RuleView], query=Paging,
+            ),
+            Operation("getRule", "GET", rule, "Show a rule.", READ, self.get, RuleView),
+            Operation(
+                "putRule", "PUT", rule, "Write a rule.", WRITE, self.put, RuleView, body=Rule,
+                match="required", creates=True, problems=(409,),
+            ),
+            Operation(
+                "deleteRule", "DELETE", rule, "Delete a rule.", WRITE, self.delete, status=204,
+                match="required", problems=(409,),
+            ),
+            Operation(
+                "explain",
+                "POST",
+                "/policy/explanations",
+                "Tell what somebody may do, and why.",
+                READ,
+                self.explain,
+                Explanation,
+                body=Explain,
+                problems=(404,),
+            ),
+            Operation(
+                "listApprovals", "GET", "/approvals", "List the calls that wait.", READ,
+                self.waiting, Page[Approval], query=Paging,
+            ),
+            Operation(
+                "getApproval", "GET", approval, "Show a call that waits, or waited.", READ,
+                self.approval, Approval,
+            ),
+            Operation(
+                "decide", "POST", f"{approval}/decision", "Agree to a call, or do not.", WRITE,
+                self.decide, Approval, body=Decide,
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: Asked) -> Page[RuleView]:
+        stored = [_stored(one) for one in await self._policies(asked).all()]
+        own = [self._own(name) for name in self._rules]
+        found = [*own, *(one for one in stored if one.name not in self._rules)]
+        return self._ground.pages.page(asked.query, found, lambda one: one.name)
+
+    async def get(self, asked: Asked) -> RuleView:
+        name = asked.names["rule"]
+        if name in self._rules:
+            return self._own(name)
+        found = await self._policies(asked).get(name)
+        if found is None:
+            raise not_found("rule", name)
+        return _stored(found)
+
+    async def put(self, asked: Asked) -> Given:
+        name, present = self._ours(asked), asked.present
+        problems = rule_problems(asked.body, self._policy, self._toolsets)
+        mistakes = tuple(Mistake(text, pointer=f"/{member}") for member, text in problems)
+        if mistakes:
+            raise invalid(f"The rule cannot be used: {mistakes[0].detail}", *mistakes)
+        expected = 0 if present is None else present.version
+        try:
+            written = await self._policies(asked).put(name, asked.body, expected)
+        except PolicyChanged as error:
+            raise _changed(error) from error
+        status = 201 if present is None else 200
+        return Given(_stored(written), status, f"/policy/rules/{name}" if status == 201 else "")
+
+    async def delete(self, asked: Asked) -> None:
+        name, present = self._ours(asked), asked.present
+        try:
+            await self._policies(asked).delete(name, present.version)
+        except PolicyChanged as error:
+            raise _changed(error) from error
+
+    async def explain(self, asked: Asked) -> Explanation:
+        """By the rules as this gateway knows them."""
+        body: Explain = asked.body
+        if body.toolset is not None and body.toolset not in self._toolsets:
+            raise not_found("toolset", body.toolset)
+        catalog = self._catalogs.of(asked.tenant)
+        tool = next((one for one in catalog.tools if body.tool in (one.name, *one.aliases)), None)
+        if tool is None:
+            raise not_found("tool", body.tool)
+        roles, scopes = frozenset(body.roles), frozenset(body.scopes)
+        principal = Principal(body.principal, asked.tenant, scopes, body.claims, roles)
+        engine, subject = self._engine(asked.tenant), Subject.of(tool)
+        return explain(engine, principal, body.toolset, subject, body.arguments, self._levels)
+
+    async def waiting(self, asked: Asked) -> Page[Approval]:
+        found = await self._approvals(asked).waiting()
+        return self._ground.pages.page(asked.query, found, _by_age)
+
+    async def approval(self, asked: Asked) -> Approval:
+        found = await self._approvals(asked).get(asked.names["approval"])
+        if found is None:
+            raise not_found("approval", asked.names["approval"])
+        return found
+
+    async def decide(self, asked: Asked) -> Approval:
+        name, by = asked.names["approval"], asked.principal.id
+        try:
+            decided = await self._approvals(asked).decide(name, asked.body.approve, by)
+        except ApprovalRefused as error:
+            raise Problem(403, "own-call", sentence(error)) from error
+        if decided is None:
+            present = await self.approval(asked)
+            raise conflict(f"It does not wait any longer: it is {present.state}, or too old.")
+        return decided
+
+    def _ours(self, asked: Asked) -> str:
+        name = asked.names["rule"]
+        if name in self._rules:
+            raise conflict(f"The rule {name} stands in the settings of the gateway.")
+        return name
+
+    def _own(self, name: str) -> RuleView:
+        return RuleView(name, self._rules[name], "settings", None, None)
+
+    def _policies(self, asked: Asked) -> Policies:
+        return Policies(self._ground.pool, asked.tenant)
+
+    def _approvals(self, asked: Asked) -> Approvals:
+        return Approvals(self._ground.pool, asked.tenant)
+
+
+def _by_age(one: Approval) -> str:
+    return f"{one.created.isoformat()} {one.id}"
+
+
+def _stored(one: StoredRule) -> RuleView:
+    return RuleView(one.name, one.rule, "stored", one.version, one.updated)
+
+
+def _changed(error: PolicyChanged) -> Problem:
+    return Problem(412, "precondition-failed", sentence(error))

@@ -1,0 +1,88 @@
+"""Sessions of MCP clients, at all gateways that share their state.
+
+Their ids are not told: who has one may try it. What stands for one here is of no use elsewhere.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gateway.abc import SessionRecord
+from gateway.admin.ground import Ground
+from gateway.admin.operations import Asked, Line, Operation, Paging
+from gateway.admin.pages import Page
+from gateway.admin.problems import not_found
+from gateway.state.sessions import Sessions
+
+
+class SessionView(Struct, frozen=True):
+    """An open session. `client` is what that says of itself."""
+
+    id: str
+    principal: str
+    revision: str
+    toolset: str | None
+    client: str
+    subscriptions: int
+
+
+class SessionFilter(Paging, frozen=True):
+    principal: Line | None = None
+
+
+class SessionOperations:
+    def __init__(self, ground: Ground, sessions: Sessions) -> None:
+        self._ground = ground
+        self._sessions = sessions
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        read, write, one = "admin:sessions:read", "admin:sessions:write", "/sessions/{session}"
+        return (
+            Operation(
+                "listSessions", "GET", "/sessions", "List the open sessions.", read, self.list,
+                Page[SessionView], query=SessionFilter,
+            ),
+            Operation("getSession", "GET", one, "Show a session.", read, self.get, SessionView),
+            Operation(
+                "endSession", "DELETE", one, "End a session, at all gateways.", write, self.end,
+                status=204,
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: Asked) -> Page[SessionView]:
+        whose = asked.query.principal
+        found = await self._sessions.all(asked.tenant)
+        views = [_view(one) for one in found if whose in {None, one.principal}]
+        return self._ground.pages.page(asked.query, views, lambda one: one.id)
+
+    async def get(self, asked: Asked) -> SessionView:
+        return _view(await self._found(asked))
+
+    async def end(self, asked: Asked) -> None:
+        await self._sessions.end(await self._found(asked))
+
+    async def _found(self, asked: Asked) -> SessionRecord:
+        name = asked.names["session"]
+        for record in await self._sessions.all(asked.tenant):
+            if _handle(record) == name:
+                return record
+        raise not_found("session", name)
+
+
+def _handle(record: SessionRecord) -> str:
+    return hashlib.sha256(b"session " + record.id.encode()).hexdigest()[:32]
+
+
+def _view(record: SessionRecord) -> SessionView:
+    said = (record.client.get("name"), record.client.get("version"))
+    client = " ".join(one for one in said if isinstance(one, str))[:255]
+    return SessionView(
+        _handle(record),
+        record.principal,
+        record.revision,
+        record.toolset,
+        client,
+        len(record.subscriptions),
+    )

@@ -1,0 +1,272 @@
+"""Sources: what is imported, and its care.
+
+Who imports by this API is no operator: descriptions and calls lead to public addresses only, unless
+imports.private_networks says more. What the settings name stays as they have it, because their
+credentials go where it leads; for the same reason a source keeps its address while it exists.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from config.masks import without_queries
+from config.settings import Imports, SourceSettings
+from gateway.admin.ground import Ground
+from gateway.admin.operations import Asked, Given, Operation, Paging
+from gateway.admin.pages import Page
+from gateway.admin.problems import conflict, invalid, not_found, unavailable
+from gateway.admin.resources.credentials import CredentialOperations
+from gateway.admin.resources.imports import Described, Document, Import
+from registry.history import History
+from registry.sources import ImportSpec, Lister, Report, SourceExists, Sources, configured
+from registry.store import ToolStore
+from registry.versions import Versions
+from schemas.source import Outcome, Source, Version
+
+READ, WRITE = "admin:registry:read", "admin:registry:write"
+AT_ONCE = 4  # imports; each holds a whole description
+TOLD = 1000  # outcomes
+
+
+class SourceView(Struct, frozen=True):
+    """A source."""
+
+    name: str
+    kind: str
+    location: str
+    base_url: str | None
+    title: str | None
+    version: str | None
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    tools: int
+    updated: str
+    number: int | None  # of the version that is served
+    rolled_back_from: int | None
+    guarded: bool  # public addresses only
+    in_settings: bool  # they say what it is
+
+
+class Upload(Struct, frozen=True, forbid_unknown_fields=True):
+    document: Document
+
+
+class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
+    """`to`: the number of a version; without it the one before."""
+
+    to: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+class Imported(Struct, frozen=True):
+    """What an import did. `outcomes`: the first of those that are not plainly imported."""
+
+    source: str
+    counts: Mapping[str, int]
+    outcomes: tuple[Outcome, ...]
+    notes: tuple[str, ...]
+    rolled_back: int | None  # the version that is served instead
+
+
+class SourceOperations:
+    def __init__(
+        self,
+        ground: Ground,
+        limits: Imports,
+        host_id: str,
+        wanted: Callable[[], Mapping[str, SourceSettings]],
+        lister: Lister | None,
+        credentials: CredentialOperations,
+    ) -> None:
+        """`wanted`: those of the settings, which are about the tenant `host_id`."""
+        self._ground = ground
+        self._limits = limits
+        self._wanted = wanted
+        self._lister = lister
+        self._credentials = credentials
+        self._host_id = host_id
+        self._running = 0
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        one, page = "/sources/{source}", Page[SourceView]
+        return (
+            Operation(
+                "listSources", "GET", "/sources", "List the sources.", READ, self.list,
+                page, query=Paging,
+            ),
+            Operation(
+                "importSource", "POST", "/sources", "Import a source that is new.", WRITE,
+                self.create, Imported, 201, body=Import,
+            ),
+            Operation("getSource", "GET", one, "Show a source.", READ, self.get, SourceView),
+            Operation(
+                "deleteSource", "DELETE", one, "Remove a source and its tools.", WRITE,
+                self.delete, status=204, match="optional", problems=(409,),
+            ),
+            Operation(
+                "uploadDocument", "PUT", f"{one}/document",
+                "Import an uploaded source from another description.", WRITE,
+                self.upload, Imported, body=Upload, match="optional", of="getSource",
+                problems=(409,),
+            ),
+            Operation(
+                "refreshSource", "POST", f"{one}/refresh", "Import a source again.", WRITE,
+                self.refresh, Imported,
+            ),
+            Operation(
+                "listVersions", "GET", f"{one}/versions", "List what it was imported from.", READ,
+                self.versions, Page[Version], query=Paging,
+            ),
+            Operation(
+                "rollBack", "POST", f"{one}/rollback", "Serve an older version again.", WRITE,
+                self.roll_back, Imported, body=Rollback, optional_body=True,
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: Asked) -> Page[SourceView]:
+        found = await self._store.sources(asked.tenant)
+        views = [self._view(one) for one in found]
+        return self._ground.pages.page(asked.query, views, lambda one: one.name)
+
+    async def get(self, asked: Asked) -> SourceView:
+        return self._view(await self._found(asked))
+
+    async def create(self, asked: Asked) -> Given:
+        body: Import = asked.body
+        self._check_ours(body.name)
+        if await self._credentials.of(asked.tenant, body.name):
+            raise conflict(f"There are credentials for {body.name}, which it would get.")
+        document, base_url = None, None
+        if isinstance(body, Described):
+            if (body.url is None) == (body.document is None):
+                raise invalid("Expected one of url and document.")
+            document = None if body.document is None else body.document.encode()
+            base_url = body.base_url
+        patterns = (body.include, body.exclude)
+        spec = ImportSpec(body.name, body.url or "", base_url, *patterns, body.kind, body.options)
+        try:
+            with self._turn():
+                report = await self._sources(asked).create(self._guarded(spec), document)
+        except SourceExists as error:
+            raise conflict(f"{error} It can be refreshed, or deleted first.") from error
+        return Given(_told(report), location=f"/sources/{body.name}")
+
+    async def upload(self, asked: Asked) -> Imported:
+        name = asked.names["source"]
+        self._check_ours(name)
+        try:
+            with self._turn():
+                report = await self._sources(asked).upload(name, asked.body.document.encode())
+        except LookupError as error:
+            raise not_found("source", name) from error
+        return _told(report)
+
+    async def refresh(self, asked: Asked) -> Imported:
+        name = asked.names["source"]
+        wanted = self._wanted().get(name)
+        spec = configured(name, wanted) if wanted and self._is_own(asked) else None
+        sources = self._sources(asked)
+        try:
+            with self._turn():
+                if spec is not None:
+                    return _told(await sources.import_(spec, anew=True))
+                return _told(await sources.refresh(name))
+        except LookupError as error:
+            raise not_found("source", name) from error
+
+    async def delete(self, asked: Asked) -> None:
+        name = asked.names["source"]
+        self._check_ours(name)
+        if await self._store.remove(asked.tenant, name) is None:
+            raise not_found("source", name)
+        await self._credentials.forget(asked.tenant, name)
+
+    async def versions(self, asked: Asked) -> Page[Version]:
+        name = asked.names["source"]
+        found = await Versions(self._ground.pool).listed(asked.tenant, name)
+        if not found:
+            await self._found(asked)
+        shown = [replace(one, asked=_shown(one.asked)) for one in found]
+        return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
+
+    async def roll_back(self, asked: Asked) -> Imported:
+        name, to = asked.names["source"], asked.body.to if asked.body else None
+        versions = Versions(self._ground.pool)
+        history = History(self._store, versions, asked.tenant, self._limits)
+        try:
+            with self._turn():
+                return _told((await history.roll_back(name, to)).report)
+        except LookupError as error:
+            raise not_found("source", name) from error
+
+    @property
+    def _store(self) -> ToolStore:
+        return ToolStore(self._ground.pool)
+
+    def _sources(self, asked: Asked) -> Sources:
+        # whoever is asked gets what the settings and the own tenant's secrets have for that name
+        lister = self._lister if self._is_own(asked) else None
+        return Sources(self._store, asked.tenant, self._limits, lister=lister)
+
+    async def _found(self, asked: Asked) -> Source:
+        name = asked.names["source"]
+        source = await self._store.source(asked.tenant, name)
+        if source is None:
+            raise not_found("source", name)
+        return source
+
+    def _guarded(self, spec: ImportSpec) -> ImportSpec:
+        guarded = not self._limits.private_networks
+        return replace(spec, options=msgspec.structs.replace(spec.options, guarded=guarded))
+
+    def _check_ours(self, name: str) -> None:
+        if name in self._wanted():
+            raise conflict(f"What {name} is stands in the settings of the gateway.")
+
+    def _is_own(self, asked: Asked) -> bool:
+        """Whether the settings speak of this tenant."""
+        return asked.tenant == self._host_id
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._running >= AT_ONCE:
+            raise unavailable("Other imports run; try again later.")
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+
+    def _view(self, source: Source) -> SourceView:
+        return SourceView(
+            source.name,
+            source.kind,
+            without_queries(source.location),
+            source.base_url,
+            source.title,
+            source.version,
+            source.include,
+            source.exclude,
+            source.tool_count,
+            source.updated,
+            source.number,
+            source.rolled_back.version if source.rolled_back else None,
+            source.options.guarded,
+            source.name in self._wanted(),
+        )
+
+
+def _shown(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without what URLs may tell."""
+    return {**asked, "location": without_queries(asked.get("location", ""))}
+
+
+def _told(report: Report) -> Imported:
+    counts: Counter[str] = Counter(one.status for one in report.outcomes)
+    told = [one for one in report.outcomes if one.status != "imported"][:TOLD]
+    return Imported(report.source.name, counts, tuple(told), report.notes, report.rolled_back)

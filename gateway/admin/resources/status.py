@@ -1,0 +1,109 @@
+"""How the gateway is, and its toolsets."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from config.settings import Toolset
+from config.types import DisclosureMode
+from gateway.admin.ground import Ground
+from gateway.admin.health import Health
+from gateway.admin.operations import Asked, Operation, Paging
+from gateway.admin.pages import Page
+from gateway.admin.problems import not_found
+from registry.catalogs import Catalogs
+
+READ = "admin:registry:read"
+
+
+class Status(Struct, frozen=True):
+    """This gateway. `sources` are those of the settings, with how their import went."""
+
+    status: str
+    version: str
+    node: str
+    database: str
+    ready: bool
+    tools: int
+    sessions: int
+    streams: int
+    sources: Mapping[str, str]
+
+
+class ToolsetView(Struct, frozen=True):
+    """A toolset of the settings, and how many tools are in it."""
+
+    name: str
+    sources: tuple[str, ...]
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    mode: DisclosureMode | None
+    tools: int
+
+
+Numbers = Callable[[], tuple[str, str, int, int]]
+"""Version, node, sessions and streams of this gateway."""
+
+
+class StatusOperations:
+    def __init__(
+        self,
+        ground: Ground,
+        health: Health,
+        catalogs: Catalogs,
+        toolsets: Mapping[str, Toolset],
+        numbers: Numbers,
+    ) -> None:
+        self._ground = ground
+        self._health = health
+        self._catalogs = catalogs
+        self._toolsets = toolsets
+        self._numbers = numbers
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        return (
+            Operation(
+                "getStatus", "GET", "/status", "Tell how this gateway is.", READ,
+                self.status, Status,
+            ),
+            Operation(
+                "listToolsets", "GET", "/toolsets", "List the toolsets.", READ, self.list,
+                Page[ToolsetView], query=Paging,
+            ),
+            Operation(
+                "getToolset", "GET", "/toolsets/{toolset}", "Show a toolset.", READ, self.get,
+                ToolsetView,
+            ),
+        )  # fmt: skip
+
+    async def status(self, asked: Asked) -> Status:
+        version, node, sessions, streams = self._numbers()
+        feed = self._health.feed
+        return Status(
+            self._health.status,
+            version,
+            node,
+            feed.database,
+            self._health.ready,
+            len(self._catalogs.of(asked.tenant).tools),
+            sessions,
+            streams,
+            feed.sources,
+        )
+
+    async def list(self, asked: Asked) -> Page[ToolsetView]:
+        views = [self._view(asked, name) for name in self._toolsets]
+        return self._ground.pages.page(asked.query, views, lambda one: one.name)
+
+    async def get(self, asked: Asked) -> ToolsetView:
+        name = asked.names["toolset"]
+        if name not in self._toolsets:
+            raise not_found("toolset", name)
+        return self._view(asked, name)
+
+    def _view(self, asked: Asked, name: str) -> ToolsetView:
+        one = self._toolsets[name]
+        tools = len(self._catalogs.of(asked.tenant, name).tools)
+        patterns = (tuple(one.sources), tuple(one.include), tuple(one.exclude))
+        return ToolsetView(name, *patterns, one.mode, tools)

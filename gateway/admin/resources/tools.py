@@ -1,0 +1,206 @@
+"""Tools: what is served, what waits for approval, what was taken out of service."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from config.types import END
+from gateway.admin.ground import Ground
+from gateway.admin.operations import Asked, Line, Operation, Paging
+from gateway.admin.pages import Page, place
+from gateway.admin.problems import conflict, not_found
+from registry.importers.texts import cut
+from registry.manual.changes import Change
+from registry.manual.tools import ManualTools
+from registry.pins import Held, Pins
+from registry.standings import Detail, Standing, Standings, State
+
+READ, WRITE = "admin:registry:read", "admin:registry:write"
+
+Description = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00]*[^\x00\s][^\x00]*" + END,
+        max_length=65536,
+        description="a text that says something, of at most 65536 characters",
+    ),
+]
+
+
+class ToolRow(Struct, frozen=True):
+    """A tool, in short."""
+
+    name: str
+    source: str
+    state: State
+    title: str | None
+    description: str
+    manual: bool
+    overridden: bool
+    tier: str | None
+    lifecycle: str
+    updated: datetime
+
+
+class ToolView(Struct, frozen=True):
+    """All of a tool. `waiting` is what it says of itself and nobody has approved; `approved` what
+    it said before."""
+
+    name: str
+    source: str
+    state: State
+    title: str | None
+    description: str
+    manual: bool
+    overridden: bool
+    override_user: str | None
+    override_time: datetime | None
+    tier: str | None
+    lifecycle: str
+    toolsets: tuple[str, ...]
+    aliases: tuple[str, ...]
+    input_schema: Any
+    output_schema: Any
+    annotations: Any
+    waits_because: str | None
+    approved: Any
+    waiting: Any
+    updated: datetime
+
+
+class Describe(Struct, frozen=True, forbid_unknown_fields=True):
+    text: Description
+
+
+class ToolFilter(Paging, frozen=True):
+    """Tools of a source, in a state, with a text in their names."""
+
+    source: Line | None = None
+    state: State | None = None
+    name: Line | None = None
+
+
+class ToolOperations:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        one = "/tools/{tool}"
+        return (
+            Operation(
+                "listTools", "GET", "/tools", "List the tools.", READ, self.list,
+                Page[ToolRow], query=ToolFilter,
+            ),
+            Operation("getTool", "GET", one, "Show a tool.", READ, self.get, ToolView),
+            Operation(
+                "describeTool", "PUT", f"{one}/description", "Describe a tool by hand.", WRITE,
+                self.describe, ToolView, body=Describe, match="optional", of="getTool",
+            ),
+            Operation(
+                "resetDescription", "DELETE", f"{one}/description",
+                "Give a tool the description of its source again.", WRITE, self.reset,
+                status=204, match="optional", of="getTool", problems=(422,),
+            ),
+            Operation(
+                "disableTool", "POST", f"{one}/disable", "Take a tool out of service.", WRITE,
+                self.disable, ToolView,
+            ),
+            Operation(
+                "enableTool", "POST", f"{one}/enable", "Take a tool into service again.", WRITE,
+                self.enable, ToolView,
+            ),
+            Operation(
+                "approveTool", "POST", f"{one}/approve",
+                "Let a tool be served that waits for approval, as it was looked at.", WRITE,
+                self.approve, ToolView, match="required", of="getTool",
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: Asked) -> Page[ToolRow]:
+        query: ToolFilter = asked.query
+        pages = self._ground.pages
+        found = await self._standings(asked).listed(
+            place(query.after), pages.limit(query) + 1, query.source, query.state, query.name
+        )
+        return pages.cut(query, [_row(one) for one in found], lambda one: one.name)
+
+    async def get(self, asked: Asked) -> ToolView:
+        found = await self._standings(asked).detail(asked.names["tool"])
+        if found is None:
+            raise not_found("tool", asked.names["tool"])
+        return _view(found)
+
+    async def describe(self, asked: Asked) -> ToolView:
+        change = Change(description=cut(asked.body.text))
+        await self._manual(asked).edit(asked.names["tool"], change, asked.principal.id[:126])
+        return await self.get(asked)
+
+    async def reset(self, asked: Asked) -> None:
+        await self._manual(asked).reset_description(asked.names["tool"])
+
+    async def disable(self, asked: Asked) -> ToolView:
+        await self._manual(asked).disable([asked.names["tool"]])
+        return await self.get(asked)
+
+    async def enable(self, asked: Asked) -> ToolView:
+        await self._manual(asked).enable([asked.names["tool"]])
+        return await self.get(asked)
+
+    async def approve(self, asked: Asked) -> ToolView:
+        seen: ToolView = asked.present
+        if seen.waiting is None:
+            raise conflict(f"{seen.name} does not wait for approval.")
+        held = Held(seen.name, seen.source, seen.approved, seen.waiting)
+        if not await Pins(self._ground.pool).approve(asked.tenant, [held]):
+            raise conflict(f"{seen.name} changed in the meantime: look at it again.")
+        return await self.get(asked)
+
+    def _standings(self, asked: Asked) -> Standings:
+        return Standings(self._ground.pool, asked.tenant)
+
+    def _manual(self, asked: Asked) -> ManualTools:
+        return ManualTools(self._ground.pool, asked.tenant)
+
+
+def _row(one: Standing) -> ToolRow:
+    return ToolRow(
+        one.name,
+        one.source,
+        one.state,
+        one.title,
+        one.description,
+        one.manual,
+        one.overridden,
+        one.tier,
+        one.lifecycle,
+        one.updated,
+    )
+
+
+def _view(found: Detail) -> ToolView:
+    one = found.standing
+    return ToolView(
+        one.name,
+        one.source,
+        one.state,
+        one.title,
+        one.description,
+        one.manual,
+        one.overridden,
+        found.override_user,
+        found.override_time,
+        one.tier,
+        one.lifecycle,
+        tuple(one.toolsets),
+        tuple(found.aliases),
+        found.input_schema,
+        found.output_schema,
+        found.annotations,
+        found.waits_because,
+        found.approved,
+        found.waiting,
+        one.updated,
+    )

@@ -1,0 +1,249 @@
+"""The admin API over HTTP: who asks, whether they may, what they ask for, what they get.
+
+Knows operations as they are declared, and nothing of what they do.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg_pool import PoolTimeout
+from starlette.types import Receive, Scope, Send
+
+from config.auth import Admin as Settings
+from gateway.admin.answers import Response, problem_response, send_response, tag_of
+from gateway.admin.operations import Asked, Given, Operation
+from gateway.admin.problems import Problem, invalid, not_found, unavailable
+from gateway.admin.repeats import Done, Repeats
+from gateway.admin.requests import (
+    Headers,
+    check_accept,
+    headers_of,
+    read_body,
+    read_names,
+    read_query,
+    receive_body,
+    segments,
+    tags,
+)
+from gateway.context import Identify, Principal, new_request_id
+from registry.manual.changes import NoSuchTool
+from schemas.errors import Fault, ToolgateError
+
+log = logging.getLogger("toolgate.admin")
+
+ALL, READ_ALL = "admin", "admin:read"
+REALM = 'Bearer realm="toolgate"'
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What was asked for, and what became of it, for those who remember it."""
+
+    principal: Principal
+    operation: str
+    names: Mapping[str, str]
+    status: int
+    request_id: str
+    client: str  # address
+    body: bytes  # empty where it holds a secret
+
+
+Record = Callable[[Action], None]
+
+
+class AdminApi:
+    def __init__(
+        self,
+        settings: Settings,
+        identify: Identify,
+        operations: Sequence[Operation],
+        repeats: Repeats,
+        record: Record,
+        refusal: Problem | None = None,
+    ) -> None:
+        """`refusal`: why nobody is served. `record` hears of everything that is asked for."""
+        self._root = settings.path
+        self._limit_bytes = settings.body_limit_bytes
+        self._identify = identify
+        self._repeats = repeats
+        self._record = record
+        self._refusal = refusal
+        self._routes: dict[tuple[str, ...], dict[str, Operation]] = {}
+        for one in operations:
+            self._routes.setdefault(one.parts, {})[one.method] = one
+        self._by_id = {one.id: one for one in operations}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = new_request_id()
+        try:
+            response = await self._respond(scope, receive, request_id)
+        except Problem as problem:
+            response = problem_response(problem, request_id)
+        except Exception:
+            extra = {"request_id": request_id, "path": scope["path"][:100]}
+            log.exception("unexpected_error", extra=extra)
+            crash = Problem(500, "internal", "Internal error; the gateway's log has the story.")
+            response = problem_response(crash, request_id)
+        await send_response(send, response, request_id, head=scope["method"] == "HEAD")
+
+    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
+        if self._refusal is not None:
+            raise replace(self._refusal)  # one that is raised again would grow its traceback
+        headers = headers_of(scope)
+        principal = await self._principal(scope, headers)
+        methods, names = self._route(segments(scope, self._root))
+        allow = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method == "OPTIONS":
+            return Response(204, headers={"Allow": allow})
+        operation = methods.get(method)
+        if operation is None:
+            text = f"{scope['method'][:20]} is not for this path; it takes {allow}."
+            raise Problem(405, "method-not-allowed", text, headers={"Allow": allow})
+        body, response = b"", None
+        try:
+            check_scope(principal, operation.scope)
+            check_accept(headers)
+            body = await receive_body(receive, headers, self._limit_bytes)
+            read_names(names)
+            asked = Asked(
+                principal,
+                names,
+                read_query(operation, scope["query_string"]),
+                read_body(operation, body, headers),
+            )
+            response = await self._answer(operation, asked, headers, body, request_id)
+        except Problem as problem:
+            response = problem_response(problem, request_id)
+        finally:
+            status = response.status if response is not None else 500
+            client = (scope.get("client") or ("", 0))[0]
+            kept = b"" if operation.secret else body
+            self._record(Action(principal, operation.id, names, status, request_id, client, kept))
+        return response
+
+    async def _principal(self, scope: Scope, headers: Headers) -> Principal:
+        identity = await self._identify(scope)
+        if identity.refusal is None:
+            return identity.principal
+        came = "authorization" in headers or "x-api-key" in headers
+        challenge = f'{REALM}, error="invalid_token"' if came else REALM
+        detail = identity.refusal.message
+        raise Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
+
+    def _route(self, found: list[str] | None) -> tuple[dict[str, Operation], dict[str, str]]:
+        """The operations of a path, and the names in it. Raises Problem."""
+        for parts, methods in self._routes.items() if found is not None else ():
+            if found is None or len(parts) != len(found):
+                continue
+            pairs = list(zip(parts, found, strict=True))
+            if all(part == one or (part[0] == "{" and one) for part, one in pairs):
+                return methods, {part[1:-1]: one for part, one in pairs if part[0] == "{"}
+        raise not_found("resource", "/".join(found or ["?"]))
+
+    async def _answer(
+        self, operation: Operation, asked: Asked, headers: Headers, body: bytes, request_id: str
+    ) -> Response:
+        key = headers.get("idempotency-key")
+
+        async def work() -> Done:
+            try:
+                present = await self._present(operation, asked, headers)
+                given = await answering(operation, replace(asked, present=present))
+            except Problem as problem:
+                refused = problem_response(problem, request_id)
+                return refused, refused
+            return self._told(operation, given, headers)
+
+        if operation.method != "POST" or key is None:
+            return (await work())[0]
+        what = f"{operation.id} {'/'.join(asked.names.values())}"
+        return await self._repeats.run(key, asked.principal, what, body, work)
+
+    async def _present(self, operation: Operation, asked: Asked, headers: Headers) -> Any:
+        """What is to be changed, if the request says which it means. Raises Problem: 428, 412."""
+        wanted = headers.get("if-match")
+        new_only = operation.creates and headers.get("if-none-match") == "*"
+        if not operation.match or (wanted is None and not new_only):
+            if operation.match == "required":
+                new = ", or If-None-Match: * for what is new" if operation.creates else ""
+                text = f"It needs If-Match with the ETag of what is to be changed{new}."
+                raise Problem(428, "precondition-required", text)
+            return None
+        reader = self._by_id[operation.of] if operation.of else self._routes[operation.parts]["GET"]
+        try:
+            present = await answering(reader, asked)
+        except Problem as problem:
+            if problem.status != 404 or not operation.creates:
+                raise
+            present = None
+        tag = None if present is None else tag_of(msgspec.json.encode(_value(present)))
+        if not _holds(tag, wanted, "*" if new_only else None):
+            text = "It is not as the condition says: read it again."
+            raise Problem(412, "precondition-failed", text)
+        return _value(present)
+
+    def _told(self, operation: Operation, given: Any, headers: Headers) -> Done:
+        told = given if isinstance(given, Given) else Given(given)
+        status = told.status or operation.status
+        if told.value is None:
+            empty = Response(status)
+            return empty, empty
+        body = msgspec.json.encode(told.value)
+        also = {"Location": self._root + told.location} if told.location else {}
+        if operation.method in {"GET", "PUT"}:
+            also["ETag"] = tag_of(body)
+            unless = headers.get("if-none-match")
+            if operation.method == "GET" and unless and not _holds(also["ETag"], None, unless):
+                unchanged = Response(304, headers=also)
+                return unchanged, unchanged
+        response = Response(status, body, also)
+        if told.untold is None:
+            return response, response
+        return response, replace(response, body=msgspec.json.encode(told.untold))
+
+
+def check_scope(principal: Principal, scope: str) -> None:
+    """Raises Problem for who may not."""
+    enough = {scope, ALL, *([READ_ALL] if scope.endswith(":read") else [])}
+    if scope and not enough & principal.scopes:
+        challenge = f'{REALM}, error="insufficient_scope", scope="{scope}"'
+        text = f"This takes the scope {scope}."
+        raise Problem(403, "insufficient-scope", text, headers={"WWW-Authenticate": challenge})
+
+
+async def answering(operation: Operation, asked: Asked) -> Any:
+    """What the operation gives; whatever fails on the way is a Problem."""
+    try:
+        return await operation.handle(asked)
+    except (psycopg.OperationalError, PoolTimeout) as error:
+        raise unavailable("The database does not answer; try again later.") from error
+    except NoSuchTool as error:
+        raise not_found("tool", error.name) from error
+    except Fault as fault:
+        if fault.status == 503:
+            raise unavailable(fault.message) from fault
+        raise invalid(fault.message) from fault
+    except ToolgateError as error:
+        raise invalid(str(error)) from error
+
+
+def _value(given: Any) -> Any:
+    return given.value if isinstance(given, Given) else given
+
+
+def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:
+    """RFC 9110, 13.1: whether a representation with this tag, None of none, is meant."""
+    if wanted is not None:
+        named = tags(wanted)
+        if tag is None or ("*" not in named and tag not in named):  # strong comparison
+            return False
+    if unless is not None:
+        named = tuple(one.removeprefix("W/") for one in tags(unless))
+        if tag is not None and ("*" in named or tag in named):
+            return False
+    return True

@@ -1,0 +1,101 @@
+"""Who may come in and what they may do: the parts that decide, guard and remember, wired."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+
+from config.settings import Settings
+from gateway.abc import Counter, Guard, Middleware
+from gateway.admin.service import Action
+from gateway.app.auditing import Auditing
+from gateway.app.bounds import Bounds
+from gateway.app.identity import Identities
+from gateway.app.oauth import ToldToClients
+from gateway.guards.oauth import demanding
+from gateway.middleware.guardrails import Guardrails
+from gateway.middleware.policy import Judging, shown_to_people
+from gateway.policy.approving import Approving
+from gateway.policy.sight import Sight
+from registry.access import AccessFeed, Load
+from registry.postgres import Database, Pool
+
+
+class Access:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Callable[[], Database | None],
+        settled: Callable[[], Awaitable[object]],
+        sweep: Callable[[], None],
+        counter: Counter,
+        secrets: Load,
+    ) -> None:
+        """`settled` returns when the database is there, or will never be. `sweep` ends the streams
+        of those who are known no longer. `counter` is that of all gateways together. `secrets`
+        reads the credentials of sources."""
+        self._database = database
+        self._settled = settled
+        self.bounds = Bounds(settings, counter)
+        self.identities = Identities(settings, sweep)
+        self.authenticator = self.identities.authenticator
+        self.auditing = Auditing(settings, self._pool)
+        self._guardrails = Guardrails(settings.guardrails)
+        identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
+        self.identify = self.auditing.identifying(identify)
+        self.identify_admin = self.auditing.identifying(self.authenticator.identify)
+        self.told = ToldToClients(settings)
+        self.sight = Sight(settings.policy, settings.limits.json_depth)
+        self._judging = Judging(self.sight, Approving(settings.policy, self._pool, shown_to_people))
+        loads: dict[str, Load] = {
+            **self.identities.loads,
+            "policy": self.sight.load,
+            "secrets": secrets,
+        }
+        self._feed = AccessFeed(loads, settings.auth.revocation_s)
+
+    async def load(self, pool: Pool) -> None:
+        """Before anybody is served: keys, revocations, rules, secrets."""
+        await self._feed.load(pool)
+        await self.auditing.begin(pool)
+
+    def _pool(self) -> Pool | None:
+        database = self._database()
+        return database.pool if database else None
+
+    @property
+    def middleware(self) -> Sequence[Middleware]:
+        """Around every message, from the outside in."""
+        return [*self.auditing.middleware, self.bounds.limiting.middleware]
+
+    @property
+    def guards(self) -> Sequence[Guard]:
+        """Around every call of a tool, from the outside in: what remembers, what decides, what
+        limits, what looks at arguments and results, what spares a source that fails."""
+        bounds = self.bounds
+        before = [*self.auditing.guards, self._judging.guard, bounds.limiting.guard]
+        return [*before, self._guardrails.guard, bounds.breaker.guard]
+
+    def remember(self, action: Action) -> None:
+        """What somebody did by the admin API."""
+        self.auditing.remember(action)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.identities.run)
+            await self._settled()
+            database = self._database()
+            if database is None:
+                return
+            tasks.start_soon(self.auditing.run)
+            tasks.start_soon(self.identities.tidy, database.pool)
+            await self._feed.run(database)
+
+    async def settle(self) -> None:
+        """After the last call, while the database is open: what must be in it."""
+        await self.auditing.settle()
+        await self.identities.settle(self._pool())
+
+    async def close(self) -> None:
+        """After the last call."""
+        await self.auditing.close()

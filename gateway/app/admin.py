@@ -1,0 +1,136 @@
+"""The admin API, wired."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from config.settings import Settings, SourceSettings
+from gateway.admin.ground import Ground
+from gateway.admin.health import Health
+from gateway.admin.openapi import describe
+from gateway.admin.operations import Asked, Operation
+from gateway.admin.pages import Pages
+from gateway.admin.problems import Problem
+from gateway.admin.repeats import Repeats
+from gateway.admin.resources.audit import AuditOperations
+from gateway.admin.resources.credentials import CredentialOperations
+from gateway.admin.resources.keys import KeyOperations
+from gateway.admin.resources.policy import PolicyOperations
+from gateway.admin.resources.sessions import SessionOperations
+from gateway.admin.resources.sources import SourceOperations
+from gateway.admin.resources.status import StatusOperations
+from gateway.admin.resources.tools import ToolOperations
+from gateway.admin.service import Action, AdminApi
+from gateway.context import Identify
+from gateway.methods.server import SERVER
+from gateway.policy.engine import Engine
+from gateway.state.once import Once
+from gateway.state.sessions import Sessions
+from registry.catalogs import Catalogs
+from registry.postgres import Pool
+from registry.secrets import Keys
+from registry.sources import Lister
+
+OPEN = Problem(
+    403,
+    "auth-mode",
+    "There is no admin API while everybody is let in: set auth.mode to jwt or keys.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Of a gateway, for the API."""
+
+    settings: Settings
+    opened: Callable[[], Pool | None]
+    wanted: Callable[[], Mapping[str, SourceSettings]]  # the sources of the settings, as they are
+    lister: Lister
+    identify: Identify
+    health: Health
+    catalogs: Catalogs
+    sessions: Sessions
+    node: str
+    streams: Callable[[], int]  # that are open here
+    engine: Callable[[str], Engine]  # the rules of a tenant
+    record: Callable[[Action], None]
+
+
+class Below(BaseRoute):
+    """Everything at `path` and below; Starlette's Mount leaves out what has line breaks."""
+
+    def __init__(self, path: str, app: ASGIApp) -> None:
+        self._path = path
+        self._app = app
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        below = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._path}/")
+        return (Match.FULL if below else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def admin_api(parts: Parts) -> ASGIApp:
+    settings = parts.settings.admin
+    return AdminApi(
+        settings,
+        parts.identify,
+        operations_of(parts),
+        Repeats(Once(parts.opened, settings.idempotency_ttl_s)),
+        parts.record,
+        OPEN if parts.settings.auth.mode == "none" else None,
+    )
+
+
+def operations_of(parts: Parts) -> tuple[Operation, ...]:
+    """All that there are, and the one that describes them."""
+
+    @cache  # it takes some time, and nothing in it changes
+    def described() -> dict[str, Any]:
+        return describe(all_, parts.settings.admin.path, SERVER.version)
+
+    async def description(_asked: Asked) -> Any:
+        return described()
+
+    text, kind = "Describe this API.", dict[str, Any]
+    all_ = (
+        *_operations(parts),
+        Operation("describe", "GET", "/openapi.json", text, "", description, kind),
+    )
+    return all_
+
+
+def _operations(parts: Parts) -> tuple[Operation, ...]:
+    settings, sessions = parts.settings, parts.sessions
+    ground = Ground(parts.opened, Pages(settings.admin.page_size, settings.admin.page_limit))
+
+    def numbers() -> tuple[str, str, int, int]:
+        return SERVER.version, parts.node, len(sessions), parts.streams()
+
+    credentials = CredentialOperations(ground, Keys.of(settings.secrets), settings.tenant.host_id)
+    host_id = settings.tenant.host_id
+    resources = (
+        StatusOperations(ground, parts.health, parts.catalogs, settings.toolsets, numbers),
+        SourceOperations(
+            ground, settings.imports, host_id, parts.wanted, parts.lister, credentials
+        ),
+        credentials,
+        ToolOperations(ground),
+        KeyOperations(ground),
+        PolicyOperations(
+            ground,
+            settings.policy,
+            settings.toolsets,
+            parts.engine,
+            parts.catalogs,
+            settings.limits.json_depth,
+        ),
+        SessionOperations(ground, sessions),
+        AuditOperations(ground, settings.audit.key.encode(), settings.tenant.host_id),
+    )
+    return tuple(one for each in resources for one in each.operations)

@@ -1,0 +1,53 @@
+"""What OAuth clients are told, wired."""
+
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from config.settings import Settings
+from gateway.guards.authorization_server import AuthorizationServer
+from gateway.guards.oauth import Challenges, WellKnown
+from gateway.guards.resources import WELL_KNOWN, Resources
+
+AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
+
+
+class ToldToClients:
+    """The routes and the ASGI middleware of a protected resource; none where no tokens are taken,
+    or no authorization server is known."""
+
+    def __init__(self, settings: Settings) -> None:
+        oauth = settings.oauth
+        self.routes: list[Route] = []
+        self.middleware: list[Middleware] = []
+        if settings.auth.mode != "jwt" or not oauth.authorization_servers:
+            return
+        resources = resources_of(settings)
+        server = AuthorizationServer(oauth.authorization_servers[0], oauth)
+        told = WellKnown(oauth, resources, server.metadata if oauth.legacy_metadata else None)
+        self.routes = [
+            Route(path, serve)
+            for root, serve in (
+                (WELL_KNOWN, told.resource),
+                (AUTHORIZATION_SERVER, told.authorization_server),
+            )
+            for path in (root, root + "/{path:path}")
+        ]
+        self.middleware = [
+            Middleware(Challenges, resources=resources, required=oauth.required_scopes)
+        ]
+
+
+def resources_of(settings: Settings) -> Resources:
+    mcp, portal, admin = settings.mcp.path, settings.portal, settings.admin
+    endpoints = [mcp, *(f"{mcp}/{name}" for name in settings.toolsets), settings.rpc.path]
+    if portal.enabled:
+        endpoints += [portal.query_path, portal.command_path]
+    if admin.enabled:
+        endpoints.append(admin.path)
+    bound = settings.auth.bind_audience
+    return Resources(
+        settings.server.public_url,
+        endpoints,
+        main=mcp if bound == "endpoint" else "",
+        whole=bound == "server",
+    )

@@ -1,0 +1,46 @@
+"""Arguments as the audit log may keep them. Pure."""
+
+from typing import Any
+
+from schemas.jsonrpc import encode
+from schemas.masking import MASK, Masks
+
+# In any spelling: client_secret, clientSecret, Client-Secret.
+SECRETS = (
+    *("password", "passwd", "passphrase", "secret", "token", "apikey", "authorization"),
+    *("credential", "privatekey", "accesskey", "cookie"),
+)
+READ_BYTES = 65_536  # what is longer is not looked into, and so not kept
+
+
+def shown(arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int) -> bytes:
+    """`arguments` as JSON without what their schema or their names mark as secret; what is behind
+    the limit is cut off."""
+    if len(encoded) > READ_BYTES:
+        return b"[%d bytes]" % len(encoded)
+    value = arguments if masks is None else masks.applied(arguments)
+    value = _nameless(value)
+    text: bytes = encoded if value is arguments else encode(value)
+    if len(text) <= limit_bytes:
+        return text
+    return text[:limit_bytes].decode(errors="ignore").encode() + "…".encode()
+
+
+def _nameless(value: Any) -> Any:
+    """`value` itself if it has no member whose name says that it is secret."""
+    if isinstance(value, dict):
+        after = {
+            name: MASK if inner is not None and _is_secret(name) else _nameless(inner)
+            for name, inner in value.items()
+        }
+        same = all(new is old for new, old in zip(after.values(), value.values(), strict=True))
+        return value if same else after
+    if isinstance(value, list):
+        items = [_nameless(inner) for inner in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
+
+
+def _is_secret(name: Any) -> bool:
+    letters = str(name).lower().replace("_", "").replace("-", "")
+    return any(secret in letters for secret in SECRETS)

@@ -1,0 +1,165 @@
+"""What the audit log says: found, followed, exported."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, LiteralString
+from uuid import UUID
+
+from psycopg import AsyncConnection, sql
+from psycopg.rows import dict_row
+
+from gateway.audit.records import Entry, Line, canonical, entry_of, with_hash
+from registry.postgres import Pool, borrowed
+
+PAGE = 1000  # rows that a cursor fetches at a time
+COLUMNS = sql.SQL(", ").join(
+    map(sql.Identifier, ("chain_id", "sequence", *Entry.__struct_fields__, "hash"))
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """None: whatever it is."""
+
+    principal: str | None = None
+    subject: str | None = None  # the tool, prompt or resource
+    decision: str | None = None  # allow, deny, approve
+    outcome: str | None = None  # ok, tool_error, cancelled, crashed, or the code of an error
+    since: datetime | None = None
+    until: datetime | None = None  # not itself
+    after: str | None = None  # the `next` of the page before
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A record where it stands in its chain."""
+
+    chain_id: str
+    sequence: int
+    entry: Entry
+    hash: bytes
+
+    def line(self) -> bytes:
+        """As it is exported; its hash is over the text in front of it, see `records`."""
+        text = canonical(self.chain_id, self.sequence, self.entry)
+        return with_hash(Line(self.sequence, self.entry.recorded_ts, self.hash, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    records: list[Recorded]
+    next: str | None  # None: that were all
+
+
+async def search(pool: Pool, host_id: str, query: AuditQuery) -> Page:
+    """Records of a tenant, the newest first. Raises ValueError for an `after` that is none."""
+    conditions, values = _conditions(host_id, query)
+    if query.after is not None:
+        conditions.append("(recorded_ts, chain_id, sequence) < (%(ts)s, %(chain)s, %(sequence)s)")
+        values |= _position(query.after)
+    statement = sql.SQL(
+        "SELECT {} FROM audit_t WHERE {} "
+        "ORDER BY recorded_ts DESC, chain_id DESC, sequence DESC LIMIT %(limit)s"
+    ).format(COLUMNS, _all(conditions))
+    async with borrowed(pool) as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(statement, {**values, "limit": query.limit + 1})
+        found = [recorded(row) async for row in cursor]
+    records = found[: query.limit]
+    return Page(records, _after(records[-1]) if len(found) > query.limit else None)
+
+
+async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[Recorded]:
+    """All records of a tenant that fit, the oldest first, however many."""
+    conditions, values = _conditions(host_id, query)
+    statement = sql.SQL(
+        "SELECT {} FROM audit_t WHERE {} ORDER BY recorded_ts, chain_id, sequence"
+    ).format(COLUMNS, _all(conditions))
+    async with borrowed(pool) as connection:
+        async for row in rows_of(connection, statement, values):
+            yield recorded(row)
+
+
+async def ends(pool: Pool) -> dict[str, int]:
+    """The last sequence of each chain: where `follow` goes on."""
+    async with borrowed(pool) as connection:
+        rows = await connection.execute("SELECT chain_id::text, last_sequence FROM audit_chain_t")
+        return dict(await rows.fetchall())
+
+
+async def follow(
+    pool: Pool, host_id: str, query: AuditQuery, known: dict[str, int]
+) -> AsyncIterator[Recorded]:
+    """What has come since `known`, which is brought up to date, chain by chain: also what waited on
+    disk, and so is older than what was seen already."""
+    now = await ends(pool)
+    conditions, values = _conditions(host_id, query)
+    conditions.append("chain_id = %(chain)s AND sequence > %(from)s AND sequence <= %(to)s")
+    statement = sql.SQL("SELECT {} FROM audit_t WHERE {} ORDER BY sequence").format(
+        COLUMNS, _all(conditions)
+    )
+    for chain_id, last in now.items():
+        before = known.get(chain_id, 0)
+        if last > before:
+            known[chain_id] = last
+            between = {"chain": chain_id, "from": before, "to": last}
+            async with borrowed(pool) as connection:
+                async for row in rows_of(connection, statement, {**values, **between}):
+                    yield recorded(row)
+
+
+async def rows_of(
+    connection: AsyncConnection, statement: sql.Composed, values: Mapping[str, Any]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """With a cursor of the server: memory holds a page of them. Close it where it may end early."""
+    async with connection.cursor("audit_rows", row_factory=dict_row) as cursor:
+        cursor.itersize = PAGE
+        await cursor.execute(statement, values)
+        async for row in cursor:
+            yield row
+
+
+def recorded(row: Mapping[str, Any]) -> Recorded:
+    """Raises ValueError for a row that no gateway wrote."""
+    return Recorded(str(row["chain_id"]), row["sequence"], entry_of(row), bytes(row["hash"]))
+
+
+def _conditions(host_id: str, query: AuditQuery) -> tuple[list[LiteralString], dict[str, Any]]:
+    conditions: list[LiteralString] = ["host_id = %(host)s"]
+    given: dict[LiteralString, Any] = {
+        "principal = %(principal)s": query.principal,
+        "subject = %(subject)s": query.subject,
+        "decision = %(decision)s": query.decision,
+        "outcome = %(outcome)s": query.outcome,
+        "recorded_ts >= %(since)s": query.since,
+        "recorded_ts < %(until)s": query.until,
+    }
+    conditions += [condition for condition, value in given.items() if value is not None]
+    values = {name: getattr(query, name) for name in _NAMES}
+    return conditions, {"host": host_id, **values}
+
+
+_NAMES = ("principal", "subject", "decision", "outcome", "since", "until")
+
+
+def _all(conditions: list[LiteralString]) -> sql.Composed:
+    return sql.SQL(" AND ").join(map(sql.SQL, conditions))
+
+
+def _after(last: Recorded) -> str:
+    moment = (last.entry.recorded_ts - _EPOCH) // timedelta(microseconds=1)
+    return f"{moment}.{last.sequence}.{last.chain_id}"
+
+
+def _position(after: str) -> dict[str, Any]:
+    moment, sequence, chain_id = after.split(".")
+    place = int(sequence)
+    if not 0 <= place < 2**63:
+        raise ValueError("no such place")
+    try:
+        ts = _EPOCH + timedelta(microseconds=int(moment))
+    except OverflowError as error:
+        raise ValueError("no such time") from error
+    return {"ts": ts, "sequence": place, "chain": UUID(chain_id)}

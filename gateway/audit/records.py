@@ -1,0 +1,129 @@
+"""What the audit log knows of one message, and the bytes that its hash is over. Pure.
+
+A record is a JSON object: `chain_id` and `sequence` first, then the members of `Entry` in their
+order, those without a value left out. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key` is
+set, over the hash before it and that text. Newer releases add members at the end only, so that what
+older ones wrote stays what it was.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+SUBJECT_LIMIT = 255  # characters of names, which clients may choose
+METHOD_LIMIT = 100
+
+Decision = Literal["allow", "deny", "approve", ""]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One message, when it has been answered."""
+
+    host_id: str  # the tenant of who asked
+    recorded_ts: datetime  # UTC
+    principal: str = ""
+    mark: str = ""  # see Principal.mark
+    front: str = ""  # name of the revision
+    session: str = ""  # digest of its id
+    method: str = ""
+    subject: str = ""  # the tool, prompt or resource
+    source: str = ""
+    decision: Decision = ""
+    rule: str = ""
+    outcome: str = ""  # ok, tool_error, cancelled, crashed, or the code of an error
+    latency_us: int = 0
+    request_bytes: int = 0  # of the arguments, encoded
+    result_bytes: int = 0  # of content and structured content
+    digest: str = ""  # of the arguments, as msgspec encodes them: hex SHA-256, or HMAC with a key
+    arguments: str = ""  # masked; only with `audit.arguments: masked`
+    request_id: str = ""
+    client: str = ""  # address
+
+
+class Header(Struct, frozen=True):
+    """How a chain begins. Its hash stands in front of that of the first record."""
+
+    host_id: str  # the tenant of the gateway
+    chain_id: str  # UUID
+    node: str
+    started_ts: datetime
+    seen: tuple["Head", ...] = ()  # how far it saw other chains then
+
+
+class Head(Struct, frozen=True):
+    """Where a chain ended."""
+
+    chain_id: str
+    sequence: int
+    hash: str  # hex
+
+
+class Line(Struct, frozen=True):
+    """A record of a chain, and its hash."""
+
+    sequence: int
+    recorded_ts: datetime
+    hash: bytes
+    text: bytes  # what the hash is over
+
+
+def canonical(chain_id: str, sequence: int, entry: Entry) -> bytes:
+    """The text of a record."""
+    return b'{"chain_id":"%s","sequence":%d,' % (chain_id.encode(), sequence) + _encode(entry)[1:]
+
+
+def with_hash(line: Line) -> bytes:
+    """The record as it is exported: its text, and its hash as the last member."""
+    return b'%s,"hash":"%s"}' % (line.text[:-1], line.hash.hex().encode())
+
+
+def linked(key: bytes, before: bytes, text: bytes) -> bytes:
+    """The hash of `text`, behind what has the hash `before`."""
+    if key:
+        return hmac.digest(key, before + text, "sha256")
+    return hashlib.sha256(before + text).digest()
+
+
+def first_hash(key: bytes, header: bytes) -> bytes:
+    """That of the encoded header of a chain."""
+    return linked(key, b"", header)
+
+
+def seal(key: bytes, chain_id: str, last: tuple[int, bytes], removed: tuple[int, bytes]) -> bytes:
+    """Over the end of a chain, and over what was removed of it: sequence and hash of each."""
+    (end, end_hash), (gone, gone_hash) = last, removed
+    text = f"seal {chain_id} {end} {end_hash.hex()} {gone} {gone_hash.hex()}"
+    return linked(key, b"", text.encode())
+
+
+def digest_of(key: bytes, encoded: bytes) -> str:
+    """Of arguments. Keyed if possible: short values could be guessed."""
+    if key:
+        return hmac.digest(key, encoded, "sha256").hex()
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def entry_of(row: Mapping[str, Any]) -> Entry:
+    """The entry that a row of audit_t was written from. Raises ValueError for what no gateway
+    writes."""
+    known = {name: row[name] for name in Entry.__struct_fields__ if row[name] is not None}
+    known["host_id"] = str(known["host_id"])
+    known["recorded_ts"] = known["recorded_ts"].astimezone(UTC)
+    return msgspec.convert(known, Entry)
+
+
+def encode_header(header: Header) -> bytes:
+    return _encode(header)
+
+
+def printable(text: str, limit: int = SUBJECT_LIMIT) -> str:
+    """Cut, and without NUL, which PostgreSQL cannot keep."""
+    text = text[:limit]
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

@@ -1,0 +1,118 @@
+"""Partitions of audit_t: made ahead, and dropped when all of their records are old enough.
+
+What is removed is noted in the chains, so that it is not taken for tampering: a chain then begins
+with the first record that is left.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import LiteralString
+
+import anyio
+import psycopg
+from psycopg import AsyncConnection, sql
+from psycopg.rows import TupleRow
+from psycopg_pool import PoolTimeout
+
+from gateway.audit.records import seal
+from registry.postgres import Pool, borrowed
+
+log = logging.getLogger("toolgate.audit")
+
+LOCK = 0x746F6F6C61756474  # "toolaudt"
+FIRST_S = 60.0  # after the start: what runs for a moment only leaves partitions alone
+EVERY_S = 3600.0
+WEEKS_AHEAD = 2
+DEFAULT: LiteralString = "audit_default_t"
+
+_WEEKS = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'audit_t'::regclass AND c.relname ~ '^audit_[0-9]{8}_t$' ORDER BY 1
+"""
+_ENDS = """
+SELECT DISTINCT ON (chain_id) chain_id, sequence, hash FROM {} WHERE recorded_ts < %s
+ ORDER BY chain_id, sequence DESC
+"""
+_CHAIN = """
+SELECT host_id, last_sequence, last_hash FROM audit_chain_t
+ WHERE chain_id = %s AND removed_sequence < %s AND last_sequence >= %s FOR UPDATE
+"""
+_REMOVED = """
+UPDATE audit_chain_t SET removed_sequence = %s, removed_hash = %s, seal = %s
+ WHERE host_id = %s AND chain_id = %s
+"""
+
+
+async def look_after(
+    pool: Pool, key: bytes, days: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> None:
+    """Make and drop partitions from time to time, until cancelled."""
+    await anyio.sleep(FIRST_S)
+    while True:
+        try:
+            await maintain(pool, key, days, now())
+        except (psycopg.Error, PoolTimeout) as error:
+            reason = str(error).split("\n", 1)[0][:200]
+            log.warning("audit_not_maintained", extra={"reason": reason})
+        await anyio.sleep(EVERY_S)
+
+
+async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str]:
+    """One node at a time; the partitions that were dropped. Raises psycopg.Error, PoolTimeout."""
+    cutoff = now - timedelta(days=days)
+    async with borrowed(pool) as connection:
+        if not await _ours(connection):
+            return []
+        monday = now.date() - timedelta(days=now.weekday())
+        for week in range(WEEKS_AHEAD + 1):
+            await connection.execute("SELECT audit_make_week(%s)", [monday + timedelta(weeks=week)])
+        rows = await connection.execute(_WEEKS)
+        names = [name async for (name,) in rows]
+    dropped = [name for name in names if _end(name) <= cutoff.date()]
+    for name in dropped:
+        await _remove(pool, key, name, cutoff)
+        log.info("audit_week_dropped", extra={"partition": name})
+    await _remove(pool, key, DEFAULT, cutoff)
+    return dropped
+
+
+async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
+    """The records of this partition that are older, which are all of a week's."""
+    table = sql.Identifier(name)
+    async with borrowed(pool) as connection:
+        if not await _ours(connection):
+            return
+        rows = await connection.execute(sql.SQL(_ENDS).format(table), [cutoff])
+        for chain_id, sequence, hash_ in await rows.fetchall():
+            await _note(connection, key, str(chain_id), (sequence, bytes(hash_)))
+        if name == DEFAULT:
+            query = sql.SQL("DELETE FROM {} WHERE recorded_ts < %s").format(table)
+            await connection.execute(query, [cutoff])
+        else:
+            # Writers queue up behind whoever waits for this lock.
+            await connection.execute("SET LOCAL lock_timeout = '5s'")
+            await connection.execute("SELECT audit_drop_week(%s)", [name])
+
+
+async def _note(
+    connection: AsyncConnection[TupleRow], key: bytes, chain_id: str, removed: tuple[int, bytes]
+) -> None:
+    sequence, hash_ = removed
+    found = await connection.execute(_CHAIN, [chain_id, sequence, sequence])
+    row = await found.fetchone()
+    if row is not None:
+        host_id, last, last_hash = row
+        sealed = seal(key, chain_id, (last, bytes(last_hash)), removed)
+        await connection.execute(_REMOVED, [sequence, hash_, sealed, host_id, chain_id])
+
+
+async def _ours(connection: AsyncConnection[TupleRow]) -> bool:
+    """Whether no other node is at it, until the transaction ends."""
+    found = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
+    return await found.fetchone() == (True,)
+
+
+def _end(name: str) -> date:
+    """The day after the last one of a week: audit_20261116_t ends with 2026-11-23."""
+    return datetime.strptime(name, "audit_%Y%m%d_t").date() + timedelta(weeks=1)  # noqa: DTZ007

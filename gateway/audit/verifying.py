@@ -1,0 +1,195 @@
+"""Whether the chains of the audit log are what gateways wrote: nothing changed, nothing gone,
+nothing put in.
+
+What it cannot tell without `audit.key`: whether somebody who may write the database made a chain
+anew, hashes and all. With the key, what is left is the end of the newest chain put back to an
+earlier state, seal and all, before another chain has seen it; who wants to notice that too keeps
+the heads that `verify` shows elsewhere.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from psycopg import AsyncConnection, sql
+from psycopg.rows import dict_row
+
+from gateway.audit.reading import COLUMNS, recorded, rows_of
+from gateway.audit.records import Head, Header, canonical, first_hash, linked, seal
+from registry.postgres import Pool, borrowed
+
+Kind = Literal["changed", "missing", "added", "chain_changed", "chain_missing", "chain_unknown"]
+
+_header = msgspec.json.Decoder(Header)
+_CHAINS = """
+SELECT chain_id::text, header::text, last_sequence, last_hash, removed_sequence, removed_hash, seal
+  FROM audit_chain_t WHERE host_id = %s ORDER BY header ->> 'started_ts', chain_id
+"""
+_RECORDS = sql.SQL("SELECT {} FROM audit_t WHERE chain_id = %(chain)s ORDER BY sequence").format(
+    COLUMNS
+)
+_HASH = "SELECT hash FROM audit_t WHERE chain_id = %s AND sequence = %s"
+# One look into the index for each chain, not one at each record.
+_UNKNOWN = """
+WITH RECURSIVE chain AS (
+    (SELECT chain_id FROM audit_t ORDER BY chain_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT a.chain_id FROM audit_t a WHERE a.chain_id > chain.chain_id
+             ORDER BY a.chain_id LIMIT 1)
+      FROM chain WHERE chain.chain_id IS NOT NULL
+)
+SELECT chain_id::text FROM chain WHERE chain_id IS NOT NULL
+   AND chain_id NOT IN (SELECT chain_id FROM audit_chain_t)
+"""
+PROGRESS = 1000  # records
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The first thing that is wrong with a chain."""
+
+    chain_id: str
+    sequence: int | None  # None: the chain as a whole
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    heads: list[Head]
+    records: int
+    problems: list[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    id: str
+    header: Header
+    last: tuple[int, bytes]
+    removed: tuple[int, bytes]
+
+
+async def verify(
+    pool: Pool, host_id: str, key: bytes, progress: Callable[[int], None] = lambda _count: None
+) -> Report:
+    """All chains of the gateways of a tenant, as they are at one moment. `progress` hears how many
+    records were looked at."""
+    problems: list[Problem] = []
+    chains: list[_Chain] = []
+    count = 0
+    async with borrowed(pool) as connection:
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        async for chain in _chains(connection, host_id, key):
+            if isinstance(chain, Problem):
+                problems.append(chain)
+                continue
+            chains.append(chain)
+            count, problem = await _look(connection, chain, key, count, progress)
+            problems += [problem] if problem else []
+        problems += await _unseen(connection, chains)
+        rows = await connection.execute(_UNKNOWN)
+        async for (chain_id,) in rows:
+            text = "records of a chain that nobody began, or that was taken out of audit_chain_t"
+            problems.append(Problem(chain_id, None, "chain_unknown", text))
+    heads = [Head(one.id, one.last[0], one.last[1].hex()) for one in chains]
+    return Report(heads, count, problems)
+
+
+async def _chains(
+    connection: AsyncConnection, host_id: str, key: bytes
+) -> AsyncIterator[_Chain | Problem]:
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_CHAINS, [host_id])
+        for row in await cursor.fetchall():
+            yield _chain(row, host_id, key)
+
+
+def _chain(row: dict[str, Any], host_id: str, key: bytes) -> _Chain | Problem:
+    id_, header = row["chain_id"], row["header"].encode()
+    last = (row["last_sequence"], bytes(row["last_hash"]))
+    removed = (row["removed_sequence"], bytes(row["removed_hash"]))
+    try:
+        begun = _header.decode(header)
+    except msgspec.DecodeError:
+        return Problem(id_, None, "chain_changed", "its header is none")
+    if (begun.chain_id, begun.host_id) != (id_, host_id):
+        return Problem(id_, None, "chain_changed", "its header is that of another chain")
+    if seal(key, id_, last, removed) != bytes(row["seal"]):
+        text = "its row in audit_chain_t was changed, or audit.key is another one"
+        return Problem(id_, None, "chain_changed", text)
+    if removed[0] == 0 and removed[1] != first_hash(key, header):
+        return Problem(id_, None, "chain_changed", "its header was changed")
+    return _Chain(id_, begun, last, removed)
+
+
+async def _look(
+    connection: AsyncConnection,
+    chain: _Chain,
+    key: bytes,
+    count: int,
+    progress: Callable[[int], None],
+) -> tuple[int, Problem | None]:
+    """`count` and the records of the chain that are right, and what is wrong with the next one."""
+    sequence, before = chain.removed
+    async with aclosing(rows_of(connection, _RECORDS, {"chain": chain.id})) as rows:
+        async for row in rows:
+            problem = _wrong(row, chain, key, sequence, before)
+            if problem is not None:
+                return count, problem
+            sequence, before = row["sequence"], bytes(row["hash"])
+            count += 1
+            if count % PROGRESS == 0:
+                progress(count)
+    if sequence < chain.last[0]:
+        gone = f"it ends here; {chain.last[0] - sequence} records are gone"
+        return count, Problem(chain.id, sequence + 1, "missing", gone)
+    if before != chain.last[1]:
+        return count, Problem(chain.id, sequence, "changed", "the chain ends with another hash")
+    return count, None
+
+
+def _wrong(
+    row: dict[str, Any], chain: _Chain, key: bytes, sequence: int, before: bytes
+) -> Problem | None:
+    """What is wrong with the record that follows the one with this sequence and hash."""
+    found = row["sequence"]
+    if found <= sequence or found > chain.last[0]:
+        return Problem(chain.id, found, "added", "a record that the chain does not have")
+    if found > sequence + 1:
+        gone = found - sequence - 1
+        return Problem(chain.id, sequence + 1, "missing", f"{gone} records are gone from here on")
+    try:
+        record = recorded(row)
+        text = canonical(chain.id, found, record.entry)
+    except (ValueError, msgspec.ValidationError):
+        return Problem(chain.id, found, "changed", "no gateway writes such a record")
+    if linked(key, before, text) != record.hash:
+        return Problem(chain.id, found, "changed", "it is not what was written, or not in order")
+    return None
+
+
+async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Problem]:
+    """What some chain saw of another, and nobody sees now."""
+    known, problems = {one.id: one for one in chains}, {}
+    seen = [head for one in chains for head in one.header.seen]
+    for head in seen:
+        chain = known.get(head.chain_id)
+        if chain is None:
+            rows = await connection.execute(
+                "SELECT FROM audit_chain_t WHERE chain_id = %s", [head.chain_id]
+            )
+            if await rows.fetchone() is None:  # else it has a problem of its own
+                text = f"a later one saw {head.sequence} records of it; all are gone"
+                problems[head.chain_id] = Problem(head.chain_id, None, "chain_missing", text)
+        elif chain.last[0] < head.sequence:
+            text = f"a later chain saw {head.sequence} records of it; it ends with {chain.last[0]}"
+            problems[chain.id] = Problem(chain.id, chain.last[0] + 1, "missing", text)
+        elif head.sequence > chain.removed[0]:
+            rows = await connection.execute(_HASH, [chain.id, head.sequence])
+            found = await rows.fetchone()
+            if found is not None and bytes(found[0]).hex() != head.hash:
+                text = "a later chain saw another record here"
+                problems[chain.id] = Problem(chain.id, head.sequence, "changed", text)
+    return list(problems.values())

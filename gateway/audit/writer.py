@@ -1,0 +1,234 @@
+"""From the calls to the database: records wait in memory for a batch, and on disk while it is away.
+
+What a killed process loses is what it had in memory: records of the last `flush_s` seconds, and of
+twice as long where the database was just being given them. One that is told to stop loses nothing.
+"""
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import psycopg
+from anyio import to_thread
+from psycopg_pool import PoolTimeout
+
+from config.audit import Audit
+from gateway.audit.chain import Chain
+from gateway.audit.records import Entry, Head, Line
+from gateway.audit.spool import Spool, SpoolFull
+from gateway.audit.storing import heads, store
+from registry.postgres import Pool
+from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.audit")
+
+STORE_S = 30.0  # for one batch
+RETRY_S = 1.0  # until the database is tried again
+SETTLE_S = 10.0  # that a stopping process waits for the database
+
+
+class AuditWriter:
+    """Remembers entries; `run` writes them. Until it runs, and afterwards, they wait in memory."""
+
+    def __init__(
+        self, settings: Audit, spool_dir: Path, host_id: str, pool: Callable[[], Pool | None]
+    ) -> None:
+        """`host_id`: the tenant of the gateway. `pool` is None until the database has answered."""
+        self._settings = settings
+        self._spool_dir = spool_dir
+        self._host_id = host_id
+        self._pool = pool
+        self.key = settings.key.encode()
+        self._chain: Chain | None = None
+        self.spool: Spool | None = None
+        self._entries: list[Entry] = []  # that are in no chain yet
+        self._lines: list[Line] = []  # that are nowhere else yet
+        self._moved = 0.0  # when the first of them changed, monotonic
+        self._last = datetime.fromtimestamp(0, UTC)
+        self._full = anyio.Event()  # there is a batch of entries
+        self._ready = anyio.Event()  # there is something for the database
+        self._opening, self._linking, self._storing = anyio.Lock(), anyio.Lock(), anyio.Lock()
+        self._away = False
+        self.written = self.spooled = self.dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        """Records in memory."""
+        return len(self._entries) + len(self._lines)
+
+    @property
+    def lag_s(self) -> float:
+        """How long the oldest record in memory has waited."""
+        first: list[Line | Entry] = [*self._lines[:1], *self._entries[:1]]
+        return (datetime.now(UTC) - first[0].recorded_ts).total_seconds() if first else 0.0
+
+    def admit(self) -> None:
+        """Raises Unavailable when there is no room to remember what is asked."""
+        settings = self._settings
+        if self.waiting >= settings.queue and settings.when_full == "refuse" and self._is_full():
+            raise Unavailable("Calls cannot be recorded now; try again later")
+
+    def add(self, entry: Entry) -> None:
+        """Remember what happened: all that was admitted, or what there is room for."""
+        settings = self._settings
+        if self.waiting >= settings.queue and settings.when_full == "drop" and self._is_full():
+            self.dropped += 1
+            return
+        self._entries.append(entry)
+        if len(self._entries) == settings.batch:
+            self._full.set()
+
+    def now(self) -> datetime:
+        """For `recorded_ts`: in a chain time does not go back, whatever the clock does."""
+        self._last = max(self._last, datetime.now(UTC))
+        return self._last
+
+    async def begin(self, pool: Pool) -> None:
+        """Before `run`: see where other chains end. Raises psycopg.Error and PoolTimeout."""
+        if self._chain is None:
+            await self._open(await heads(pool, self._host_id, self._settings.retention_days))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._open([])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._store_all)
+            while True:
+                with anyio.move_on_after(self._settings.flush_s):
+                    await self._full.wait()
+                self._full = anyio.Event()
+                await self._gather()
+
+    async def settle(self) -> None:
+        """Before `run` is cancelled: into the database with it if that answers, else to disk."""
+        await self._open([])
+        with anyio.move_on_after(SETTLE_S):
+            while not self._away and self._left():
+                await self._gather()
+                await self._store_some()
+        await self._to_disk()
+
+    async def close(self) -> None:
+        """After the last entry."""
+        if self.waiting:
+            await self._open([])
+            await self._to_disk()
+        if self.spool is not None:
+            self.spool.close()
+        if self.waiting:
+            log.error("audit_lost", extra={"records": self.waiting})
+
+    def _is_full(self) -> bool:
+        """There is no room on disk either, or nobody comes to write there."""
+        room = self.spool is not None and self.spool.has_room()
+        return not room or self.waiting >= 2 * self._settings.queue
+
+    def _left(self) -> bool:
+        return self.waiting > 0 or (self.spool is not None and not self.spool.empty)
+
+    async def _open(self, seen: Sequence[Head]) -> None:
+        async with self._opening:
+            if self._chain is not None:
+                return
+            chain = Chain(self._host_id, socket.gethostname(), self.now(), self.key, seen)
+            spool = Spool(self._spool_dir, self._settings.spool_bytes, chain.id)
+            try:
+                await to_thread.run_sync(spool.open)
+            except OSError as error:
+                reason = f"{self._spool_dir}: {error.strerror or error}"
+                log.error("audit_spool_unusable", extra={"reason": reason})
+            self._chain, self.spool = chain, spool
+
+    async def _gather(self) -> None:
+        """Number what has come. It goes to disk unless the database takes it soon."""
+        async with self._linking:
+            self._link()
+        if self._away or self._is_late() or (self.spool is not None and not self.spool.empty):
+            await self._to_disk()
+        if self._left():
+            self._ready.set()
+
+    def _is_late(self) -> bool:
+        """The database takes long, or less than there is."""
+        many = len(self._lines) > self._settings.queue // 2
+        stands = time.monotonic() - self._moved > 2 * self._settings.flush_s
+        return many or (stands and bool(self._lines))
+
+    def _link(self) -> None:
+        if self._chain is not None and self._entries:
+            if not self._lines:
+                self._moved = time.monotonic()
+            entries, self._entries = self._entries, []
+            self._lines += self._chain.link(entries)
+
+    async def _to_disk(self) -> None:
+        """What the database is being given right now, too: it takes nothing twice."""
+        async with self._linking:
+            self._link()
+            lines = list(self._lines)
+            if not lines or self._chain is None or self.spool is None:
+                return
+            try:
+                await to_thread.run_sync(self.spool.append, self._chain.header, lines)
+            except (SpoolFull, OSError) as error:
+                reason = getattr(error, "strerror", None) or "audit.spool_bytes is reached"
+                log.error("audit_spool_full", extra={"reason": reason, "waiting": self.waiting})
+                return
+            self._forget(lines)
+            self.spooled += len(lines)
+
+    def _forget(self, lines: Sequence[Line]) -> None:
+        last = lines[-1].sequence
+        self._lines = [line for line in self._lines if line.sequence > last]
+        self._moved = time.monotonic()
+
+    async def _store_all(self) -> None:
+        while True:
+            await self._ready.wait()
+            while self._left():
+                if not await self._store_some():
+                    await anyio.sleep(RETRY_S)
+                elif not self._lines and self.spool is not None and self.spool.empty:
+                    break  # entries are not numbered yet
+            self._ready = anyio.Event()
+
+    async def _store_some(self) -> bool:
+        """Give the database a batch, the oldest records first; whether it is there."""
+        async with self._storing:
+            chain, spool, most = self._chain, self.spool, self._settings.batch
+            if chain is None or spool is None:
+                return False
+            spooled = None if spool.empty else await to_thread.run_sync(spool.batch, most)
+            lines = self._lines[:most] if spooled is None else spooled.lines
+            header = chain.header if spooled is None else spooled.header
+            if not lines:
+                return True
+            if not await self._stored(header, lines):
+                return False
+            if spooled is None:
+                self._forget(lines)
+            else:
+                await to_thread.run_sync(spool.stored)
+            return True
+
+    async def _stored(self, header: bytes, lines: list[Line]) -> bool:
+        pool = self._pool()
+        try:
+            if pool is None:
+                raise TimeoutError
+            with anyio.fail_after(STORE_S):
+                self.written += await store(pool, self.key, header, lines)
+        except (psycopg.Error, PoolTimeout, TimeoutError) as error:
+            if not self._away:
+                reason = str(error).split("\n", 1)[0][:200] or "no answer"
+                log.warning("audit_database_away", extra={"reason": reason})
+            self._away = True
+            return False
+        if self._away:
+            log.info("audit_database_back")
+        self._away = False
+        return True

@@ -1,0 +1,248 @@
+"""`toolgate audit`: what the audit log says, and whether it is whole."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import click
+import msgspec
+from rich.progress import Progress, TextColumn
+
+from config.settings import Settings
+from gateway.audit.reading import AuditQuery, Recorded, ends, export, follow, search
+from gateway.audit.verifying import Report, verify
+from gateway.cli.database import open_registry, run
+from gateway.cli.durations import seconds_of
+from gateway.cli.failure import FAILED, USAGE, fail
+from gateway.cli.lazy import LazyGroup
+from gateway.cli.options import json_option, tenant_option
+from gateway.cli.output import err, print_json, print_rows, remark, say
+from gateway.cli.settings import settings_option
+
+COMMANDS = {
+    "tail": ("gateway.cli.audit:tail", "Show the last records, and those that follow."),
+    "search": ("gateway.cli.audit:search_", "Find records."),
+    "verify": ("gateway.cli.audit:verify_", "Find out whether anything was changed or removed."),
+    "export": ("gateway.cli.audit:export_", "Write records as JSON lines."),
+}
+COLUMNS = ("time", "principal", "method", "subject", "decision", "outcome")
+EVERY_S = 1.0  # between two looks for what is new
+PAGE = 500  # records that a search reads at a time
+
+Filters = dict[str, Any]
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def audit() -> None:
+    """Look into the audit log: who called what, what was decided, and how it went.
+
+    What is recorded, and for how long, stands in the settings, under `audit`.
+    """
+
+
+class _Time(click.ParamType[datetime]):
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """`90m`, `2d`: so long ago; else an ISO 8601 time, of UTC unless it says otherwise."""
+        if isinstance(value, datetime):
+            return value
+        if (age_s := seconds_of(value)) is not None:
+            return datetime.now(UTC) - timedelta(seconds=age_s)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither like 90m or 2d nor like 2026-11-22T08:00", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        tenant_option,
+        click.option("--principal", help="Only of this caller."),
+        click.option("--tool", help="Only of this tool, prompt or resource."),
+        click.option(
+            "--decision", type=click.Choice(("allow", "deny", "approve")), help="Only these."
+        ),
+        click.option("--outcome", help="Only ok, tool_error, cancelled, crashed or an error code."),
+        click.option("--since", type=_Time(), help="Only from then on: 90m ago, or a time."),
+        click.option("--until", type=_Time(), help="Only before then."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option("-n", "--lines", type=click.IntRange(0, 10_000), default=20, show_default=True)
+@click.option("-f", "--follow", "follows", is_flag=True, help="Go on until Ctrl-C.")
+@_filters
+@json_option
+@settings_option
+def tail(settings: Settings, lines: int, follows: bool, as_json: bool, **filters: Any) -> None:
+    """Show the last records, and with --follow those that come.
+
+    They come as gateways write them: those that waited on disk while the database was away come
+    late, and all of them.
+    """
+    run(_tail(settings, filters, lines, follows, as_json))
+
+
+@click.command(name="search")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
+@_filters
+@json_option
+@settings_option
+def search_(settings: Settings, limit: int, as_json: bool, **filters: Any) -> None:
+    """Find records, the newest first."""
+    records, more = run(_search(settings, filters, limit))
+    if as_json:
+        print_json([_facts(one) for one in records])
+        return
+    print_rows(COLUMNS, [_row(one) for one in records])
+    if more:
+        remark(f"There are more than {limit}: --limit shows more, --until goes further back.")
+
+
+@click.command(name="verify")
+@json_option
+@settings_option
+def verify_(settings: Settings, as_json: bool) -> None:
+    """Find out whether records were changed, removed, put in or reordered.
+
+    It names the first wrong record of each chain, and fails. A chain is what one gateway process
+    wrote. The heads that --json prints, kept elsewhere, also show later that the end of the newest
+    chain was put back.
+    """
+    report = run(_verify(settings))
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(report)
+    if report.problems:
+        raise click.exceptions.Exit(FAILED)
+
+
+@click.command(name="export")
+@_filters
+@settings_option
+def export_(settings: Settings, **filters: Any) -> None:
+    """Write records as JSON lines, the oldest first.
+
+    The hash of a record is SHA-256, or HMAC-SHA-256 with audit.key, over the bytes of the hash
+    before it in its chain, followed by the line without its last member, `hash`.
+    """
+    count = run(_export(settings, filters))
+    if err.is_terminal:
+        err.print(f"{count} records")
+
+
+def _tenant(settings: Settings, filters: Filters) -> str:
+    return filters["tenant"] or settings.tenant.host_id
+
+
+def _query(filters: Filters) -> AuditQuery:
+    since, until = filters["since"], filters["until"]
+    if since is not None and until is not None and since >= until:
+        fail("--since must be earlier than --until", USAGE)
+    return AuditQuery(
+        filters["principal"], filters["tool"], filters["decision"], filters["outcome"], since, until
+    )
+
+
+async def _tail(
+    settings: Settings, filters: Filters, lines: int, follows: bool, as_json: bool
+) -> None:
+    query, tenant = _query(filters), _tenant(settings, filters)
+    async with open_registry(settings) as registry:
+        pool = registry.database.pool
+        known = await ends(pool)
+        last = await search(pool, tenant, _limited(query, lines)) if lines else None
+        seen = [] if last is None else reversed(last.records)
+        _print_lines([one for one in seen if one.sequence <= known.get(one.chain_id, 0)], as_json)
+        while follows:
+            async for one in follow(pool, tenant, query, known):
+                _print_lines([one], as_json)
+            sys.stdout.flush()
+            await anyio.sleep(EVERY_S)
+
+
+async def _search(settings: Settings, filters: Filters, limit: int) -> tuple[list[Recorded], bool]:
+    query, tenant = _query(filters), _tenant(settings, filters)
+    async with open_registry(settings) as registry:
+        found: list[Recorded] = []
+        after: str | None = None
+        while True:
+            wanted = _limited(query, min(PAGE, limit - len(found)), after)
+            page = await search(registry.database.pool, tenant, wanted)
+            found += page.records
+            after = page.next
+            if after is None or len(found) >= limit:
+                return found, after is not None
+
+
+async def _verify(settings: Settings) -> Report:
+    async with open_registry(settings) as registry:
+        bar = Progress(TextColumn("{task.completed} records"), console=err)
+        with bar if err.is_terminal else nullcontext():
+            task = bar.add_task("", total=None)
+            return await verify(
+                registry.database.pool,
+                registry.host_id,
+                settings.audit.key.encode(),
+                lambda count: bar.update(task, completed=count),
+            )
+
+
+async def _export(settings: Settings, filters: Filters) -> int:
+    query, tenant, count = _query(filters), _tenant(settings, filters), 0
+    async with open_registry(settings) as registry:
+        records: AsyncIterator[Recorded] = export(registry.database.pool, tenant, query)
+        async for one in records:
+            sys.stdout.write(one.line().decode() + "\n")
+            count += 1
+    return count
+
+
+def _limited(query: AuditQuery, limit: int, after: str | None = None) -> AuditQuery:
+    return replace(query, limit=limit, after=after)
+
+
+def _print_lines(records: Any, as_json: bool) -> None:
+    for one in records:
+        if as_json:
+            sys.stdout.write(one.line().decode() + "\n")
+        else:
+            say("  ".join(_row(one)))
+
+
+def _print_report(report: Report) -> None:
+    for one in report.problems:
+        where = f"chain {one.chain_id}"
+        where += "" if one.sequence is None else f", record {one.sequence}"
+        say(f"{where}: {one.kind.replace('_', ' ')}: {one.text}", "red")
+    verdict = f"{len(report.problems)} chains are not whole." if report.problems else "All whole."
+    say(f"{report.records} records in {len(report.heads)} chains. {verdict}")
+
+
+def _row(one: Recorded) -> tuple[str, ...]:
+    entry = one.entry
+    return (
+        entry.recorded_ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        entry.principal or "-",
+        entry.method or "-",
+        entry.subject or "-",
+        f"{entry.decision} ({entry.rule})" if entry.rule else entry.decision or "-",
+        entry.outcome,
+    )
+
+
+def _facts(one: Recorded) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.json.decode(one.line())
+    return facts

@@ -1,0 +1,124 @@
+"""The metadata of the authorization server (RFC 8414), fetched to be shown to old clients.
+
+Clients of MCP 2025-03-26 look for it at the origin of the server that they call. It is passed on as
+it is: its `issuer` is the authorization server's, and clients that compare it with our origin are
+none of that revision.
+"""
+
+import asyncio
+import logging
+import time
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from anyio import Lock
+
+from config.auth import OAuth
+from registry.bodies import read_at_most
+from schemas.errors import Unreachable
+
+log = logging.getLogger("toolgate.auth")
+
+AGAIN_S = 5.0  # after a failure: clients that try again need not all be passed on
+NEEDED = ("issuer", "token_endpoint")
+
+
+class NoMetadata(Unreachable):
+    status = 502
+
+    def __init__(self) -> None:
+        super().__init__("The metadata of the authorization server cannot be had at the moment")
+
+
+class _Unusable(Exception):
+    """Why, in words that are fit for the log."""
+
+
+class AuthorizationServer:
+    def __init__(self, issuer: str, settings: OAuth) -> None:
+        self._issuer = issuer
+        self._settings = settings
+        self._held: bytes | None = None
+        self._good_until = 0.0  # s, monotonic clock
+        self._fetching = Lock()
+
+    async def metadata(self) -> bytes:
+        """Encoded, as it came. Raises NoMetadata. However many ask, one request is made."""
+        if time.monotonic() >= self._good_until:
+            async with self._fetching:
+                if time.monotonic() >= self._good_until:
+                    await self._renew()
+        if self._held is None:
+            raise NoMetadata
+        return self._held
+
+    async def _renew(self) -> None:
+        try:
+            self._held = await self._fetch()
+            self._good_until = time.monotonic() + self._settings.metadata_ttl_s
+        except _Unusable as error:
+            log.warning("metadata_unusable", extra={"issuer": self._issuer, "reason": str(error)})
+            self._held = None
+            self._good_until = time.monotonic() + AGAIN_S
+
+    async def _fetch(self) -> bytes:
+        """The first of the usual places that has it. Raises _Unusable."""
+        try:
+            async with asyncio.timeout(self._settings.metadata_timeout_s), _client() as http:
+                for url in well_known(self._issuer):
+                    body = await self._read(http, url)
+                    if body is not None:
+                        return checked(body, self._issuer)
+        except TimeoutError as error:
+            late = f"no answer within {self._settings.metadata_timeout_s:g} s"
+            raise _Unusable(late) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Unusable(type(error).__name__) from error
+        raise _Unusable("it is at none of the usual places")
+
+    async def _read(self, http: aiohttp.ClientSession, url: str) -> bytes | None:
+        """None where there is nothing."""
+        limit = self._settings.metadata_bytes
+        async with http.get(url, allow_redirects=False) as response:
+            if response.status != 200:
+                return None
+            body = await read_at_most(response, limit)
+        if body is None:
+            raise _Unusable(f"longer than {limit} bytes (oauth.metadata_bytes)")
+        return body
+
+
+def well_known(issuer: str) -> list[str]:
+    """RFC 8414, section 3.1, and OpenID Connect Discovery 1.0 in both its forms (section 5)."""
+    parts = urlsplit(issuer.rstrip("/"))
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path
+    places = [
+        f"/.well-known/oauth-authorization-server{path}",
+        f"/.well-known/openid-configuration{path}",
+        f"{path}/.well-known/openid-configuration",
+    ]
+    return [origin + place for place in dict.fromkeys(places)]
+
+
+def checked(body: bytes, issuer: str) -> bytes:
+    """`body`, if it is metadata of `issuer` (RFC 8414, section 3.3). Raises _Unusable."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _Unusable("it is no JSON") from error
+    if not isinstance(document, dict):
+        raise _Unusable("it is no JSON object")
+    for name in NEEDED:
+        if not isinstance(document.get(name), str):
+            raise _Unusable(f"it has no {name}")
+    if document["issuer"].rstrip("/") != issuer.rstrip("/"):
+        raise _Unusable("its issuer is another one")
+    return body
+
+
+def _client() -> aiohttp.ClientSession:
+    """One for each fetch: there are few of them."""
+    return aiohttp.ClientSession(
+        headers={"Accept": "application/json"}, cookie_jar=aiohttp.DummyCookieJar()
+    )

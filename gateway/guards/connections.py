@@ -1,0 +1,256 @@
+"""What one client's connection may take: time and bytes for headers, time for a body, time to read
+what is sent to it; and how many connections there may be.
+
+uvicorn's protocol has no bounds of these kinds, and its parser none for headers: a header that
+never ends would be kept. A connection beyond the limit is answered with 503, but for the probes of
+whoever looks after the gateway.
+"""
+
+import resource
+from asyncio import TimerHandle, Transport
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from config.limits import Limits
+from gateway.guards.origin import OPEN_PATHS
+from gateway.guards.refusal import refuse
+from schemas.errors import Fault, Overloaded
+from schemas.jsonrpc import encode, error_reply
+
+SHARE = 0.75  # of the files that may be open: calls to services need some, too
+SPARE = 32  # connections beyond the limit that are looked at, because they may be probes
+PIECE_BYTES = 16384  # a client that takes less within send_timeout_s takes nothing
+FULL = "Too many connections; try again later"
+REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+HEAD, BODY, DONE = "header", "body", ""  # what of a request is on its way
+
+
+class TooSlow(Fault):
+    """A part of a request did not arrive in time."""
+
+    code = -32600
+    status = 408
+
+
+class HeadersTooLarge(Fault):
+    code = -32600
+    status = 431
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """`bounded` makes one for some limits."""
+
+    limits: Limits
+    connections_limit: int  # 0: none
+    refused: Callable[[str], None]  # hears the name of the limit
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._part = HEAD
+        self._timer: TimerHandle | None = None  # for the rest of that part
+        self._timed = DONE  # which part the timer is for
+        self._head_raw = 0  # bytes, of a head that comes in pieces
+        self._head_bytes = 0  # bytes, of what was understood of it
+        self._head_fields = 0
+        self._refusal: Fault | None = None
+        self._extra = False  # beyond the limit of connections
+        self._send_timer: TimerHandle | None = None
+        self._unsent = 0  # bytes
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        most = self.connections_limit
+        self._extra = 0 < most < len(self.connections)
+        if self._extra and len(self.connections) > most + SPARE:
+            self.refused("connections")
+            self._give_up(Overloaded(FULL))
+        else:
+            self._time(HEAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._untime()
+        self._stop_send_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        in_head = self._part is HEAD
+        super().data_received(data)
+        if self.transport.is_closing():
+            self._untime()
+        elif self._part is DONE:
+            idle = self.cycle is None or self.cycle.response_complete
+            # line breaks between requests have ended uvicorn's own timer
+            self._time(HEAD) if idle else self._untime()
+        else:
+            if in_head and self._part is HEAD:  # one header may be longer than what is read at once
+                self._head_raw += len(data)
+                if self._head_raw > self.limits.header_bytes:
+                    self._give_up(self._too_large("header_bytes"))
+                    return
+            self._time(self._part)
+
+    def on_message_begin(self) -> None:
+        self._part = HEAD
+        self._head_raw = self._head_bytes = self._head_fields = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Raises HeadersTooLarge, which ends the parsing."""
+        self._head_fields += 1
+        if self._head_fields > self.limits.headers:
+            raise self._too_large("headers")
+        if self._part is HEAD:  # not a trailer: it comes when everything has been decided
+            self._add(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._add(len(self.url))
+        self._part = BODY
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._part = DONE
+        self._untime()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._refusal is not None:
+            self._give_up(self._refusal)
+        else:
+            super().send_400_response(msg)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self.loop.call_later(self.limits.send_timeout_s, self.transport.abort)
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self._abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_sending()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_send_timer()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._extra and cycle.scope["path"] not in OPEN_PATHS:
+            self.refused("connections")
+            cycle.keep_alive = False
+            app = _full
+        super()._start_asgi_task(cycle, app)
+
+    def _add(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self.limits.header_bytes:
+            raise self._too_large("header_bytes")
+
+    def _too_large(self, limit: str) -> HeadersTooLarge:
+        self.refused(limit)
+        most = getattr(self.limits, limit)
+        what = "bytes of headers" if limit == "header_bytes" else "headers"
+        fault = HeadersTooLarge(f"A request has at most {most} {what} (limits.{limit})")
+        self._refusal = fault
+        return fault
+
+    def _time(self, part: str) -> None:
+        """`part` has to be complete in time, from now unless that time runs already."""
+        if self._timed is part and self._timer is not None:
+            return
+        self._untime()
+        limit_s = self.limits.header_timeout_s if part is HEAD else self.limits.body_timeout_s
+        self._timed = part
+        self._timer = self.loop.call_later(limit_s, self._late)
+
+    def _untime(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer, part = None, self._timed
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:  # it is us who do not read
+            self._time(part)
+            return
+        self.refused(f"{part}_timeout_s")
+        what = "headers" if part is HEAD else "body"
+        limit_s = getattr(self.limits, f"{part}_timeout_s")
+        text = f"The {what} did not arrive within {limit_s:g} s (limits.{part}_timeout_s)"
+        self._give_up(TooSlow(text))
+
+    def _give_up(self, fault: Fault) -> None:
+        """Say why, if nothing else is being said, and hang up."""
+        self._untime()
+        cycle = self.cycle
+        running = cycle is not None and not cycle.response_complete
+        if running and (cycle.response_started or self.pipeline or self._part is HEAD):
+            self._abort()
+            return
+        if running:
+            cycle.disconnected = True  # whoever reads the body learns that no more comes
+            cycle.message_event.set()
+        self.transport.write(_raw(fault))
+        self.transport.close()
+
+    def _watch_sending(self) -> None:
+        self._stop_send_timer()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(self.limits.send_timeout_s, self._check_sending)
+
+    def _check_sending(self) -> None:
+        if self.transport.get_write_buffer_size() <= self._unsent - PIECE_BYTES:
+            self._watch_sending()
+            return
+        self.refused("send_timeout_s")
+        self._abort()
+
+    def _stop_send_timer(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
+
+    def _abort(self) -> None:
+        """Hang up, whatever was not taken yet."""
+        self.transport.abort()
+
+
+def bounded(limits: Limits, refused: Callable[[str], None]) -> type[BoundedProtocol]:
+    """The protocol of connections within `limits`; `refused` hears the names of those that were
+    exceeded."""
+    return type(
+        "Bounded",
+        (BoundedProtocol,),
+        {
+            "limits": limits,
+            "connections_limit": limits.connections or _by_files(),
+            "refused": staticmethod(refused),
+        },
+    )
+
+
+_full = partial(refuse, fault=Overloaded(FULL))
+
+
+def _by_files() -> int:
+    """The gateway takes all the files that it may have (see `toolgate serve`)."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 0 if hard == resource.RLIM_INFINITY else int(hard * SHARE)
+
+
+def _raw(fault: Fault) -> bytes:
+    """An answer to what was not even a request."""
+    body = encode(error_reply(None, fault))
+    reason = REASONS.get(fault.status, b"Service Unavailable")
+    again = b"retry-after: 1\r\n" if fault.status == 503 else b""
+    head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n%s" % (fault.status, reason, again)
+    return b"%scontent-length: %d\r\nconnection: close\r\n\r\n%s" % (head, len(body), body)

@@ -1,0 +1,160 @@
+"""Whose tokens are taken, with which keys, and how what they say is understood.
+
+The `iss` of a token decides whose it is before any key is tried: what one issuer has signed is
+never verified with a key of another.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from jwt.exceptions import (
+    InvalidAudienceError,
+    InvalidIssuerError,
+    InvalidTokenError,
+    MissingRequiredClaimError,
+)
+
+from config.auth import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth
+from config.auth import Issuer as IssuerSettings
+from gateway.guards import claims as said
+from gateway.guards.claims import Claims
+from gateway.guards.jwks import RemoteKeys
+from gateway.guards.keys import LocalKeys, file_keys, secret_keys
+
+KeySource: TypeAlias = LocalKeys | RemoteKeys
+
+_HOST_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+ANY_AUDIENCE = (
+    "auth.audience is empty, so tokens that were made for other services are good here too: name "
+    "the `aud` of yours, or set auth.bind_audience"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """Of which tenant a token is."""
+
+    default: str  # of all, where no claim says it
+    claim: str = ""
+    ids: Mapping[str, str] | None = None  # by the value of the claim; None: that is the id
+
+    def of(self, claims: Claims) -> str:
+        """Raises InvalidTokenError."""
+        if not self.claim:
+            return self.default
+        value = said.claim(claims, self.claim)
+        if not isinstance(value, str):
+            raise MissingRequiredClaimError(self.claim)
+        tenant = self.ids.get(value) if self.ids else value.lower()
+        if tenant is None or not _HOST_ID.fullmatch(tenant):
+            raise InvalidTokenError("it names no tenant that there is")
+        return tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    iss: str  # "" for any
+    keys: KeySource
+    tenants: Tenants
+    audiences: frozenset[str] = frozenset()  # one of them has to be in `aud`; none: any
+    required: tuple[str, ...] = ()
+    roles_claim: str = ""
+    prefix: str = ""  # of its principals: two issuers may mean different people by one name
+    reserved: frozenset[str] = frozenset()  # prefixes of others
+
+    def check(self, claims: Claims, audiences: frozenset[str]) -> None:
+        """Raises InvalidTokenError for what was not made for us, or lacks something."""
+        if self.iss and claims.get("iss") != self.iss:
+            raise InvalidIssuerError("its `iss` is another one")
+        if self.audiences and not any(plain(one) in self.audiences for one in audiences):
+            raise InvalidAudienceError("its `aud` names something else")
+        for path in self.required:
+            if said.claim(claims, path) is None:
+                raise MissingRequiredClaimError(path)
+
+    def name(self, claims: Claims) -> str | None:
+        """The id of the principal; None when nobody usable is named."""
+        name = said.name(claims)
+        if name is None or len(name) + len(self.prefix) > said.NAME_LIMIT:
+            return None
+        if name.partition(":")[0] in self.reserved and ":" in name:
+            return None
+        return self.prefix + name
+
+    def roles(self, claims: Claims) -> frozenset[str]:
+        found = said.claim(claims, self.roles_claim) if self.roles_claim else None
+        return said.words(found)
+
+
+def plain(audience: str) -> str:
+    """A URL with and without "/" at its end is the same audience."""
+    return audience.rstrip("/") if "://" in audience else audience
+
+
+def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
+    """Those of the settings, with keys as far as they are in files; `host_id` is the tenant where
+    nothing else says it. Raises ToolgateError for keys that are of no use."""
+    public = frozenset({plain(public_url)} if auth.bind_audience == "server" else ())
+    reserved = frozenset({*auth.issuers, RESERVED_ISSUER})
+    tenants = Tenants(host_id, auth.tenant_claim, auth.tenants or None)
+    found = []
+    if auth.key_file or auth.jwks_file or auth.jwks_url:
+        found.append(
+            Issuer(
+                auth.issuer,
+                _keys("auth", auth, auth),
+                tenants,
+                public | _one(auth.audience),
+                auth.required_claims,
+                auth.roles_claim,
+                reserved=reserved,
+            )
+        )
+    for name, given in auth.issuers.items():
+        found.append(
+            Issuer(
+                given.issuer,
+                _keys(f"auth.issuers.{name}", given, auth),
+                Tenants(given.tenant or host_id, given.tenant_claim, given.tenants or None),
+                public | _one(given.audience or auth.audience),
+                given.required_claims or auth.required_claims,
+                given.roles_claim or auth.roles_claim,
+                prefix=f"{name}:",
+            )
+        )
+    if auth.development_secret:
+        found.append(
+            Issuer(
+                DEVELOPMENT_ISSUER,
+                secret_keys(auth.development_secret),
+                tenants,
+                public | _one(auth.audience),
+                auth.required_claims,
+                auth.roles_claim,
+            )
+        )
+    return found
+
+
+def _keys(setting: str, given: Auth | IssuerSettings, auth: Auth) -> KeySource:
+    accepted = given.algorithms or auth.algorithms
+    if given.jwks_url:
+        return RemoteKeys(given.jwks_url, accepted, auth)
+    kind = "jwks_file" if given.jwks_file else "key_file"
+    return file_keys(f"{setting}.{kind}", given.jwks_file or given.key_file, accepted)
+
+
+def _one(audience: str) -> frozenset[str]:
+    return frozenset({plain(audience)} if audience else ())
+
+
+def takes_any_audience(auth: Auth) -> bool:
+    """Whether tokens of some issuer are good whomever they were made for."""
+    if auth.mode != "jwt" or auth.bind_audience != "off" or auth.audience:
+        return False
+    own = bool(auth.key_file or auth.jwks_file or auth.jwks_url)
+    return own or not all(one.audience for one in auth.issuers.values())

@@ -1,0 +1,142 @@
+"""The gateway as a protected resource: what OAuth clients are told, and which scopes all need.
+
+RFC 9728 (metadata of the resource), RFC 6750 section 3 (challenges), and what the revisions of MCP
+make of them: 2025-06-18 and later look for the metadata; 2025-03-26 looks for that of the
+authorization server at our own origin.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from msgspec.json import encode
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from config.auth import OAuth
+from gateway.context import Identify, Identity, new_request_id
+from gateway.guards.refusal import refusal
+from gateway.guards.resources import Resources
+from schemas.errors import Fault, InvalidRequest
+from schemas.hybrid import AUTH_TOKEN_SCOPE_MISMATCH, ScopeMismatch
+
+NAME = "Toolgate"
+METADATA_AGE_S = 300  # for which clients may keep what they were told
+CHALLENGE = b'Bearer realm="toolgate"'
+SCOPE = b'scope="'
+
+Metadata = Callable[[], Awaitable[bytes]]
+"""The metadata of the authorization server, encoded. Raises Fault."""
+
+
+class UnknownResource(InvalidRequest):
+    status = 404
+
+
+def demanding(identify: Identify, required: Sequence[str]) -> Identify:
+    """Whoever `identify` knows has all scopes of `required`, or a refusal. So long as nothing is
+    required, or nobody has to say who they are, nothing changes."""
+    if not required:
+        return identify
+    wanted = frozenset(required)
+
+    async def demand(scope: Scope) -> Identity:
+        identity = await identify(scope)
+        has = identity.principal.scopes
+        if identity.refusal is not None or not identity.verified or wanted <= has:
+            return identity
+        fault = ScopeMismatch(AUTH_TOKEN_SCOPE_MISMATCH, has, wanted)
+        return replace(identity, refusal=fault)
+
+    return demand
+
+
+class Challenges:
+    """Completes the WWW-Authenticate of every front: where the metadata is that leads to a token
+    (RFC 9728, section 5.1), and all scopes that the token needs."""
+
+    def __init__(self, app: ASGIApp, resources: Resources, required: Sequence[str]) -> None:
+        self._app = app
+        self._resources = resources
+        self._required = tuple(required)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def completing(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in (401, 403):
+                message["headers"] = [
+                    (name, self._complete(scope, value) if name == b"www-authenticate" else value)
+                    for name, value in message["headers"]
+                ]
+            await send(message)
+
+        await self._app(scope, receive, completing if scope["type"] == "http" else send)
+
+    def _complete(self, scope: Scope, challenge: bytes) -> bytes:
+        endpoint = self._resources.endpoint(scope["path"])
+        if endpoint is None or not challenge.startswith(CHALLENGE):
+            return challenge
+        url = self._resources.metadata_url(scope, endpoint).encode("latin-1")
+        return b'%b, resource_metadata="%b"' % (self._scoped(challenge), url)
+
+    def _scoped(self, challenge: bytes) -> bytes:
+        """One list of scopes in all, those that every call needs first."""
+        before, given, after = challenge.partition(SCOPE)
+        named, end, rest = after.partition(b'"')
+        scopes = dict.fromkeys([*self._required, *named.decode("latin-1").split()])
+        if not scopes:
+            return challenge
+        told = " ".join(scopes).encode("latin-1")
+        return before + given + told + end + rest if given else b'%b, scope="%b"' % (before, told)
+
+
+class WellKnown:
+    """The documents below /.well-known; where there is nothing to tell, 404."""
+
+    def __init__(self, oauth: OAuth, resources: Resources, legacy: Metadata | None) -> None:
+        """`legacy` gives the authorization server's own metadata; None: it is not served."""
+        self._oauth = oauth
+        self._resources = resources
+        self._legacy = legacy
+
+    async def resource(self, request: Request) -> Response:
+        """RFC 9728, section 3.2; for all endpoints, and for each."""
+        return await self._answer(request, self._resource)
+
+    async def authorization_server(self, request: Request) -> Response:
+        """RFC 8414 at our own origin, where 2025-03-26 has clients look."""
+        return await self._answer(request, self._authorization_server)
+
+    async def _answer(
+        self, request: Request, serve: Callable[[Scope, str], Awaitable[bytes]]
+    ) -> Response:
+        try:
+            endpoint = self._resources.described("/" + request.path_params.get("path", ""))
+            if endpoint is None:
+                raise UnknownResource("There is no metadata of a protected resource by this path")
+            body = await serve(request.scope, endpoint)
+        except Fault as fault:
+            return refusal(fault)
+        headers = {
+            "Cache-Control": f"public, max-age={METADATA_AGE_S}",
+            "X-Request-Id": new_request_id(),
+        }
+        return Response(body, headers=headers, media_type="application/json")
+
+    async def _resource(self, scope: Scope, endpoint: str) -> bytes:
+        told = self._oauth
+        scopes = dict.fromkeys((*told.required_scopes, *told.scopes_supported))
+        document = {
+            "resource": self._resources.identifier(scope, endpoint),
+            "authorization_servers": told.authorization_servers,
+            "scopes_supported": list(scopes),
+            "bearer_methods_supported": ["header"],
+            "resource_name": f"{NAME} {endpoint}".strip(),
+            "resource_documentation": told.documentation,
+        }
+        # RFC 9728, section 3.2: what has no value is left out
+        return encode({name: value for name, value in document.items() if value})
+
+    async def _authorization_server(self, _scope: Scope, _endpoint: str) -> bytes:
+        if self._legacy is None:
+            raise UnknownResource("There is no metadata of an authorization server here")
+        return await self._legacy()

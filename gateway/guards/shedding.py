@@ -1,0 +1,118 @@
+"""Refuses new work before memory runs out, or while the event loop lags behind.
+
+A task looks a few times in a second; a request looks at what that found. Work is taken again when
+there is clearly less of the trouble, so that the gateway does not change its mind all the time.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from config.limits import Limits
+from schemas.errors import Overloaded
+
+log = logging.getLogger("toolgate.limits")
+
+LOOK_EVERY_S = 0.25
+SHARE = 0.8  # of the memory that there is, where the settings do not say how much
+RELIEF = 0.95  # of the memory limit, below which work is taken again
+CGROUPS = ("memory.max", "memory/memory.limit_in_bytes")  # version 2, version 1
+CGROUP = Path("/sys/fs/cgroup")
+STATM = Path("/proc/self/statm")
+
+TOO_FULL = "The gateway has too little memory left; try again later"
+TOO_LATE = "The gateway cannot keep up at the moment; try again later"
+
+
+class Shedding:
+    def __init__(
+        self,
+        limits: Limits,
+        refused: Callable[[str], None] = lambda _limit: None,
+        used: Callable[[], int] | None = None,
+    ) -> None:
+        """`refused` hears the name of the limit; `used` gives the bytes that the process takes."""
+        self._refused = refused
+        self._limit = limits.memory_bytes or int(SHARE * (machine_bytes() or 0))  # 0: unknown
+        self._lag_limit_s = limits.lag_s
+        self._used = used or resident_bytes
+        self._full = self._late = False
+        self.lag_s = 0.0  # when it was last looked
+        self.memory_bytes = 0
+        self._reason = ""  # why new work is refused; "" when it is not
+
+    def refusal(self) -> Overloaded | None:
+        """Why a new request is not served, if so."""
+        if not self._reason:
+            return None
+        self._refused("memory_bytes" if self._full else "lag_s")
+        return Overloaded(self._reason)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        clock = asyncio.get_running_loop().time
+        due = clock()
+        while True:
+            due += LOOK_EVERY_S
+            await asyncio.sleep(due - clock())
+            now = clock()
+            self.look(max(0.0, now - due))
+            due = now
+
+    def look(self, lag_s: float) -> None:
+        """Take note of how things are: the loop is `lag_s` behind."""
+        self._look_at_lag(lag_s)
+        self._look_at_memory()
+        reason = TOO_FULL if self._full else TOO_LATE if self._late else ""
+        if bool(reason) != bool(self._reason):
+            extra = {"lag_s": round(lag_s, 2), "memory_bytes": self.memory_bytes}
+            log.warning("shedding_began" if reason else "shedding_ended", extra=extra)
+        self._reason = reason
+
+    def _look_at_lag(self, lag_s: float) -> None:
+        """Twice in a row counts: once is a hiccup."""
+        both_above = min(self.lag_s, lag_s) > self._lag_limit_s
+        both_below = max(self.lag_s, lag_s) < self._lag_limit_s / 2
+        self._late = (self._late or both_above) and not both_below
+        self.lag_s = lag_s
+
+    def _look_at_memory(self) -> None:
+        self.memory_bytes = self._used()
+        if not self._limit:
+            return
+        above = self.memory_bytes > self._limit
+        if above and not self._full:
+            gc.collect()  # rings of objects that nobody needs may be all that it is
+            self.memory_bytes = self._used()
+            above = self.memory_bytes > self._limit
+        below = self.memory_bytes < self._limit * RELIEF
+        self._full = (self._full or above) and not below
+
+
+def resident_bytes() -> int:
+    """What the process takes of the memory; where nobody says, the most that it ever took."""
+    try:
+        return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def machine_bytes(cgroup: Path = CGROUP) -> int | None:
+    """What the control group of the process may take, or the machine has; None: nobody knows."""
+    return min(_known(cgroup), default=None)
+
+
+def _known(cgroup: Path) -> Iterator[int]:
+    for name in CGROUPS:
+        try:
+            yield int((cgroup / name).read_text())
+        except (OSError, ValueError):  # "max"
+            continue
+    try:
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,223 @@
+"""Remembers who asked for what, what was decided, and how it went.
+
+One record for each message that calls or reads something, members of batches included; lists only
+if wanted. The digest is over the arguments as the tool got them; where no tool was reached, over
+what the client sent.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import MutableMapping
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from config.audit import Audit
+from gateway.abc import Call, Execute, Handler
+from gateway.audit.arguments import shown
+from gateway.audit.records import METHOD_LIMIT, Entry, digest_of, printable
+from gateway.audit.writer import AuditWriter
+from gateway.context import Context, Identify, Identity, Note
+from gateway.protocol.shapes import is_failure
+from schemas.errors import Fault
+from schemas.hybrid import ServiceFailed
+from schemas.jsonrpc import Request, encode
+from schemas.masking import Masks, masks_of
+from schemas.mcp.messages import CallToolResult
+from schemas.mcp.revisions import Revision
+from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
+
+LISTS = frozenset(
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "skills/list",
+     "resources/directory/read", "rpc.discover", "server/discover", "completion/complete"}
+)  # fmt: skip
+SILENT = frozenset(
+    {"ping", "logging/setLevel", "subscriptions/listen", "resources/unsubscribe", "tasks/get"}
+)
+NOTIFICATIONS = "notifications/"
+REFUSALS = 20  # of callers whom nobody knows, in a second: they must not fill the log
+TOOLS = 10_000  # whose marks are remembered
+
+
+class AuditTrail:
+    """What stands in front of methods and upstreams."""
+
+    def __init__(self, settings: Audit, writer: AuditWriter) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._masks: OrderedDict[str, Masks | None] = OrderedDict()  # by digests of tools
+        self._refused = (0, 0)  # second, and how many in it
+
+    def middleware(self, handler: Handler) -> Handler:
+        writer, lists = self._writer, self._settings.lists
+
+        async def remembered(context: Context, request: Request) -> Any:
+            if not _is_recorded(request.method, context.revision, lists):
+                return await handler(context, request)
+            writer.admit()
+            note = Note()
+            began, outcome, refused = time.perf_counter(), "crashed", False
+            try:
+                result = await handler(context.noted(note), request)
+                outcome = _outcome(result)
+                return result
+            except ServiceFailed as fault:
+                outcome = f"service_{fault.status}"
+                raise
+            except Fault as fault:
+                outcome = str(fault.code)
+                refused = fault is context.identity.refusal
+                raise
+            except asyncio.CancelledError:
+                outcome = "cancelled"
+                raise
+            finally:
+                if not refused:  # that was recorded when the HTTP request came
+                    self._add(context, request, note, outcome, time.perf_counter() - began)
+
+        return remembered
+
+    def guard(self, execute: Execute) -> Execute:
+        """The outermost one: it sees what is asked of the tool, and what the caller gets."""
+        keep = self._settings.arguments == "masked"
+
+        async def noted(call: Call) -> ToolResult | RelayedResult:
+            note, tool = call.context.note, call.tool
+            if note is None:
+                return await execute(call)
+            note.subject, note.source = tool.name, tool.source
+            note.arguments = encode(call.arguments)
+            if keep:
+                note.shown = self._shown(tool, call.arguments, note.arguments)
+            result = await execute(call)
+            note.result_bytes = _size(result)
+            if not note.decision:
+                note.decision = "allow"
+            return result
+
+        return noted
+
+    def identifying(self, identify: Identify) -> Identify:
+        """`identify`, which remembers whom it refused."""
+
+        async def identified(scope: MutableMapping[str, Any]) -> Identity:
+            identity = await identify(scope)
+            if identity.refusal is not None and scope.get("type") == "http":
+                self._refuse(identity, identity.refusal, scope)
+            return identity
+
+        return identified
+
+    def _add(
+        self, context: Context, request: Request, note: Note, outcome: str, seconds: float
+    ) -> None:
+        principal, session = context.principal, context.session
+        sent = note.arguments or _sent(request)
+        settings = self._settings
+        kept = note.shown
+        if not kept and settings.arguments == "masked":
+            kept = shown(_params(request), sent, None, settings.arguments_bytes)
+        self._writer.add(
+            Entry(
+                principal.tenant,
+                self._writer.now(),
+                printable(principal.id),
+                principal.mark,
+                context.revision.name,
+                "" if session is None else hashlib.sha256(session.id.encode()).hexdigest()[:16],
+                printable(request.method, METHOD_LIMIT),
+                note.subject or _subject(request, context.revision),
+                note.source,
+                note.decision,
+                note.rule,
+                outcome,
+                int(seconds * 1e6),
+                len(sent),
+                note.result_bytes,
+                digest_of(self._writer.key, sent) if sent else "",
+                kept.decode(),
+                context.request_id,
+                context.letter.client,
+            )
+        )
+
+    def _shown(self, tool: Tool, arguments: Any, encoded: bytes) -> bytes:
+        if tool.digest not in self._masks:
+            if len(self._masks) >= TOOLS:
+                self._masks.popitem(last=False)
+            self._masks[tool.digest] = masks_of(bytes(tool.input_schema))
+        masks = self._masks[tool.digest]
+        return shown(arguments, encoded, masks, self._settings.arguments_bytes)
+
+    def _refuse(self, identity: Identity, fault: Fault, scope: MutableMapping[str, Any]) -> None:
+        second = int(time.monotonic())
+        since, count = self._refused
+        self._refused = (second, count + 1 if since == second else 1)
+        if self._refused[1] > REFUSALS:
+            self._writer.dropped += 1
+            return
+        self._writer.add(
+            Entry(
+                identity.principal.tenant,
+                self._writer.now(),
+                front="http",
+                method=printable(str(scope.get("method", "")), METHOD_LIMIT),
+                subject=printable(str(scope.get("path", ""))),
+                decision="deny",
+                outcome=str(fault.code),
+                client=(scope.get("client") or ("",))[0],
+            )
+        )
+
+
+def _is_recorded(method: str, revision: Revision, lists: bool) -> bool:
+    if method in LISTS:
+        return lists
+    if not revision.mcp:  # whatever else there is may be the name of a tool, or an action
+        return True
+    return method not in SILENT and not method.startswith(NOTIFICATIONS)
+
+
+def _outcome(result: Any) -> str:
+    if type(result) is CallToolResult:
+        return "tool_error" if result.is_error else "ok"
+    return "tool_error" if isinstance(result, dict) and is_failure(result) else "ok"
+
+
+def _params(request: Request) -> Any:
+    """What the client sent for arguments: where tools are methods, the params are."""
+    params = request.params
+    if isinstance(params, dict) and request.method in ("tools/call", "prompts/get"):
+        return params.get("arguments", UNSET)
+    return params
+
+
+def _sent(request: Request) -> bytes:
+    params = _params(request)
+    return b"" if params is UNSET else encode(params)
+
+
+def _subject(request: Request, revision: Revision) -> str:
+    """What a message names that did not get to a tool."""
+    params = request.params
+    if not revision.mcp and request.method != "tools/call":  # tools and services are methods
+        return printable(request.method)
+    name = params.get("name", params.get("uri")) if isinstance(params, dict) else None
+    return printable(name) if isinstance(name, str) else ""
+
+
+def _size(result: ToolResult | RelayedResult) -> int:
+    """Bytes of content and structured content."""
+    if isinstance(result, RelayedResult):
+        return sum(len(memoryview(member)) for member in result.members.values())
+    structure = result.structured_content
+    size = len(memoryview(structure)) if isinstance(structure, Raw) else 0
+    for item in result.content:
+        if type(item) is TextContent:
+            text = item.text
+            size += len(text) if text.isascii() else len(text.encode())
+        else:
+            size += len(encode(item))
+    return size

@@ -1,0 +1,133 @@
+"""Spares a source that does not answer, and its callers the wait: one circuit for each source.
+
+A failure is what would happen to any call: no connection, no answer in time, HTTP 502, 503 or 504.
+What a service says of the call itself, 500 and 4xx among it, shows that it is there.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Raw
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from config.limits import Breaker as Settings
+from gateway.abc import Call, Execute
+from gateway.middleware.circuit import Circuit
+from schemas.binding import (
+    GraphQLBinding,
+    HybridBinding,
+    McpBinding,
+    OpenAPIBinding,
+    ServiceBinding,
+)
+from schemas.errors import RelayedFault, SourceDown, whole_seconds
+from schemas.hybrid import UNAVAILABLE, Status, status_members
+from schemas.jsonrpc import encode
+from schemas.tool import Outage, RelayedResult, TextContent, ToolResult
+
+log = logging.getLogger("toolgate.upstream")
+
+ELSEWHERE = frozenset({OpenAPIBinding, GraphQLBinding, HybridBinding, McpBinding})
+GAUGE = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
+
+
+def _random() -> float:
+    return secrets.randbelow(1001) / 1000
+
+
+class Breaker(Collector):
+    def __init__(
+        self,
+        settings: Settings,
+        refused: Callable[[str], None] = lambda _limit: None,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = _random,
+    ) -> None:
+        """`refused` hears "breaker" for each call that is not made; `clock` gives seconds."""
+        self._settings = settings
+        self._refused = refused
+        self._clock = clock
+        self._jitter = jitter
+        self._circuits: dict[str, Circuit] = {}  # by the place of the source
+
+    def collect(self) -> Iterator[Metric]:
+        text = "1 while calls to a source are refused because it fails, 0.5 while it is tried."
+        gauge = GaugeMetricFamily("toolgate_breaker", text, labels=("source",))
+        for source, circuit in list(self._circuits.items()):
+            gauge.add_metric((source,), GAUGE[circuit.state])
+        yield gauge
+
+    def broken(self) -> dict[str, str]:
+        """The sources that are not called, or only tried, and which of the two."""
+        return {
+            source: circuit.state
+            for source, circuit in self._circuits.items()
+            if circuit.state != "closed"
+        }
+
+    def guard(self, execute: Execute) -> Execute:
+        if not self._settings.enabled:
+            return execute
+
+        async def spared(call: Call) -> ToolResult | RelayedResult:
+            if call.source is None or type(call.tool.binding) not in ELSEWHERE:
+                return await execute(call)
+            name = call.source.name
+            circuit = self._circuits.get(call.source.place)
+            if circuit is None:
+                circuit = self._circuits[call.source.place] = Circuit(self._settings, self._jitter)
+            began = circuit.admit(self._clock())
+            if began is None:
+                return self._refusal(call, name, circuit.wait_s(self._clock()))
+            failed: bool | None = None  # also when the caller has gone, or nothing could be sent
+            try:
+                result = await execute(call)
+                failed = type(result) is Outage
+                return result
+            except SourceDown:
+                failed = True
+                raise
+            except RelayedFault:
+                failed = False
+                raise
+            finally:
+                self._done(name, circuit, began, failed)
+
+        return spared
+
+    def _done(self, name: str, circuit: Circuit, began: int, failed: bool | None) -> None:
+        before, now = circuit.state, self._clock()
+        circuit.done(began, failed, now)
+        if circuit.state == before:
+            return
+        if circuit.state == "open":
+            extra = {"source": name, "open_s": round(circuit.wait_s(now), 1)}
+            if before == "closed":
+                extra |= {"calls": circuit.calls, "failures": circuit.failures}
+            log.warning("breaker_opened", extra=extra)
+        else:
+            log.info("breaker_closed", extra={"source": name})
+
+    def _refusal(self, call: Call, name: str, wait_s: float) -> ToolResult:
+        """What a call gives that is not made. Raises SourceDown for tools of MCP servers, whose
+        failures are errors."""
+        self._refused("breaker")
+        retry_after = whole_seconds(wait_s)
+        text = (
+            f"{name} does not answer at the moment, and was not asked again; "
+            f"try again in {retry_after} s"
+        )
+        told: dict[str, Any] = {"retryAfter": retry_after}
+        binding = call.tool.binding
+        if isinstance(binding, McpBinding):
+            raise SourceDown(text, told)
+        status, code, message = UNAVAILABLE.http, UNAVAILABLE.code, UNAVAILABLE.message
+        body: Any = text
+        if isinstance(binding, ServiceBinding):
+            body = status_members(Status(status, code, message, text, told))
+        structure = Raw(encode({"status": status, "body": body, **told}))
+        return ToolResult((TextContent(text),), structure, is_error=True)

@@ -1,0 +1,101 @@
+"""When calls to a source that keeps failing are no longer made. Pure: the time is an argument.
+
+closed      calls are made, and counted; too large a share of failures opens it
+open        none is made; a while later it is half open
+half-open   single calls are made, one after the other: as many successes as are wanted close it,
+            one failure opens it again, for twice as long
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+from config.limits import Breaker
+
+SLOTS = 10  # of the window
+LEAST = 0.8  # of the time that it stays open: nodes that saw the same do not come back together
+
+State = Literal["closed", "open", "half-open"]
+
+
+class Circuit:
+    __slots__ = ("_counts", "_jitter", "_passed", "_pause_s", "_probe_until", "_settings",
+                 "_until", "calls", "failures", "round", "state")  # fmt: skip
+
+    def __init__(self, settings: Breaker, jitter: Callable[[], float]) -> None:
+        """`jitter` gives numbers from 0 to 1."""
+        self._settings = settings
+        self._jitter = jitter
+        self._counts: deque[list[int]] = deque()  # slot, calls, failures; oldest first
+        self._pause_s = settings.open_s  # of the next time that it opens
+        self._until = 0.0
+        self._probe_until = 0.0  # a probe that takes longer is not waited for
+        self._passed = 0  # probes
+        self.calls = self.failures = 0  # in the window
+        self.round = 0  # of which state a call is: what began before counts no more
+        self.state: State = "closed"
+
+    def admit(self, now: float) -> int | None:
+        """The round that a call belongs to; None when it must not be made."""
+        if self.state == "closed":
+            return self.round
+        if self.state == "open":
+            if now < self._until:
+                return None
+            self._enter("half-open")
+            self._passed, self._probe_until = 0, now
+        elif now < self._probe_until:
+            return None
+        self._probe_until = now + self._settings.open_s
+        return self.round
+
+    def wait_s(self, now: float) -> float:
+        """How long calls are still refused, as far as that is known."""
+        return (self._until if self.state == "open" else self._probe_until) - now
+
+    def done(self, began: int, failed: bool | None, now: float) -> None:
+        """What became of a call of the round `began`; None when nothing can be told by it."""
+        if began != self.round:
+            return
+        if self.state == "half-open":
+            self._probe_until = now
+            if failed:
+                self._open(now)
+            elif failed is False:
+                self._passed += 1
+                if self._passed >= self._settings.probes:
+                    self._close()
+        elif failed is not None:
+            self._count(int(failed), now)
+            enough = self.calls >= self._settings.calls
+            if failed and enough and self.failures >= self._settings.failures * self.calls:
+                self._open(now)
+
+    def _count(self, failed: int, now: float) -> None:
+        slot = int(now * SLOTS / self._settings.window_s)
+        counts = self._counts
+        while counts and counts[0][0] <= slot - SLOTS:
+            _, calls, failures = counts.popleft()
+            self.calls -= calls
+            self.failures -= failures
+        if not counts or counts[-1][0] != slot:
+            counts.append([slot, 0, 0])
+        counts[-1][1] += 1
+        counts[-1][2] += failed
+        self.calls += 1
+        self.failures += failed
+
+    def _open(self, now: float) -> None:
+        self._until = now + self._pause_s * (LEAST + (1 - LEAST) * self._jitter())
+        self._pause_s = min(2 * self._pause_s, max(self._settings.longest_s, self._pause_s))
+        self._enter("open")
+
+    def _close(self) -> None:
+        self._pause_s = self._settings.open_s
+        self._counts.clear()
+        self.calls = self.failures = 0
+        self._enter("closed")
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self.round += 1

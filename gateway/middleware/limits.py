@@ -1,0 +1,205 @@
+"""How much one caller, tenant, tool or source may have: rates, quotas, and calls at a time.
+
+Every message counts but initialize, ping and the notifications of MCP: lists, too, because writing
+them is work. What was counted for a message that another limit refuses is given back.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache, partial
+from ipaddress import IPv6Address
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from config.limits import Limits, Rate
+from gateway.abc import Call, Execute, Handler, RateKey, Rates
+from gateway.context import Context
+from schemas.errors import Overloaded, TooManyRequests
+from schemas.jsonrpc import Request
+from schemas.tool import RelayedResult, ToolResult
+
+DAY_S = 86_400.0
+FREE = frozenset({"initialize", "ping"})  # how often sessions begin is limited elsewhere
+NOTIFICATIONS = "notifications/"
+LASTING = frozenset({"subscriptions/listen", "tasks/result"})  # they wait: streams are counted
+TOOLS_REMEMBERED = 10_000  # names
+AGAIN_S = 1.0  # when a call at a time is too much: nobody knows when one ends
+
+
+class _Bound(NamedTuple):
+    """At most so many uses of a key in a window."""
+
+    limit: str  # the setting
+    key: RateKey
+    most: int
+    window_s: float
+    what: str = "calls"
+
+
+class _AtATime:
+    """Inside, one more call of a key runs. (A generator would take three times as long.)"""
+
+    __slots__ = ("_key", "_running")
+
+    def __init__(self, running: Counter[RateKey], key: RateKey | None) -> None:
+        self._running = running
+        self._key = key
+
+    def __enter__(self) -> None:
+        if self._key is not None:
+            self._running[self._key] += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._key is not None:
+            self._running[self._key] -= 1
+            if not self._running[self._key]:
+                del self._running[self._key]
+
+
+class Limiting:
+    def __init__(
+        self, limits: Limits, rates: Rates, refused: Callable[[str], None] = lambda _limit: None
+    ) -> None:
+        """`refused` hears the name of the limit."""
+        self._limits = limits
+        self._rates = rates
+        self._refused = refused
+        self._of_principal = _given(
+            ("principal_calls", limits.principal_calls, limits.per_s),
+            ("principal_daily", limits.principal_daily, DAY_S),
+        )
+        self._of_tenant = _given(
+            ("tenant_calls", limits.tenant_calls, limits.per_s),
+            ("tenant_daily", limits.tenant_daily, DAY_S),
+        )
+        self._rule = lru_cache(TOOLS_REMEMBERED)(partial(_first, limits.tools))  # by name
+        self._running: Counter[RateKey] = Counter()
+
+    def middleware(self, handler: Handler) -> Handler:
+        limits = self._limits
+
+        async def limited(context: Context, request: Request) -> Any:
+            method = request.method
+            if context.revision.mcp and (method in FREE or method.startswith(NOTIFICATIONS)):
+                return await handler(context, request)
+            owner = _owner(context)
+            await self._count(self._bounds_of(owner, _tenant(context)))
+            if method in LASTING and context.revision.mcp:
+                return await handler(context, request)
+            if limits.concurrent and self._running[_ALL] >= limits.concurrent:
+                raise self._overloaded()
+            with (
+                self._at_a_time("principal_concurrent", owner, limits.principal_concurrent),
+                _AtATime(self._running, _ALL),
+            ):
+                return await handler(context, request)
+
+        return limited
+
+    def guard(self, execute: Execute) -> Execute:
+        if not self._limits.tools and not self._limits.sources:
+            return execute
+
+        async def limited(call: Call) -> ToolResult | RelayedResult:
+            tenant, name, source = call.context.principal.tenant, call.tool.name, call.tool.source
+            tool_rate = self._rule(name)
+            source_rate = self._limits.sources.get(source)
+            of_tool, of_source = ("tools", tenant, name), ("sources", tenant, source)
+            with (
+                self._at_a_time("tools", of_tool, tool_rate.concurrent if tool_rate else 0),
+                self._at_a_time("sources", of_source, source_rate.concurrent if source_rate else 0),
+            ):
+                bounds = [
+                    _Bound(key[0], key, rate.calls, rate.per_s, f"calls of {key[2]}")
+                    for key, rate in ((of_tool, tool_rate), (of_source, source_rate))
+                    if rate is not None and rate.calls
+                ]
+                await self._count(bounds)
+                return await execute(call)
+
+        return limited
+
+    def _bounds_of(self, owner: RateKey | None, tenant: str | None) -> Sequence[_Bound]:
+        bounds = []
+        if owner is not None:
+            for name, most, window_s in self._of_principal:
+                bounds.append(_Bound(name, (name, *owner), most, window_s))
+        if tenant is not None:
+            for name, most, window_s in self._of_tenant:
+                bounds.append(_Bound(name, (name, tenant), most, window_s))
+        return bounds
+
+    async def _count(self, bounds: Sequence[_Bound]) -> None:
+        """Count one use of each, or none. Raises TooManyRequests, and Unavailable."""
+        for place, (limit, key, most, window_s, what) in enumerate(bounds):
+            wait_s = self._rates.take(key, most, window_s)
+            if wait_s is None:
+                wait_s = await self._rates.ask(key, most, window_s)
+            if wait_s:
+                for before in bounds[:place]:
+                    self._rates.give_back(before.key, before.window_s)
+                raise self._too_many(limit, f"{what}: at most {most} in {window_s:g} s", wait_s)
+
+    def _at_a_time(self, limit: str, whose: RateKey | None, most: int) -> _AtATime:
+        """Raises TooManyRequests."""
+        key = None if whose is None or not most else whose
+        if key is not None and self._running[key] >= most:
+            raise self._too_many(limit, f"calls at a time: at most {most}", AGAIN_S)
+        return _AtATime(self._running, key)
+
+    def _too_many(self, limit: str, text: str, wait_s: float) -> TooManyRequests:
+        self._refused(limit)
+        name = f"limits.{limit}"
+        fault = TooManyRequests(f"Too many {text} ({name})", wait_s, name)
+        fault.message += f"; try again in {fault.retry_after} s"
+        return fault
+
+    def _overloaded(self) -> Overloaded:
+        self._refused("concurrent")
+        return Overloaded("The gateway runs as many calls as it can; try again later")
+
+
+_ALL: RateKey = ("all",)
+
+
+def _given(*settings: tuple[str, int, float]) -> list[tuple[str, int, float]]:
+    return [(name, most, window_s) for name, most, window_s in settings if most]
+
+
+def _owner(context: Context) -> RateKey | None:
+    """Whose call it is; strangers are told apart by address. None where nobody has to say who they
+    are, and so all are one."""
+    identity = context.identity
+    if identity.verified:
+        return identity.principal.key
+    if identity.refusal is not None:
+        return "", _network(context.letter.client)
+    return None
+
+
+def _network(address: str) -> str:
+    """Of IPv6 the first 64 bits: whoever has one address there has all (RFC 4291, 2.5.4)."""
+    if ":" not in address:
+        return address
+    try:
+        found = IPv6Address(address)
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
+
+
+def _tenant(context: Context) -> str | None:
+    """None for strangers: what they send is not to be the share of anybody else."""
+    identity = context.identity
+    stranger = identity.refusal is not None and not identity.verified
+    return None if stranger else context.principal.tenant
+
+
+def _first(rates: Mapping[str, Rate], name: str) -> Rate | None:
+    return next((rate for pattern, rate in rates.items() if fnmatchcase(name, pattern)), None)

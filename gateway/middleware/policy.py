@@ -1,0 +1,64 @@
+"""Whether a call may be made: rules that look at arguments, and approvals. What a caller may not
+see at all does not come this far."""
+
+from typing import Literal
+
+from msgspec import Raw
+
+from gateway.abc import Call, Execute
+from gateway.audit.arguments import shown
+from gateway.context import Context
+from gateway.policy.approving import Approving
+from gateway.policy.engine import Decision
+from gateway.policy.sight import Sight
+from schemas.errors import Denied, TooManyRequests, Unavailable
+from schemas.jsonrpc import encode
+from schemas.masking import masks_of
+from schemas.tool import RelayedResult, ToolResult
+
+SHOWN_BYTES = 16_384  # of arguments, to those who agree to them or do not
+_ASKS = Raw(b'"input_required"')
+
+
+class Judging:
+    def __init__(self, sight: Sight, approving: Approving) -> None:
+        self._sight = sight
+        self._approving = approving
+
+    def guard(self, execute: Execute) -> Execute:
+        async def judged(call: Call) -> ToolResult | RelayedResult:
+            decision = self._sight.decide(call.context, call.tool, call.arguments)
+            _note(call.context, decision.effect, decision.rule)
+            if decision.effect == "allow":
+                return await execute(call)
+            if decision.effect == "deny":
+                raise Denied(f"{decision.rule} denies {call.tool.name}")
+            return await self._approved(execute, call, decision)
+
+        return judged
+
+    async def _approved(
+        self, execute: Execute, call: Call, decision: Decision
+    ) -> ToolResult | RelayedResult:
+        approvals, used = await self._approving.used(call, decision)
+        _note(call.context, "allow", decision.rule)
+        try:
+            result = await execute(call)
+        except (TooManyRequests, Unavailable):  # it was not made
+            await self._approving.give_back(approvals, used)
+            raise
+        if isinstance(result, RelayedResult) and result.members.get("resultType") == _ASKS:
+            await self._approving.give_back(approvals, used)  # it is made again, with the answers
+        return result
+
+
+def shown_to_people(call: Call) -> str:
+    """The arguments of a call as JSON, without what is secret."""
+    masks = masks_of(bytes(call.tool.input_schema))
+    return shown(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
+
+
+def _note(context: Context, effect: Literal["allow", "deny", "approve"], rule: str) -> None:
+    if context.note is not None:
+        context.note.decision = effect
+        context.note.rule = rule

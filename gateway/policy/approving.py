@@ -1,0 +1,84 @@
+"""Calls that need somebody's approval: what waits for it, and what was agreed to."""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from config.policy import Policy
+from gateway.abc import Call
+from gateway.policy.engine import Decision
+from registry.approvals import Approvals, TooManyWaiting, Wanted
+from registry.postgres import Pool
+from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
+
+AGAIN_S = 60.0  # somebody may have decided by then
+
+Shown = Callable[[Call], str]
+"""The arguments of a call for people to look at: masked, and not too long."""
+
+
+class Approving:
+    def __init__(self, policy: Policy, pool: Callable[[], Pool | None], shown: Shown) -> None:
+        self._policy = policy
+        self._pool = pool
+        self._shown = shown
+
+    async def used(self, call: Call, decision: Decision) -> tuple[Approvals, str]:
+        """The agreement to this call, which is used up now, and where it is to be given back.
+        Raises ApprovalRequired where there is none, TooManyRequests for a caller who has too many
+        calls waiting, and Unavailable."""
+        principal = call.context.principal
+        wanted = Wanted(
+            principal=principal.id,
+            tool_id=call.tool.id,
+            tool=call.tool.name,
+            source=call.tool.source,
+            digest=_digest(call),
+            rule=decision.rule,
+            reason=decision.reason,
+        )
+        async with _answering():
+            if (pool := self._pool()) is None:
+                raise Unavailable("Approvals cannot be looked up yet; try again in a moment")
+            approvals = Approvals(pool, principal.tenant)
+            if (used := await approvals.use(wanted)) is not None:
+                return approvals, used
+            waits_s, most = self._policy.approval_s, self._policy.approvals
+            try:
+                id_, until = await approvals.ask(wanted, self._shown(call), waits_s, most)
+            except TooManyWaiting as error:
+                raise TooManyRequests(str(error), AGAIN_S) from error
+        raise _required(call, id_, until)
+
+    async def give_back(self, approvals: Approvals, used: str) -> None:
+        """The call did not come to an end: the same may be made again. Raises Unavailable."""
+        async with _answering():
+            await approvals.give_back(used)
+
+
+def _required(call: Call, id_: str, until: datetime) -> ApprovalRequired:
+    expires = until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    text = (
+        f"{call.tool.name} needs an approval for these arguments. Somebody has to agree to "
+        f"{id_} until {expires}; then make the same call again"
+    )
+    return ApprovalRequired(text, id_, expires)
+
+
+def _digest(call: Call) -> str:
+    """Equal for equal arguments, in any order, of a tool that has not changed meanwhile."""
+    said = [call.tool.id, call.tool.digest, call.arguments]
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()
+
+
+@asynccontextmanager
+async def _answering() -> AsyncIterator[None]:
+    try:
+        yield
+    except (psycopg.OperationalError, PoolTimeout) as error:
+        raise Unavailable("Approvals cannot be looked up now; try again later") from error

@@ -1,0 +1,169 @@
+"""The rules of one tenant, and what they say of one caller and one tool. Pure.
+
+`deny` goes before `approve`, that before `allow`, and `policy.default` is for what no rule speaks
+of. A tool above the caller's clearance is denied whatever rules say; one that destroys something is
+allowed with an approval only, where the settings want that. Rules that look at arguments do not
+hide a tool: only a call shows what they say.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import json
+
+from config.policy import Policy, Rule
+from gateway.context import Principal
+from gateway.policy.rules import CompiledRule, Effect, Subject, Values
+from schemas.expressions import too_large
+
+DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_destructive"
+CLAIMS = (2000, 65536, 50)  # values, bytes and levels of a token that expressions look at
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the rules know of a caller: equal for callers whom they treat alike."""
+
+    key: tuple[Any, ...]
+    rules: tuple[CompiledRule, ...]  # those that speak of the caller, in their order
+    clearance: int  # rank of the most sensitive tier that is open
+    principal: Mapping[str, Any] | None  # as expressions see it; None: too large for them
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    effect: Effect
+    rule: str  # the name of the one that decided
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of a caller and a tool before there are arguments."""
+
+    decision: Decision  # if no rule of `later` speaks
+    later: tuple[CompiledRule, ...] = ()  # look at arguments, those that forbid first
+    approved: bool = False  # only with an approval, where it would be allowed
+
+    @property
+    def hidden(self) -> bool:
+        """Whether no arguments could make the call go through."""
+        return self.decision.effect == "deny" and all(one.effect == "deny" for one in self.later)
+
+    def decided(self, values: Values | None) -> Decision:
+        """With the arguments, and all else that expressions see; None: they are too large."""
+        found = self.decision
+        for rule in self.later:
+            if rule.holds(values):
+                found = Decision(rule.effect, rule.name, rule.rule.reason)
+                break
+        if self.approved and found.effect == "allow":
+            return Decision("approve", DESTRUCTIVE)
+        return found
+
+
+class Engine:
+    def __init__(self, policy: Policy, stored: Mapping[str, Rule]) -> None:
+        """Rules of the settings go before stored ones of the same name. Raises
+        InvalidExpression for one of the settings."""
+        own = {name: CompiledRule(name, rule) for name, rule in policy.rules.items()}
+        kept = {
+            name: CompiledRule(name, rule, stored=True)
+            for name, rule in stored.items()
+            if name not in own
+        }
+        self.rules: tuple[CompiledRule, ...] = tuple(
+            sorted([*own.values(), *kept.values()], key=_in_order)
+        )
+        self.policy = policy
+        self.digest = _digest(policy, self.rules)
+        self._ranks = {tier: rank for rank, tier in enumerate(policy.tiers)}
+        self._highest = len(policy.tiers) - 1
+        self.allows_all = (
+            not self.rules
+            and policy.default == "allow"
+            and not policy.approve_destructive
+            and self._clearance(frozenset()) == self._highest
+        )
+
+    def standing(self, principal: Principal, toolset: str | None) -> Standing:
+        facts = self._facts(principal)
+        values = {} if facts is None else {"principal": facts}
+        speaking = tuple(
+            rule
+            for rule in self.rules
+            if rule.unfit(principal, toolset) is None
+            and (rule.by_subject or rule.by_arguments or rule.holds(values))
+        )
+        clearance = self._clearance(principal.roles)
+        who = tuple(one.seen(values) for one in speaking if one.by_principal and one.by_subject)
+        names = tuple(one.name for one in speaking)
+        return Standing((names, clearance, who), speaking, clearance, facts)
+
+    def verdict(self, standing: Standing, subject: Subject) -> Verdict:
+        if self.rank(subject) > standing.clearance:
+            return Verdict(Decision("deny", TIERS))
+        tier = self.tier(subject)
+        values = self.values(standing, subject)
+        best, later = Decision(self.policy.default, DEFAULT), list[CompiledRule]()
+        for rule in standing.rules:  # those that forbid first, then those that want an approval
+            if rule.misses(subject, tier) is not None:
+                continue
+            if rule.by_arguments:
+                later.append(rule)
+            elif not rule.by_subject or rule.holds(values):
+                best = Decision(rule.effect, rule.name, rule.rule.reason)
+                break
+        if best.effect == "deny" and best.rule != DEFAULT:
+            return Verdict(best)
+        if subject.kind != "tool" and best.effect == "approve":
+            return Verdict(Decision("deny", best.rule, best.reason))  # there is nobody to wait for
+        return Verdict(best, tuple(later), self.wants_approval(subject))
+
+    def values(self, standing: Standing, subject: Subject) -> dict[str, Any]:
+        """What expressions see, but arguments."""
+        who = {} if standing.principal is None else {"principal": standing.principal}
+        return {**who, **subject.values(self.tier(subject))}
+
+    def tier(self, subject: Subject) -> str:
+        return subject.tier or self.policy.default_tier
+
+    def rank(self, subject: Subject) -> int:
+        """Of its tier; one that the settings do not name is as sensitive as any."""
+        return self._ranks.get(self.tier(subject), self._highest)
+
+    def _clearance(self, roles: frozenset[str]) -> int:
+        policy = self.policy
+        opened = [policy.default_clearance]
+        opened += [policy.clearances[role] for role in roles if role in policy.clearances]
+        return max(self._ranks.get(tier, -1) for tier in opened)
+
+    def wants_approval(self, subject: Subject) -> bool:
+        """Whether nobody calls it without an approval, where the settings want that."""
+        return self.policy.approve_destructive and subject.destructive and subject.kind == "tool"
+
+    def _facts(self, principal: Principal) -> dict[str, Any] | None:
+        claims = dict(principal.claims)
+        if too_large(claims, *CLAIMS) is not None:
+            return None
+        return {
+            "id": principal.id,
+            "tenant": principal.tenant,
+            "scopes": sorted(principal.scopes),
+            "roles": sorted(principal.roles),
+            "claims": claims,
+        }
+
+
+_ORDER: Sequence[Effect] = ("deny", "approve", "allow")
+
+
+def _in_order(rule: CompiledRule) -> tuple[int, str]:
+    return _ORDER.index(rule.effect), rule.name
+
+
+def _digest(policy: Policy, rules: Sequence[CompiledRule]) -> bytes:
+    said = [policy, [(one.name, one.rule) for one in rules]]
+    return hashlib.sha256(json.encode(said, order="deterministic")).digest()

@@ -1,0 +1,99 @@
+"""Why a call would be allowed, denied or in need of an approval: each rule, and what it says."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gateway.context import Principal
+from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
+from gateway.policy.rules import CompiledRule, Effect, Subject
+from schemas.expressions import ExpressionFailed, too_large
+
+Said = Literal["speaks", "silent", "failed", "waits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What one rule says. `waits`: it looks at arguments, and there are none."""
+
+    rule: str
+    effect: Effect
+    said: Said
+    why: str  # what is about others; why `when` failed; else the reason of the rule
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    effect: Effect
+    rule: str
+    reason: str
+    visible: bool  # in lists, for there are arguments with which the call may be made
+    opinions: list[Opinion]  # in the order in which they count
+
+
+def explain(
+    engine: Engine,
+    principal: Principal,
+    toolset: str | None,
+    subject: Subject,
+    arguments: Any,
+    levels: int,
+) -> Explanation:
+    """`arguments` None: they are not known yet; those nested deeper than `levels` are too large."""
+    standing = engine.standing(principal, toolset)
+    verdict = engine.verdict(standing, subject)
+    values: dict[str, Any] | None = engine.values(standing, subject)
+    policy = engine.policy
+    if arguments is not None and values is not None:
+        limits = (policy.argument_values, policy.argument_bytes, levels)
+        values = None if too_large(arguments, *limits) else {**values, "arguments": arguments}
+    known = arguments is not None
+    decision = verdict.decided(values) if known else verdict.decision
+    opinions = [
+        _opinion(engine, rule, principal, toolset, subject, values, known) for rule in engine.rules
+    ]
+    opinions = [*_of_settings(engine, standing, subject), *opinions]
+    reason = decision.reason or _OWN_REASONS.get(decision.rule, "")
+    return Explanation(decision.effect, decision.rule, reason, not verdict.hidden, opinions)
+
+
+_OWN_REASONS = {
+    DEFAULT: "no rule speaks of it",
+    TIERS: "the tool is more sensitive than the caller is cleared for",
+    DESTRUCTIVE: "the tool does not say that it destroys nothing",
+}
+
+
+def _of_settings(engine: Engine, standing: Standing, subject: Subject) -> list[Opinion]:
+    """What counts beside rules."""
+    found = []
+    if engine.rank(subject) > standing.clearance:
+        found.append(Opinion(TIERS, "deny", "speaks", f"the tier is {engine.tier(subject)}"))
+    if engine.wants_approval(subject):
+        found.append(Opinion(DESTRUCTIVE, "approve", "speaks", _OWN_REASONS[DESTRUCTIVE]))
+    return found
+
+
+def _opinion(
+    engine: Engine,
+    rule: CompiledRule,
+    principal: Principal,
+    toolset: str | None,
+    subject: Subject,
+    values: dict[str, Any] | None,
+    known: bool,
+) -> Opinion:
+    said: Said = "speaks"
+    why = rule.rule.reason
+    unfit = rule.unfit(principal, toolset) or rule.misses(subject, engine.tier(subject))
+    if unfit is not None:
+        said, why = "silent", f"{unfit}: it is about others"
+    elif rule.by_arguments and not known:
+        said, why = "waits", "it looks at arguments"
+    else:
+        try:
+            if not rule.checked(values):
+                said, why = "silent", "when: it is false"
+        except ExpressionFailed as error:
+            said, why = "failed", f"when: {error}"
+    return Opinion(rule.name, rule.effect, said, why, rule.stored)

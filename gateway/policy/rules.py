@@ -1,0 +1,157 @@
+"""One rule, compiled: whom and what it speaks of. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from typing import Any, Literal
+
+from config.policy import RULE_VARIABLES, Rule
+from gateway.context import Principal
+from schemas.binding import GatewayBinding
+from schemas.expressions import (
+    Expression,
+    ExpressionFailed,
+    InvalidExpression,
+    compile_expression,
+)
+from schemas.mcp.snapshot import Item, ItemKind
+from schemas.tool import Tool
+
+Effect = Literal["allow", "deny", "approve"]
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is judged: a tool, a prompt, a resource or a resource template."""
+
+    id: str  # of a tool
+    names: tuple[str, ...]  # the first is that of lists; the others it had before
+    source: str
+    tier: str | None
+    destructive: bool  # as MCP's defaults have it: unless it says that it is not, or only reads
+    read_only: bool
+    kind: Literal["tool"] | ItemKind
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, tool: Tool) -> "Subject":
+        hints = tool.annotations
+        read_only = hints.read_only_hint is True
+        destroys = not read_only and hints.destructive_hint is not False
+        names = (tool.name, *tool.aliases)
+        return cls(tool.id, names, tool.source, tool.tier, destroys, read_only, "tool", tool.tags)
+
+    @classmethod
+    def of_item(cls, item: Item) -> "Subject":
+        return cls.named(item.kind, item.name, item.source)
+
+    @classmethod
+    def named(cls, kind: ItemKind, name: str, source: str) -> "Subject":
+        """They only read, and nobody gives them tiers."""
+        return cls("", (name,), source, None, destructive=False, read_only=True, kind=kind)
+
+    def values(self, tier: str) -> dict[str, Any]:
+        """What expressions see of it."""
+        tool = {
+            "name": self.names[0],
+            "source": self.source,
+            "tier": tier,
+            "destructive": self.destructive,
+            "readOnly": self.read_only,
+            "kind": self.kind,
+            "tags": list(self.tags),
+        }
+        return {"tool": tool, "source": self.source}
+
+
+def is_judged(tool: Tool) -> bool:
+    """The gateway's own tools tell nobody more than they may see, and are for everybody."""
+    return not isinstance(tool.binding, GatewayBinding)
+
+
+class CompiledRule:
+    """A rule whose expression fails forbids, or asks for approval, as if it were true; it never
+    allows."""
+
+    def __init__(self, name: str, rule: Rule, *, stored: bool = False) -> None:
+        """Raises InvalidExpression; but a stored rule, which some other release may have written,
+        is one that always fails."""
+        self.name = name
+        self.rule = rule
+        self.effect: Effect = rule.effect
+        self.stored = stored
+        self._broken: str | None = None
+        self._expression: Expression | None = None
+        try:
+            self._expression = compile_expression(rule.when, RULE_VARIABLES) if rule.when else None
+        except InvalidExpression as error:
+            if not stored:
+                raise
+            self._broken = str(error)
+        looks_at = self._expression.variables if self._expression else frozenset[str]()
+        self.by_arguments = "arguments" in looks_at
+        self.by_principal = not self.by_arguments and "principal" in looks_at
+        self.by_subject = not self.by_arguments and not looks_at.isdisjoint(("tool", "source"))
+        self._patterns = _either(rule.tools)
+        self._sources = frozenset(rule.sources)
+        self._tiers = frozenset(rule.tiers)
+        self._roles, self._scopes = frozenset(rule.roles), frozenset(rule.scopes)
+
+    def unfit(self, principal: Principal, toolset: str | None) -> str | None:
+        """Which of `roles`, `scopes`, `principals` and `toolsets` is about others; None: none."""
+        rule = self.rule
+        if rule.toolsets and toolset not in rule.toolsets:
+            return "toolsets"
+        if rule.principals and principal.id not in rule.principals:
+            return "principals"
+        if self._roles and self._roles.isdisjoint(principal.roles):
+            return "roles"
+        if self._scopes and self._scopes.isdisjoint(principal.scopes):
+            return "scopes"
+        return None
+
+    def misses(self, subject: Subject, tier: str) -> str | None:
+        """Which of `sources`, `tiers`, `destructive` and `tools` is about others; None: none."""
+        if self._sources and subject.source not in self._sources:
+            return "sources"
+        if self._tiers and tier not in self._tiers:
+            return "tiers"
+        if self.rule.destructive not in {None, subject.destructive}:
+            return "destructive"
+        if not self.names(subject):
+            return "tools"
+        if self.by_arguments and subject.kind != "tool":
+            return "arguments"  # a prompt's or a resource's are not looked at
+        return None
+
+    def names(self, subject: Subject) -> bool:
+        """Whether one of its names fits `tools`."""
+        return self._patterns is None or any(map(self._patterns.match, subject.names))
+
+    def seen(self, values: Values) -> str:
+        """Equal where `when` says the same."""
+        return "" if self._expression is None else repr(self._expression.seen(values))
+
+    def holds(self, values: Values | None) -> bool:
+        """Whether `when` is true of `values`; None: they cannot be looked at."""
+        try:
+            return self.checked(values)
+        except ExpressionFailed:
+            return self.effect != "allow"
+
+    def checked(self, values: Values | None) -> bool:
+        """The same; raises ExpressionFailed."""
+        if self._broken is not None:
+            raise ExpressionFailed(f"`when` cannot be read: {self._broken}")
+        if self._expression is None:
+            return True
+        if values is None:
+            raise ExpressionFailed("there is more to look at than expressions get")
+        return self._expression.holds(values)
+
+
+def _either(patterns: Sequence[str]) -> re.Pattern[str] | None:
+    """What matches as `fnmatchcase` does by any of them."""
+    return re.compile("|".join(map(translate, patterns))) if patterns else None

@@ -1,0 +1,208 @@
+"""What of the catalog somebody sees, and what they may call: the rules of all tenants, with what
+was worked out before.
+
+Callers whom the rules treat alike share what was worked out, and those who see the same share one
+catalog. A view lives as long as the catalog that it is of and the rules that made it.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from config.policy import Policy, Rule
+from gateway.context import Context, Principal
+from gateway.policy.engine import DEFAULT, Decision, Engine, Standing, Verdict
+from gateway.policy.reach import Reach, flags
+from gateway.policy.rules import Subject, is_judged
+from registry.catalog import Catalog
+from registry.policies import stored_rules
+from registry.postgres import Pool
+from registry.resources import Located
+from schemas.errors import InvalidParams
+from schemas.expressions import too_large
+from schemas.tool import Tool
+
+log = logging.getLogger("toolgate.policy")
+
+STANDINGS = 4096  # callers that are remembered
+VERDICTS = 20_000  # of callers and tools
+
+ALLOWED = Decision("allow", DEFAULT)
+Changed = Callable[[str], None]
+NO_RULES: Mapping[str, Rule] = {}
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one catalog under one set of rules."""
+
+    reach: Reach
+    hidden: OrderedDict[tuple[Any, ...], int]  # by standing
+    views: OrderedDict[tuple[int, int], Catalog]  # by what is hidden here, and elsewhere
+
+
+class _Rules:
+    """The rules of one tenant, and what was worked out with them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.standings: OrderedDict[tuple[Any, ...], Standing] = OrderedDict()
+        self.verdicts: OrderedDict[tuple[Any, ...], tuple[Tool, Verdict]] = OrderedDict()
+        self.seen: WeakKeyDictionary[Catalog, _Seen] = WeakKeyDictionary()
+
+
+class Sight:
+    def __init__(self, policy: Policy, levels: int) -> None:
+        """`levels`: arguments nested deeper are not looked at. Raises InvalidExpression."""
+        self._policy = policy
+        self._limits = (policy.argument_values, policy.argument_bytes, levels)
+        self._usual = Engine(policy, NO_RULES)
+        self._of: dict[str, _Rules] = {}
+        self.changed: Changed = _nobody  # told of tenants whose rules are others now
+
+    async def load(self, pool: Pool) -> None:
+        """Read the stored rules of all tenants again. Raises `psycopg.OperationalError`."""
+        stored = await stored_rules(pool)
+        for tenant in {*stored, *self._of}:
+            self.apply(tenant, stored.get(tenant, NO_RULES))
+
+    def apply(self, tenant: str, stored: Mapping[str, Rule]) -> None:
+        """Let these be the stored rules of `tenant`."""
+        engine = Engine(self._policy, stored) if stored else self._usual
+        before = self._of[tenant].engine if tenant in self._of else self._usual
+        if engine.digest == before.digest:
+            return
+        for name in sorted(stored.keys() & self._policy.rules.keys()):
+            log.warning("rule_overridden", extra={"rule": name, "tenant": tenant})
+        self._of[tenant] = _Rules(engine)
+        log.info("policy_loaded", extra={"tenant": tenant, "rules": len(engine.rules)})
+        self.changed(tenant)
+
+    def engine(self, tenant: str) -> Engine:
+        return self._rules(tenant).engine
+
+    def version(self, tenant: str) -> bytes:
+        """Equal for equal rules, at all gateways; empty for those that allow everything."""
+        engine = self.engine(tenant)
+        return b"" if engine.allows_all else engine.digest
+
+    def view(self, context: Context, catalog: Catalog, whole: Catalog) -> Catalog:
+        """What the caller sees of `catalog`, which is `whole` or a toolset of it."""
+        rules = self._rules(context.principal.tenant)
+        if rules.engine.allows_all:
+            return catalog
+        standing = _standing(rules, context.principal, context.toolset)
+        hidden = self._hidden(rules, catalog, standing)
+        if not hidden:
+            return catalog
+        elsewhere = hidden if whole is catalog else self._hidden(rules, whole, standing)
+        views = rules.seen[catalog].views
+        key = (hidden, elsewhere)
+        view = views.get(key)
+        if view is None:
+            view = _view(catalog, hidden, _denied(whole, elsewhere))
+            return _kept(views, key, view, self._policy.views)
+        views.move_to_end(key)
+        return view
+
+    def admits(self, context: Context, located: Located) -> bool:
+        """Whether the caller may have a resource. One that no list has is judged as if one had it
+        under its URI; one that a template gives goes with that, unless a rule denies it."""
+        rules = self._rules(context.principal.tenant)
+        if rules.engine.allows_all:
+            return True
+        standing = _standing(rules, context.principal, context.toolset)
+        item, verdict = located.item, rules.engine.verdict
+        if item is not None and verdict(standing, Subject.of_item(item)).hidden:
+            return False
+        if item is not None and item.kind == "resource":
+            return True
+        subject = Subject.named("resource", located.uri, located.source.name)
+        found = verdict(standing, subject)
+        return not found.hidden or (item is not None and found.decision.rule == DEFAULT)
+
+    def decide(self, context: Context, tool: Tool, arguments: Any) -> Decision:
+        """Raises InvalidParams for arguments that are too large to be judged."""
+        rules = self._rules(context.principal.tenant)
+        if rules.engine.allows_all or not is_judged(tool):
+            return ALLOWED
+        standing = _standing(rules, context.principal, context.toolset)
+        verdict = _verdict(rules, standing, tool)
+        if not verdict.later:
+            return verdict.decided(None)
+        if (too_much := too_large(arguments, *self._limits)) is not None:
+            raise InvalidParams(
+                f"The arguments are too large for the rules of this gateway: {too_much}"
+            )
+        values = rules.engine.values(standing, Subject.of(tool))
+        return verdict.decided({**values, "arguments": arguments})
+
+    def _rules(self, tenant: str) -> _Rules:
+        rules = self._of.get(tenant)
+        if rules is None:
+            rules = self._of[tenant] = _Rules(self._usual)
+        return rules
+
+    def _hidden(self, rules: _Rules, catalog: Catalog, standing: Standing) -> int:
+        seen = rules.seen.get(catalog)
+        if seen is None:
+            seen = _Seen(Reach(rules.engine, catalog), OrderedDict(), OrderedDict())
+            rules.seen[catalog] = seen
+        hidden = seen.hidden.get(standing.key)
+        if hidden is None:
+            hidden = seen.reach.hidden(standing)
+            _kept(seen.hidden, standing.key, hidden, STANDINGS)
+        return hidden
+
+
+def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> Standing:
+    if principal.claims and not principal.mark:
+        return rules.engine.standing(principal, toolset)  # nothing tells its tokens apart
+    key = (*principal.key, principal.mark, principal.roles, principal.scopes, toolset)
+    standing = rules.standings.get(key)
+    if standing is None:
+        standing = rules.engine.standing(principal, toolset)
+        _kept(rules.standings, key, standing, STANDINGS)
+    return standing
+
+
+def _verdict(rules: _Rules, standing: Standing, tool: Tool) -> Verdict:
+    key = (tool.id, standing.key)
+    known = rules.verdicts.get(key)
+    if known is not None and known[0] is tool:
+        return known[1]
+    verdict = rules.engine.verdict(standing, Subject.of(tool))
+    _kept(rules.verdicts, key, (tool, verdict), VERDICTS)
+    return verdict
+
+
+def _view(catalog: Catalog, hidden: int, denied: frozenset[str]) -> Catalog:
+    bits = flags(hidden, len(catalog.tools) + len(catalog.items))
+    tools = {tool.id for tool, gone in zip(catalog.tools, bits, strict=False) if gone}
+    beyond = bits[len(catalog.tools) :]
+    items = {
+        (item.kind, item.name) for item, gone in zip(catalog.items, beyond, strict=True) if gone
+    }
+    return catalog.without(tools, items, denied)
+
+
+def _denied(whole: Catalog, hidden: int) -> frozenset[str]:
+    bits = flags(hidden, len(whole.tools) + len(whole.items))
+    return frozenset(tool.id for tool, gone in zip(whole.tools, bits, strict=False) if gone)
+
+
+def _kept(known: OrderedDict[K, V], key: K, value: V, most: int) -> V:
+    while len(known) >= most:
+        known.popitem(last=False)
+    known[key] = value
+    return value
+
+
+def _nobody(_tenant: str) -> None:
+    return None

@@ -1,0 +1,110 @@
+"""Work that is done once, however often it is asked for under one key.
+
+The table `command_idempotency_t` remembers a key before its work begins, so two nodes cannot both
+do it. What it gave is kept with it. Work whose node died midway stays "running": nobody knows what
+it did, so it is not done again under that key.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from registry.postgres import Pool, borrowed
+from schemas.errors import ToolgateError
+
+_KEY = "host_id = %s AND principal_id = %s AND service_id = %s AND idempotency_key = %s"
+
+
+class Owner(NamedTuple):
+    """Whose key, for what."""
+
+    tenant: str
+    principal: str
+    service: str
+    key: str
+
+
+class NoDatabase(ToolgateError):
+    """There is nothing that remembers keys; nothing was done."""
+
+
+class OtherRequest(ToolgateError):
+    """The key belongs to another request."""
+
+
+class Unfinished(ToolgateError):
+    """The key belongs to a request that still runs, or whose outcome is not known."""
+
+
+class Once:
+    """All methods raise NoDatabase, `psycopg.OperationalError` and PoolTimeout."""
+
+    def __init__(self, pool: Callable[[], Pool | None], ttl_s: float) -> None:
+        """`pool` gives None while there is no database. What was given is kept for `ttl_s`
+        seconds."""
+        self._pool = pool
+        self._ttl_s = ttl_s
+
+    async def claim(self, owner: Owner, request: bytes) -> bytes | None:
+        """None when the work is now the caller's to do; else what it gave. Raises OtherRequest and
+        Unfinished."""
+        digest = hashlib.sha256(request).digest()
+        async with borrowed(self._open()) as connection:
+            claimed = await connection.execute(
+                """
+                INSERT INTO command_idempotency_t AS old (host_id, principal_id, service_id,
+                    idempotency_key, request_hash, state, expires_ts)
+                VALUES (%s, %s, %s, %s, %s, 'running',
+                    current_timestamp + make_interval(secs => %s))
+                ON CONFLICT (host_id, principal_id, service_id, idempotency_key) DO UPDATE SET
+                    request_hash = excluded.request_hash, state = 'running', response = NULL,
+                    created_ts = current_timestamp, expires_ts = excluded.expires_ts
+                WHERE old.expires_ts < current_timestamp
+                RETURNING true
+                """,
+                [*owner, digest, self._ttl_s],
+            )
+            if await claimed.fetchone() is not None:
+                return None
+            found = await connection.execute(
+                f"SELECT request_hash, response FROM command_idempotency_t WHERE {_KEY}",  # noqa: S608 - constants; values are bound
+                owner,
+                binary=True,
+            )
+            row = await found.fetchone()
+        if row is None:  # it expired and was purged between the two statements
+            return await self.claim(owner, request)
+        if row[0] != digest:
+            raise OtherRequest
+        if row[1] is None:
+            raise Unfinished
+        return bytes(row[1])
+
+    async def keep(self, owner: Owner, given: bytes) -> None:
+        """JSON text."""
+        async with borrowed(self._open()) as connection:
+            await connection.execute(
+                f"UPDATE command_idempotency_t SET state = 'done', response = %s WHERE {_KEY}",  # noqa: S608 - constants; values are bound
+                [given, *owner],
+            )
+
+    async def release(self, owner: Owner) -> None:
+        """Nothing was done: the key is free again."""
+        async with borrowed(self._open()) as connection:
+            await connection.execute(f"DELETE FROM command_idempotency_t WHERE {_KEY}", owner)  # noqa: S608 - constants; values are bound
+
+    async def purge(self) -> None:
+        """Forget what has expired."""
+        pool = self._pool()
+        if pool is None:
+            return
+        async with borrowed(pool) as connection:
+            await connection.execute(
+                "DELETE FROM command_idempotency_t WHERE expires_ts < current_timestamp"
+            )
+
+    def _open(self) -> Pool:
+        pool = self._pool()
+        if pool is None:
+            raise NoDatabase
+        return pool

@@ -1,0 +1,81 @@
+"""What of the caller's goes to a source, where the settings want anything to: the caller's own
+token, or one that it is exchanged for."""
+
+from collections.abc import Iterable, Mapping
+
+from gateway.context import Context
+from gateway.upstreams.caller import Caller, NoCaller, audiences_of, bare, caller_of
+from gateway.upstreams.connections import Pool, UpstreamFailed
+from gateway.upstreams.token_endpoint import TokenFailed
+
+AUTHORIZATION = "Authorization"
+SCOPE_TOKEN = "X-Scope-Token"  # noqa: S105 - the name of a header
+
+Headers = Mapping[str, str]
+NONE: Headers = {}
+
+
+def on_behalf(pool: Pool, context: Context) -> Caller | None:
+    """Who calls; None where the source gets nothing of the caller's. Raises UpstreamFailed where it
+    should and must not."""
+    if not pool.by_caller:
+        return None
+    key = "exchange" if pool.exchange is not None else "forward_token"
+    if not pool.trusted:
+        raise UpstreamFailed(pool.untrusted(key))
+    try:
+        return caller_of(context)
+    except NoCaller as why:
+        raise UpstreamFailed(
+            f"{pool.source} was not called: it wants the caller's own token "
+            f"(sources.{pool.source}.{key}), and {why}"
+        ) from why
+
+
+async def proof(pool: Pool, caller: Caller | None, scopes: Iterable[str] = ()) -> Headers:
+    """The headers that prove who calls; of None the gateway itself. Raises UpstreamFailed."""
+    if pool.exchange is None:
+        return _passed_on(pool, caller) if pool.forward_token and caller is not None else NONE
+    try:
+        if caller is not None:
+            token = await pool.exchange.token(pool.streams, caller, scopes)
+        elif pool.exchange.has_own and pool.trusted:
+            token = await pool.exchange.own(pool.streams)
+        else:
+            return NONE
+    except TokenFailed as error:
+        raise UpstreamFailed(f"{pool.source} {error}") from error
+    return {AUTHORIZATION: f"Bearer {token}"}
+
+
+def refuted(
+    pool: Pool, caller: Caller | None, headers: Headers, scopes: Iterable[str] = ()
+) -> bool:
+    """The source answered 401 to a request with `headers`, which `proof` gave: whether it gives
+    others now."""
+    if pool.exchange is None or AUTHORIZATION not in headers:
+        return False
+    token = bare(headers[AUTHORIZATION])
+    if caller is None:
+        return pool.exchange.own_refused(token)
+    return pool.exchange.refused(caller, scopes, token)
+
+
+def _passed_on(pool: Pool, caller: Caller) -> Headers:
+    if not pool.same_trust_domain and _is_ours(pool, caller):
+        raise UpstreamFailed(
+            f"{pool.source} was not called: the caller's token was issued for this gateway, and is "
+            f"not passed on. Set sources.{pool.source}.exchange, or "
+            f"sources.{pool.source}.same_trust_domain where both are one"
+        )
+    headers = {AUTHORIZATION: f"Bearer {caller.token}"}
+    if caller.scope_token is not None:
+        headers[SCOPE_TOKEN] = caller.scope_token
+    return headers
+
+
+def _is_ours(pool: Pool, caller: Caller) -> bool:
+    scope_token = caller.scope_token
+    return pool.own.among(caller.audiences) or (
+        scope_token is not None and pool.own.among(audiences_of(bare(scope_token)))
+    )

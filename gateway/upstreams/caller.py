@@ -1,0 +1,115 @@
+"""Who makes a call, as far as a source may know it: the caller's own verified token.
+
+MCP forbids to pass on tokens that were issued for somebody else (2025-06-18 and later,
+basic/security_best_practices, token passthrough). So one whose audience is the gateway itself goes
+no further, unless the operator says that both are one.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from config.auth import Auth
+from gateway.context import KEY_MARK, Context, Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    token: str = field(repr=False)
+    digest: str  # SHA-256 of it
+    ends: float | None = None  # s since the epoch; None: it does not say
+    audiences: frozenset[str] = frozenset()
+    scope_token: str | None = field(default=None, repr=False)  # X-Scope-Token, as it came
+
+
+@dataclass(slots=True)
+class Holder:
+    """Who has a session at a source: the last one, of those who may share it."""
+
+    caller: Caller | None = None  # None: the gateway itself
+
+
+class NoCaller(Exception):
+    """Nobody is known by a token of their own; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAudiences:
+    """The names that tokens for the gateway have as their audience."""
+
+    names: frozenset[str] = frozenset()
+    url: str = ""  # what is below it, too
+    always: bool = False  # no other tokens get in
+
+    @classmethod
+    def of(cls, auth: Auth, public_url: str) -> "OwnAudiences":
+        audiences = (auth.audience, *(issuer.audience for issuer in auth.issuers.values()))
+        return cls(
+            frozenset(filter(None, audiences)), public_url.rstrip("/"), auth.bind_audience != "off"
+        )
+
+    def among(self, audiences: Iterable[str]) -> bool:
+        return self.always or any(self._has(audience) for audience in audiences)
+
+    def _has(self, audience: str) -> bool:
+        if audience in self.names:
+            return True
+        url = self.url.lower()
+        return bool(url) and f"{audience.lower().rstrip('/')}/".startswith(f"{url}/")
+
+
+def caller_of(context: Context) -> Caller:
+    """Raises NoCaller."""
+    identity, sent = context.identity, context.letter.authorization
+    principal = identity.principal
+    if not identity.verified:
+        raise NoCaller("the caller is not known")
+    if sent is None or principal.mark.startswith(KEY_MARK):
+        raise NoCaller("the caller has an API key")
+    token = bare(sent)
+    told = isinstance(identity.scope_token, frozenset)  # verified as well
+    return Caller(
+        token,
+        hashlib.sha256(token.encode()).hexdigest(),
+        _ends(principal),
+        _audiences(principal.claims),
+        context.letter.scope_token if told else None,
+    )
+
+
+def bare(authorization: str) -> str:
+    """The token of the header, which some clients send without its "Bearer"."""
+    scheme, _, token = authorization.strip().partition(" ")
+    return token.strip() if token and scheme.lower() == "bearer" else authorization.strip()
+
+
+class _Claims(Struct):
+    aud: Any = None
+
+
+def audiences_of(token: str) -> frozenset[str]:
+    """Those of a token that is verified already."""
+    try:
+        payload = token.split(".")[1]
+        padded = payload + "=" * (-len(payload) % 4)
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)
+    except (IndexError, ValueError, RecursionError):
+        return frozenset()
+    return _audiences({"aud": claims.aud})
+
+
+def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
+    """RFC 7519, section 4.1.3: one, or a list."""
+    said = claims.get("aud")
+    several = said if isinstance(said, list | tuple) else [said]
+    return frozenset(one for one in several if isinstance(one, str))
+
+
+def _ends(principal: Principal) -> float | None:
+    said = principal.claims.get("exp")
+    return float(said) if isinstance(said, int | float) else None

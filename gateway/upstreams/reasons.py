@@ -1,0 +1,56 @@
+"""Why no answer came, in words that a caller may read."""
+
+import socket
+from types import UnionType
+
+import aiohttp
+
+from gateway.upstreams.connections import TooLarge
+from registry.addresses import PrivateAddress
+
+
+def why(error: Exception, timeout_s: float) -> str:
+    """The cause in words that follow the name of a source, without addresses."""
+    if type(error) is TimeoutError:
+        return f"did not answer within {timeout_s:g} s"
+    if isinstance(error, PrivateAddress) or isinstance(error.__cause__, PrivateAddress):
+        return "lies in a private network and only its description says so; set its base_url"
+    if isinstance(error, TooLarge):
+        return str(error)
+    for kind, words in _CAUSES:
+        if isinstance(error, kind):
+            return words
+    return "could not be reached"
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether a call failed because its source is away, and not for what was asked of it."""
+    if isinstance(error, TooLarge | aiohttp.InvalidURL | aiohttp.ClientResponseError):
+        return False
+    return not isinstance(error, PrivateAddress) and not isinstance(error.__cause__, PrivateAddress)
+
+
+_CAUSES: tuple[tuple[type[Exception] | UnionType, str], ...] = (
+    (
+        aiohttp.ClientConnectorDNSError | socket.gaierror,
+        "could not be reached: its host name does not resolve",
+    ),
+    (
+        aiohttp.ClientConnectorCertificateError,
+        "could not be reached: its certificate is not to be believed",
+    ),
+    (aiohttp.ClientSSLError, "could not be reached: TLS failed"),
+    (
+        aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError,
+        "has no usable address; set its base_url",
+    ),
+    (
+        aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError,
+        "could not be reached: the connection was refused or timed out",
+    ),
+    (
+        aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError,
+        "closed the connection before its answer was complete",
+    ),
+    (aiohttp.ClientResponseError, "sent an answer that cannot be read"),
+)

@@ -1,0 +1,54 @@
+"""The statements of a search on a connection, in a transaction."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+from psycopg import AsyncCursor
+from psycopg.rows import TupleRow
+
+from registry.postgres import Pool, borrowed
+from registry.search.vectors import Vector, VectorDumper
+
+Planner: TypeAlias = Mapping[str, str]
+"""How a statement is to be planned."""
+
+# Nothing here is large enough to be compiled, and parallel workers are not worth their start.
+_PLANNER = b"""
+    SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
+        set_config('max_parallel_workers_per_gather', '0', true),
+        set_config('work_mem', '32MB', true),
+        set_config('hnsw.iterative_scan', 'relaxed_order', true),
+        set_config('enable_indexscan', %(indexscan)s, true),
+        set_config('enable_mergejoin', %(indexscan)s, true),
+        set_config('enable_nestloop', %(nestloop)s, true)
+"""
+LOOKUPS: Planner = {"indexscan": "on", "nestloop": "on"}
+# Where many rows are compared they are read in the order in which they lie, and joined at once: in
+# the order of their ids, or looked up one by one, it takes twice as long. Few may be left of them
+# where an answer is narrowed.
+SCANS: Planner = {"indexscan": "off", "nestloop": "off"}
+NARROWED_SCANS: Planner = {"indexscan": "off", "nestloop": "on"}
+
+
+class Transaction:
+    def __init__(self, cursor: AsyncCursor[TupleRow]) -> None:
+        self._cursor = cursor
+        self._planner: Planner = {}
+
+    async def rows(
+        self, planner: Planner, statement: bytes, values: Mapping[str, Any]
+    ) -> list[TupleRow]:
+        """What `statement` gives, planned with these settings."""
+        if planner != self._planner:
+            await self._cursor.execute(_PLANNER, planner)
+            self._planner = planner
+        await self._cursor.execute(statement, values)
+        return await self._cursor.fetchall()
+
+
+@asynccontextmanager
+async def transaction(pool: Pool) -> AsyncIterator[Transaction]:
+    async with borrowed(pool) as connection, connection.cursor() as cursor:
+        cursor.adapters.register_dumper(Vector, VectorDumper)
+        yield Transaction(cursor)

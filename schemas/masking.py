@@ -1,0 +1,249 @@
+"""What a schema marks with `x-mask`: `true`, or the text that stands for the value. Pure.
+
+Every subschema that may describe a value counts, also one of several alternatives, and members that
+only a pattern names: a value too many is masked rather than one too few. References lead inside the
+schema (JSON Pointers, anchors, `$id`); one that leads nowhere marks nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from msgspec import DecodeError
+
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json
+
+KEYWORD = "x-mask"
+MASK = "***"
+
+_HERE = ("allOf", "anyOf", "oneOf")
+_HERE_ONE = ("if", "then", "else")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_REST_OF_MEMBERS = ("additionalProperties", "unevaluatedProperties")
+_OTHERS = -1  # members whose names no schema has, which are alike: values choose them
+_REST_OF_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
+
+Json = dict[str, Any]
+
+
+def masks_of(schema: bytes) -> "Masks | None":
+    """None for a schema that marks nothing."""
+    if KEYWORD.encode() not in schema and rb"\u" not in schema:  # it may be written with escapes
+        return None
+    try:
+        root = decode_json(schema)
+    except (ParseError, DecodeError):
+        return None
+    return Masks.of(root) if isinstance(root, dict) else None
+
+
+class Masks:
+    """The marks of one schema."""
+
+    def __init__(self, root: "_Place") -> None:
+        self._root = root
+
+    @classmethod
+    def of(cls, schema: Json) -> "Masks | None":
+        marked = _Marked(schema)
+        place = marked.place([schema])
+        return None if place is None else cls(place)
+
+    def applied(self, value: Any, hidden: set[str] | None = None) -> Any:
+        """`value` with masks in place of what is marked; itself, if nothing is. What was masked is
+        added to `hidden`: texts, and numbers as JSON writes them."""
+        return _applied(self._root, value, set() if hidden is None else hidden)
+
+
+class _Place:
+    """All subschemas that may describe one value, of those that lead to a mark."""
+
+    __slots__ = ("_marked", "_members", "_named", "_schemas", "mask")
+
+    def __init__(self, marked: "_Marked", schemas: list[Json]) -> None:
+        self._marked = marked
+        self._schemas = schemas
+        self._named = {name for one in schemas for name in _mapping(one.get("properties"))}
+        self._members: dict[str | int, _Place | None] = {}
+        masks = [schema[KEYWORD] for schema in schemas if KEYWORD in schema]
+        given = [mask for mask in masks if mask is True or isinstance(mask, str)]
+        self.mask = None if not given else given[0] if isinstance(given[0], str) else MASK
+
+    def member(self, name: str) -> "_Place | None":
+        schemas = (s for schema in self._schemas for s in _of_member(schema, name))
+        return self._known(name if name in self._named else _OTHERS, schemas)
+
+    def item(self, index: int) -> "_Place | None":
+        first = max((len(_prefix(schema)) for schema in self._schemas), default=0)
+        index = min(index, first)  # all behind those that have a place of their own
+        return self._known(index, (s for schema in self._schemas for s in _of_item(schema, index)))
+
+    def _known(self, name: str | int, schemas: Iterator[Any]) -> "_Place | None":
+        if name not in self._members:
+            self._members[name] = self._marked.place(schemas)
+        return self._members[name]
+
+
+class _Marked:
+    """A schema document: where its references lead, and which of its parts lead to a mark."""
+
+    def __init__(self, root: Json) -> None:
+        self._root = root
+        self._parts = {id(part): part for part in _parts(root)}
+        self._named = dict(_names(self._parts.values()))
+        self._leading = self._leads()
+        self._places: dict[tuple[int, ...], _Place] = {}
+
+    def place(self, schemas: Iterable[Any]) -> _Place | None:
+        """None where nothing is marked at or below."""
+        found: dict[int, Json] = {}
+        left = [schema for schema in schemas if isinstance(schema, dict)]
+        while left:
+            schema = left.pop()
+            if id(schema) in found or id(schema) not in self._leading:
+                continue
+            found[id(schema)] = schema
+            left += self._same_value(schema)
+        if not found:
+            return None
+        key = tuple(sorted(found))
+        if key not in self._places:
+            self._places[key] = _Place(self, list(found.values()))
+        return self._places[key]
+
+    def _same_value(self, schema: Json) -> list[Json]:
+        """The subschemas that are about the same value."""
+        inner = [one for keyword in _HERE for one in _list(schema.get(keyword))]
+        inner += [schema.get(keyword) for keyword in _HERE_ONE]
+        inner += _mapping(schema.get("dependentSchemas")).values()
+        inner += [self._target(schema[keyword]) for keyword in _REFERENCES if keyword in schema]
+        return [one for one in inner if isinstance(one, dict)]
+
+    def _target(self, reference: Any) -> Json | None:
+        if not isinstance(reference, str):
+            return None
+        base, _, fragment = reference.partition("#")
+        found: Any = self._named.get(base, None) if base else self._root
+        if fragment and not fragment.startswith("/"):
+            return self._named.get("#" + fragment)
+        for step in unquote(fragment).split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+                found = found[int(step)]
+            else:
+                found = found.get(step) if isinstance(found, dict) else None
+        return found if isinstance(found, dict) else None
+
+    def _leads(self) -> set[int]:
+        """The ids of the parts from which a mark can be reached."""
+        above: dict[int, list[int]] = {}
+        for part in self._parts.values():
+            for inner in (*_children(part), *self._same_value(part)):
+                above.setdefault(id(inner), []).append(id(part))
+        left = [id(part) for part in self._parts.values() if part.get(KEYWORD) not in (None, False)]
+        leading: set[int] = set()
+        while left:
+            part_id = left.pop()
+            if part_id not in leading:
+                leading.add(part_id)
+                left += above.get(part_id, ())
+        return leading
+
+
+def _applied(place: _Place, value: Any, hidden: set[str]) -> Any:
+    if place.mask is not None:
+        if value is None:
+            return None
+        hidden.update(texts_in(value))
+        return place.mask
+    if isinstance(value, dict):
+        changed = {}
+        for name, inner in value.items():
+            below = place.member(name)
+            after = inner if below is None else _applied(below, inner, hidden)
+            if after is not inner:
+                changed[name] = after
+        return {**value, **changed} if changed else value
+    if isinstance(value, list):
+        after = [
+            inner if (below := place.item(index)) is None else _applied(below, inner, hidden)
+            for index, inner in enumerate(value)
+        ]
+        same = all(new is old for new, old in zip(after, value, strict=True))
+        return value if same else after
+    return value
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts and numbers inside, as they would stand in a text."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(inner)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _of_member(schema: Json, name: str) -> Iterator[Any]:
+    properties = _mapping(schema.get("properties"))
+    if name in properties:
+        yield properties[name]
+    yield from _mapping(schema.get("patternProperties")).values()
+    if name not in properties:
+        yield from (schema.get(keyword) for keyword in _REST_OF_MEMBERS)
+
+
+def _of_item(schema: Json, index: int) -> Iterator[Any]:
+    prefix = _prefix(schema)
+    if index < len(prefix):
+        yield prefix[index]
+    else:
+        yield from (schema.get(keyword) for keyword in _REST_OF_ITEMS)
+    if prefix:
+        yield schema.get("contains")
+
+
+def _prefix(schema: Json) -> list[Any]:
+    """Schemas of the first items, one by one; before 2020-12 `items` has them."""
+    return _list(schema.get("prefixItems")) or _list(schema.get("items"))
+
+
+def _children(schema: Any) -> Iterator[Json]:
+    """Objects right inside, whatever keyword they stand below: schemas among them."""
+    for inner in schema.values():
+        if isinstance(inner, dict):
+            yield inner
+            yield from (one for one in inner.values() if isinstance(one, dict))
+        elif isinstance(inner, list):
+            yield from (one for one in inner if isinstance(one, dict))
+
+
+def _parts(root: Json) -> Iterator[Json]:
+    """All objects inside, and `root`."""
+    left: list[Any] = [root]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            yield value
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+
+
+def _names(parts: Iterable[Json]) -> Iterator[tuple[str, Json]]:
+    for part in parts:
+        if isinstance(part.get("$id"), str):
+            yield part["$id"].rstrip("#"), part
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(part.get(keyword), str):
+                yield "#" + part[keyword], part
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,47 @@
+"""Regular expressions of rules, in RE2's syntax: in time linear in the text, whatever it is. Pure.
+
+(The engine behind JSON Schema's `pattern` is linear too, but says only whether a text matches.)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import re2
+
+from schemas.errors import ToolgateError
+
+MEMORY_BYTES = 1 << 20  # of one compiled pattern
+MANY_BYTES = 1 << 25  # of one for many texts
+
+
+class InvalidPattern(ToolgateError):
+    """A text is no regular expression, or one that would take too much memory."""
+
+
+class Pattern:
+    def __init__(self, text: str, memory_bytes: int = MEMORY_BYTES) -> None:
+        """Raises InvalidPattern that says why, without the text."""
+        options = re2.Options()
+        options.log_errors = False
+        options.max_mem = memory_bytes
+        try:
+            self._compiled: Any = re2.compile(text.encode(), options)
+        except re2.error as error:
+            reason = error.args[0] if error.args else error
+            said = reason.decode() if isinstance(reason, bytes) else str(reason)
+            raise InvalidPattern(said.partition(":")[0]) from error
+
+    @classmethod
+    def of_any(cls, texts: Sequence[str]) -> "Pattern":
+        """Any of these as they stand; where several begin at one place, the first. Raises
+        InvalidPattern for too many."""
+        return cls("|".join(map(re2.escape, texts)), MANY_BYTES)
+
+    def is_in(self, text: str) -> bool:
+        return self._compiled.search(text.encode()) is not None
+
+    def replaced(self, text: str, by: str) -> str:
+        """`text` with `by`, as it stands, in place of each match that is not empty."""
+        encoded, mask = text.encode(), by.encode()
+        found = self._compiled.sub(lambda match: mask if match.group(0) else b"", encoded)
+        return str(found, "utf-8")

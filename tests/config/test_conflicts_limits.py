@@ -1,0 +1,37 @@
+"""Limits that do not fit together."""
+
+from pathlib import Path
+
+import pytest
+
+from config.load import SettingsError, load
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("limits: {tools: {get_*: {}}}", "limits.tools.get_*: expected calls or concurr"),
+        ("limits: {sources: {crm: {per_s: 5}}}", "limits.sources.crm: expected calls or con"),
+        ("breaker: {open_s: 90}", "expected at least breaker.open_s, 90, found 60"),
+        ("limits: {memory_bytes: 1000}", "limits.memory_bytes: expected 0, or at least"),
+    ],
+)  # fmt: skip
+def test_what_limits_nothing_or_everything_is_a_mistake(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "toolgate.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), {})
+    [problem] = caught.value.problems
+    assert told in str(problem)
+
+
+def test_others_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "toolgate.yaml"
+    file.write_text(
+        "limits: {tools: {a: {calls: 1}, b: {concurrent: 1}}, memory_bytes: 1000000000}\n"
+        "breaker: {open_s: 60}\n"
+    )
+    settings = load(str(file), {})
+    assert settings.limits.tools["a"].per_s == 60

@@ -1,0 +1,82 @@
+"""The admin API on a loopback port: with a database, sessions and tokens, without a gateway."""
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from config.secrets import Secrets
+from config.settings import Settings, SourceSettings, Toolset
+from gateway.admin.health import Health
+from gateway.admin.service import Action
+from gateway.app.admin import Parts, admin_api
+from gateway.guards.authentication import Authenticator
+from gateway.policy.engine import Engine
+from gateway.state.memory_stores import MemorySessions
+from gateway.upstreams.asking import Asking
+from gateway.upstreams.connections import Connections
+from registry.catalogs import Catalogs
+from registry.feed import FeedState
+from registry.found import ImportSpec
+from registry.postgres import Database
+from schemas.errors import ImportRejected
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import wordless
+from tests.fixtures_servers import serving
+from tests.gateway.admin.client import KEY, Admin, described
+from tests.gateway.guards.signing import by_jwks
+from tests.gateway.state.conftest import Node, stores_of
+
+
+@pytest.fixture
+def admin_settings(tmp_path: Path) -> Settings:
+    """Those of a gateway that knows one source, and one toolset."""
+    return replace(
+        wordless(),
+        auth=by_jwks(tmp_path, [KEY.jwk()]),
+        secrets=Secrets(key=base64.b64encode(bytes(32)).decode(), old_keys=()),
+        sources={"own": SourceSettings(openapi="/nowhere.json")},
+        toolsets={"some": Toolset(include=("get*",))},
+    )
+
+
+async def lists_nothing(spec: ImportSpec) -> bytes:
+    raise ImportRejected(f"There is no MCP server {spec.name} in this test.")
+
+
+@pytest.fixture
+def done() -> list[Action]:
+    """What is to be remembered."""
+    return []
+
+
+@pytest.fixture
+async def parts(
+    database: Database, admin_settings: Settings, done: list[Action]
+) -> AsyncIterator[Parts]:
+    settings, catalogs = admin_settings, Catalogs()
+    sessions = Node(stores_of(MemorySessions())).sessions
+    yield Parts(
+        settings,
+        lambda: database.pool,
+        lambda: settings.sources,
+        Asking(lists_nothing, Connections(settings.upstream, {}), settings.imports),
+        Authenticator(settings.auth, HOST).identify,
+        Health(FeedState(loaded=True, database="ok")),
+        catalogs,
+        sessions,
+        "node",
+        lambda: 0,
+        lambda _tenant: Engine(settings.policy, {}),
+        done.append,
+    )
+    await sessions.close_all()
+
+
+@pytest.fixture
+async def api(parts: Parts) -> AsyncIterator[Admin]:
+    async with serving(admin_api(parts)) as url, aiohttp.ClientSession() as http:
+        yield await described(url, http)

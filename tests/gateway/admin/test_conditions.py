@@ -1,0 +1,153 @@
+"""ETags and conditions; requests that are sent twice."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.admin.answers import Response
+from gateway.admin.problems import Problem
+from gateway.admin.repeats import Done, Repeats
+from gateway.context import Principal
+from gateway.state.once import Once
+from registry.postgres import Database
+from tests.fixtures_database import HOST
+from tests.gateway.admin.client import Admin
+
+pytestmark = pytest.mark.anyio
+
+RULE: dict[str, Any] = {"effect": "deny", "tools": ["delete_*"]}
+NEW = {"If-None-Match": "*"}
+AT = "/policy/rules/no-deletes"
+
+
+async def test_a_rule_is_changed_by_who_has_seen_it(api: Admin) -> None:
+    assert (await api("PUT", AT, RULE)).status == 428
+    assert (await api("PUT", AT, RULE, **{"If-Match": "*"})).status == 412
+    made = await api("PUT", AT, RULE, **NEW)
+    assert (made.status, made.headers["location"]) == (201, f"/admin/v1{AT}")
+    assert (await api("PUT", AT, RULE, **NEW)).status == 412
+    for nothing in ('"x"', "x", ""):
+        assert (await api("PUT", AT, RULE, **{"If-None-Match": nothing})).status == 428
+        assert (await api("PUT", AT, RULE, **{"If-Match": nothing})).status == 412
+
+    found = await api("GET", AT)
+    assert found.headers["etag"] == made.headers["etag"]
+    assert found.json["rule"]["tools"] == ["delete_*"]
+    other = {**RULE, "reason": "Ask first"}
+    changed = await api("PUT", AT, other, **found.tag)
+    assert (changed.status, changed.json["version"]) == (200, 2)
+    assert (await api("PUT", AT, RULE, **found.tag)).status == 412  # it has changed since
+    assert (await api("DELETE", AT)).status == 428
+    assert (await api("DELETE", AT, **found.tag)).status == 412
+    assert (await api("DELETE", AT, **changed.tag)).status == 204
+    assert (await api("GET", AT)).status == 404
+    assert (await api("DELETE", AT, **changed.tag)).status == 404
+
+
+async def test_two_at_once_do_not_both_write(api: Admin) -> None:
+    made = await api("PUT", AT, RULE, **NEW)
+    rules = [{**RULE, "reason": str(number)} for number in range(5)]
+    written = await asyncio.gather(*(api("PUT", AT, rule, **made.tag) for rule in rules))
+    assert sorted(one.status for one in written) == [200, 412, 412, 412, 412]
+
+
+async def test_what_is_known_is_not_sent_again(api: Admin) -> None:
+    found = await api("GET", "/toolsets/some")
+    tag = found.headers["etag"]
+    for known in (tag, f'"x", {tag}', f"W/{tag}", "*"):
+        again = await api("GET", "/toolsets/some", **{"If-None-Match": known})
+        assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+    assert (await api("GET", "/toolsets/some", **{"If-None-Match": '"x"'})).status == 200
+    assert (await api("GET", "/toolsets/some", **{"If-None-Match": "x"})).status == 200
+
+
+async def test_a_request_with_a_key_is_done_once(api: Admin) -> None:
+    key, wanted = {"Idempotency-Key": "a"}, {"subject": "bob", "reason": "left"}
+    times = {"issued_before": "2030-01-01T00:00:00Z", "expires": "2031-01-01T00:00:00Z"}
+    first = await api("POST", "/revocations", {**wanted, **times}, **key)
+    again = await api("POST", "/revocations", {**wanted, **times}, **key)
+    assert first.status == again.status == 201
+    assert (again.body, again.headers["location"]) == (first.body, first.headers["location"])
+    other = await api("POST", "/revocations", {**wanted, **times, "reason": "ill"}, **key)
+    assert (other.status, other.json["type"]) == (422, "problems/idempotency-key-reused")
+    assert len((await api("GET", "/revocations")).json["items"]) == 1
+    for bad in ("", "a b", "a" * 129):
+        answer = await api("POST", "/keys", {"name": "a"}, **{"Idempotency-Key": bad})
+        assert answer.status == 400, bad
+
+
+async def test_a_refusal_is_kept_too(api: Admin) -> None:
+    key = {"Idempotency-Key": "a"}
+    assert (await api("POST", "/tools/a/disable", **key)).status == 404
+    assert (await api("POST", "/tools/b/disable", **key)).status == 404  # another request
+    assert (await api("POST", "/tools/a/disable", **key)).status == 404
+
+
+async def test_a_secret_is_told_once(api: Admin, database: Database) -> None:
+    key = {"Idempotency-Key": "a"}
+    first = (await api("POST", "/keys", {"name": "ci"}, **key)).json
+    again = (await api("POST", "/keys", {"name": "ci"}, **key)).json
+    assert first["secret"].startswith(f"tgk_{first['key']['id']}_")
+    assert again == {"key": first["key"], "secret": None}
+    async with database.pool.connection() as connection:
+        rows = await connection.execute(
+            "SELECT convert_from(response, 'UTF8') FROM command_idempotency_t"
+        )
+        kept = str(await rows.fetchall())
+    assert first["key"]["id"] in kept
+    assert first["secret"] not in kept
+
+
+@pytest.fixture
+def repeats(database: Database) -> Repeats:
+    return Repeats(Once(lambda: database.pool, 60))
+
+
+async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def work() -> Done:
+        begun.set()
+        await end.wait()
+        return Response(200, b"{}"), Response(200, b"{}")
+
+    run = asyncio.create_task(repeats.run("k", Principal("ada", HOST), "a", b"{}", work))
+    await begun.wait()
+    with pytest.raises(Problem) as refused:
+        await repeats.run("k", Principal("ada", HOST), "a", b"{}", work)
+    assert refused.value.status == 409
+    end.set()
+    assert (await run).status == 200
+    assert await repeats.run("k", Principal("ada", HOST), "a", b"{}", work) == await run
+
+
+async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) -> None:
+    outcomes = [Response(503, b"{}"), Response(200, b"[]"), Response(200, b"{}")]
+
+    async def work() -> Done:
+        response = outcomes.pop(0)
+        return response, response
+
+    found = [await repeats.run("k", Principal("a", HOST), "a", b"", work) for _ in range(3)]
+    assert [(one.status, one.body) for one in found] == [(503, b"{}"), (200, b"[]"), (200, b"[]")]
+
+    async def crash() -> Done:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await repeats.run("l", Principal("a", HOST), "a", b"", crash)
+    assert (await repeats.run("l", Principal("a", HOST), "a", b"", work)).body == b"{}"
+
+
+async def test_keys_are_their_owners(repeats: Repeats) -> None:
+    async def work() -> Done:
+        response = Response(200, str(next(numbers)).encode())
+        return response, response
+
+    numbers = iter(range(10))
+    other = "00000000-0000-0000-0000-000000000002"
+    for principal in (Principal("a", HOST), Principal("b", HOST), Principal("a", other)):
+        first = await repeats.run("k", principal, "x", b"", work)
+        assert await repeats.run("k", principal, "x", b"", work) == first
+    assert next(numbers) == 3

@@ -1,0 +1,136 @@
+"""The admin API of a whole gateway: what is done by it holds for those who call tools."""
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
+
+from config.settings import Settings
+from tests.fixtures_gateway import DEADLINE_S, Client, pets, running
+from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
+from tests.gateway.guards.signing import by_jwks
+
+pytestmark = pytest.mark.anyio
+
+
+async def tools(client: Client, headers: dict[str, str]) -> list[str]:
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    _, answer, _ = await client.post("/rpc", request, headers)
+    return [tool["name"] for tool in answer["result"]["tools"]]
+
+
+async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
+    """What the database is told reaches the rest a moment later."""
+    with anyio.fail_after(DEADLINE_S):
+        while await ask() != expected:
+            await checkpoint()
+
+
+async def test_what_is_done_here_holds_for_callers(settings: Settings, tmp_path: Path) -> None:
+    audit = replace(settings.audit, spool_dir=str(tmp_path / "audit"), flush_s=0.05)
+    auth = by_jwks(tmp_path, [KEY.jwk()])
+    async with running(replace(settings, auth=auth, audit=audit)) as client:
+        api = await described(client.url, client.http)
+        async with client.http.get(client.url) as response:
+            assert (await response.json())["endpoints"]["admin"] == ROOT
+        await tools_come_and_go(client, api)
+        await no_server_inside_is_asked(client, api)
+        await a_session_is_ended(client, api)
+        await a_key_opens_until_it_is_revoked(client, api)
+        await what_was_done_is_in_the_audit_log(api)
+        odd = await api.raw("GET", "/tools/a%0Ab", None, bearer())
+        assert odd.headers["content-type"] == "application/problem+json"
+
+
+async def count(client: Client) -> int:
+    return len(await tools(client, bearer()))
+
+
+async def status(api: Admin, headers: dict[str, str]) -> int:
+    return (await api.raw("GET", "/keys", None, headers)).status
+
+
+async def entries(api: Admin) -> list[dict[str, Any]]:
+    found = (await api("GET", "/audit?principal=root&limit=500")).json["items"]
+    return [one["entry"] for one in found]
+
+
+async def recorded(api: Admin, method: str) -> bool:
+    return any(one["method"] == method for one in await entries(api))
+
+
+async def tools_come_and_go(client: Client, api: Admin) -> None:
+    names = ["createPet", "deletePet", "getPet", "listPets", "slow"]
+    assert await tools(client, bearer()) == names
+    await api("POST", "/tools/slow/disable")
+    await until(names[:-1], lambda: tools(client, bearer()))
+    wanted = {"kind": "openapi", "name": "more", "document": json.dumps(pets())}
+    assert (await api("POST", "/sources", wanted)).status == 201
+    await until(9, lambda: count(client))
+    assert (await api("DELETE", "/sources/more")).status == 204
+    await until(names[:-1], lambda: tools(client, bearer()))
+
+
+async def no_server_inside_is_asked(client: Client, api: Admin) -> None:
+    """This gateway itself is one, and would answer."""
+    for url in (f"{client.url}/mcp", client.url.replace("127.0.0.1", "localhost") + "/mcp"):
+        answer = await api("POST", "/sources", {"kind": "mcp", "name": "inside", "url": url})
+        assert answer.status == 422
+        assert "private network" in answer.json["detail"]
+
+
+async def a_session_is_ended(client: Client, api: Admin) -> None:
+    opening = {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    _, _, headers = await client.post("/mcp", opening, bearer("ada"))
+    mine = {
+        **bearer("ada"),
+        "Mcp-Session-Id": headers["mcp-session-id"],
+        "MCP-Protocol-Version": "2025-06-18",
+    }
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert (await client.post("/mcp", ping, mine))[0] == 200
+    (found,) = (await api("GET", "/sessions?principal=ada")).json["items"]
+    assert found["client"] == "test 1"
+    assert (await api("DELETE", f"/sessions/{found['id']}")).status == 204
+    assert (await client.post("/mcp", ping, mine))[0] == 404
+
+
+async def a_key_opens_until_it_is_revoked(client: Client, api: Admin) -> None:
+    made = (await api("POST", "/keys", {"name": "ci", "scopes": ["admin:keys:read"]})).json
+    key = {"X-API-Key": made["secret"]}
+    await until(200, lambda: status(api, key))
+    assert (await api.raw("GET", "/tools", None, key)).status == 403
+    await api("DELETE", f"/keys/{made['key']['id']}")
+    await until(401, lambda: status(api, key))
+
+
+async def what_was_done_is_in_the_audit_log(api: Admin) -> None:
+    await until(True, lambda: recorded(api, "revokeKey"))
+    done = await entries(api)
+    methods = {one["method"] for one in done}
+    assert {"disableTool", "importSource", "deleteSource", "endSession", "createKey"} <= methods
+    (ended,) = [one for one in done if one["method"] == "endSession"]
+    assert (ended["front"], ended["decision"], ended["outcome"]) == ("admin", "allow", "ok")
+    assert (await api("GET", "/audit/verification")).json["problems"] == []
+
+
+async def test_there_is_none_where_nobody_is_known(client: Client) -> None:
+    async with client.http.get(f"{client.url}{ROOT}/keys") as response:
+        assert response.status == 403
+        assert "auth.mode" in (await response.json(content_type=None))["detail"]
+    async with client.http.get(client.url) as response:
+        assert "admin" not in (await response.json())["endpoints"]

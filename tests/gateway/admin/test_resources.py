@@ -1,0 +1,473 @@
+"""What the operations do. Each request and answer is checked against the description."""
+
+import json
+from dataclasses import replace as with_
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+from openapi_spec_validator import validate
+
+from config.policy import Rule
+from config.settings import Settings
+from gateway.admin.service import Action
+from gateway.app.admin import Parts, admin_api, operations_of
+from gateway.audit.chain import Chain
+from gateway.audit.records import Entry
+from gateway.audit.storing import store as store_audit
+from gateway.context import Principal
+from registry.approvals import Approvals, Wanted
+from registry.found import ImportSpec
+from registry.postgres import Database
+from registry.store import ToolStore
+from schemas.errors import ImportRejected
+from schemas.mcp.revisions import HANDSHAKE
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import pets
+from tests.fixtures_servers import Serve
+from tests.gateway.admin.client import Admin, bearer, described
+from tests.registry.servers import snapshot, spec, tool
+from tests.registry.test_mcp_sources import imported
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "00000000-0000-0000-0000-000000000002"
+PETS = {"kind": "openapi", "name": "pets", "base_url": "https://pets.example"}
+ADA = Principal("ada", HOST)
+
+
+def uploaded(count: int = 0, **changes: Any) -> dict[str, Any]:
+    return {**PETS, "document": json.dumps(pets(count)), **changes}
+
+
+async def test_every_operation_is_called_and_does_what_it_is_described_to(
+    api: Admin, parts: Parts, database: Database, done: list[Action]
+) -> None:
+    validate((await api("GET", "/openapi.json")).json)
+    await sources_and_tools(api)
+    await keys_and_revocations(api)
+    await rules_and_approvals(api, database)
+    await sessions(api, parts)
+    await audit(api, database)
+    await credentials(api, done)
+    await explaining(api, parts, database)
+    assert (await api("GET", "/status")).json["ready"] is True
+    assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
+    assert (await api("GET", "/toolsets/some")).json["include"] == ["get*"]
+    await imported(ToolStore(database.pool), snapshot(tool("a")), spec(pin=True))
+    await approving(api, database)
+    assert api.called == {one.id for one in operations_of(parts)}
+
+
+async def sources_and_tools(api: Admin) -> None:
+    made = await api("POST", "/sources", uploaded())
+    assert (made.status, made.json["counts"]) == (201, {"imported": 5})
+    one = (await api("GET", "/sources/pets")).json
+    assert (one["tools"], one["guarded"], one["location"]) == (5, True, "upload:pets")
+    assert (await api("GET", "/sources")).json == {"items": [one]}
+    assert (await api("POST", "/sources", uploaded())).status == 409
+    assert (await api("POST", "/sources/pets/refresh")).status == 422
+
+    names = ["createPet", "deletePet", "getPet", "listPets", "slow"]
+    assert [one["name"] for one in (await api("GET", "/tools")).json["items"]] == names
+    assert (await api("GET", "/tools/getPet")).json["input_schema"]["required"] == ["id"]
+    said = await api("PUT", "/tools/getPet/description", {"text": "A pet."})
+    assert (said.json["description"], said.json["override_user"]) == ("A pet.", "root")
+    late = {"If-Match": '"x"'}
+    assert (await api("PUT", "/tools/getPet/description", {"text": "x"}, **late)).status == 412
+    assert (await api("DELETE", "/tools/getPet/description", **late)).status == 412
+    assert (await api("DELETE", "/tools/getPet/description")).status == 204
+    assert (await api("GET", "/tools/getPet")).json["description"] != "A pet."
+    assert (await api("POST", "/tools/slow/disable")).json["state"] == "disabled"
+    for query, found in [
+        ("state=disabled", ["slow"]),
+        ("state=served&name=PET", names[:4]),
+        ("source=none", []),
+    ]:
+        items = (await api("GET", f"/tools?{query}")).json["items"]
+        assert [one["name"] for one in items] == found
+    assert (await api("POST", "/tools/slow/enable")).json["state"] == "served"
+
+    document = {"document": json.dumps(pets(2))}
+    assert (await api("PUT", "/sources/pets/document", document)).json["counts"] == {"imported": 7}
+    versions = (await api("GET", "/sources/pets/versions")).json["items"]
+    assert [(one["number"], one["current"]) for one in versions] == [(2, True), (1, False)]
+    back = await api("POST", "/sources/pets/rollback", {"to": 1})
+    assert (back.status, back.json["counts"]) == (200, {"imported": 5})
+    assert (await api("GET", "/sources/pets")).json["rolled_back_from"] == 2
+    assert (await api("POST", "/sources/pets/rollback", {"to": 9})).status == 422
+    assert (await api("DELETE", "/sources/pets", **{"If-Match": '"x"'})).status == 412
+    assert (await api("DELETE", "/sources/pets")).status == 204
+    assert (await api("GET", "/tools")).json == {"items": []}
+    for method, path in [("GET", ""), ("DELETE", ""), ("POST", "/refresh"), ("GET", "/versions")]:
+        assert (await api(method, f"/sources/pets{path}")).status == 404
+
+
+async def keys_and_revocations(api: Admin) -> None:
+    wanted = {"name": "ci", "scopes": ["a"], "expires": "2100-01-01T00:00:00Z"}
+    key = (await api("POST", "/keys", wanted)).json["key"]
+    again = await api("POST", "/keys", wanted)
+    assert (again.status, again.json["detail"][:15]) == (409, "There is a key ")
+    assert (await api("GET", f"/keys/{key['id']}")).json == key
+    assert (await api("GET", "/keys")).json == {"items": [key]}
+    for _ in range(2):
+        assert (await api("DELETE", f"/keys/{key['id']}")).status == 204
+    assert (await api("GET", f"/keys/{key['id']}")).json["revoked"] is not None
+    assert (await api("DELETE", "/keys/x")).status == 404
+
+    one = (await api("POST", "/revocations", {"jti": "j", "expires": "2100-01-01T00:00:00Z"})).json
+    assert (await api("GET", f"/revocations/{one['id']}")).json == one
+    assert (await api("GET", "/revocations")).json == {"items": [one]}
+    assert (await api("DELETE", f"/revocations/{one['id']}")).status == 204
+    assert (await api("DELETE", f"/revocations/{one['id']}")).status == 404
+    assert (await api("POST", "/revocations", {"expires": "2100-01-01T00:00:00Z"})).status == 422
+
+
+async def rules_and_approvals(api: Admin, database: Database) -> None:
+    wrong = {"effect": "deny", "when": "nobody.id == 1"}
+    new = {"If-None-Match": "*"}
+    assert (await api("PUT", "/policy/rules/a", wrong, **new)).status == 422
+    made = await api("PUT", "/policy/rules/a", {"effect": "deny"}, **new)
+    assert made.status == 201
+    assert (await api("GET", "/policy/rules")).json["items"] == [made.json]
+    assert (await api("GET", "/policy/rules/a")).json == made.json
+    assert (await api("DELETE", "/policy/rules/a", **made.tag)).status == 204
+
+    approvals = Approvals(database.pool, HOST)
+    for who in ("ada", "bob", "root"):
+        wanted = Wanted(who, str(await _id()), "deletePet", "pets", "0" * 64, "rule", "")
+        await approvals.ask(wanted, "{}", 60, 5)
+    waiting = (await api("GET", "/approvals")).json["items"]
+    assert [one["principal"] for one in waiting] == ["ada", "bob", "root"]
+    at = [f"/approvals/{one['id']}" for one in waiting]
+    assert (await api("GET", at[0])).json == waiting[0]
+    done = (await api("POST", f"{at[0]}/decision", {"approve": True})).json
+    assert (done["state"], done["decided_by"]) == ("approved", "root")
+    assert (await api("POST", f"{at[0]}/decision", {"approve": False})).status == 409
+    assert (await api("POST", f"{at[1]}/decision", {"approve": False})).json["state"] == "denied"
+    assert (await api("POST", f"{at[2]}/decision", {"approve": True})).status == 403  # one's own
+    assert (await api("GET", f"/approvals/{OTHER}")).status == 404
+
+
+async def _id() -> str:
+    return "00000000-0000-0000-0000-000000000009"
+
+
+async def sessions(api: Admin, parts: Parts) -> None:
+    open_ = parts.sessions.open
+    client = {"name": "desk", "version": "1"}
+    mine = await open_(HANDSHAKE["2025-06-18"], ADA, client, {})
+    await open_(HANDSHAKE["2025-06-18"], Principal("ada", OTHER), client, {})
+    found = (await api("GET", "/sessions")).json["items"]
+    assert [(one["principal"], one["client"]) for one in found] == [("ada", "desk 1")]
+    assert mine.id not in json.dumps(found)  # who has it could try it
+    at = f"/sessions/{found[0]['id']}"
+    assert (await api("GET", at)).json == found[0]
+    assert (await api("GET", "/sessions?principal=bob")).json["items"] == []
+    assert (await api("DELETE", at)).status == 204
+    assert parts.sessions.find(mine.id, ADA) is None
+    assert (await api("DELETE", at)).status == 404
+
+
+async def audit(api: Admin, database: Database) -> None:
+    chain = Chain(HOST, "node", datetime.now(UTC), b"")
+    entries = [
+        Entry(HOST, datetime.now(UTC), principal=who, method="tools/call", decision="allow")
+        for who in ("ada", "bob", "ada")
+    ]
+    await store_audit(database.pool, b"", chain.header, chain.link(entries))
+    page = (await api("GET", "/audit?limit=2")).json
+    assert [one["sequence"] for one in page["items"]] == [3, 2]
+    rest = (await api("GET", f"/audit?limit=2&after={page['next']}")).json
+    assert [one["sequence"] for one in rest["items"]] == [1]
+    ever = "since=0001-01-01T00:00:00%2B23:59&until=9999-12-31T23:59:59-23:59"
+    assert len((await api("GET", f"/audit?{ever}")).json["items"]) == 3
+    query = "principal=bob&since=2020-01-01T00:00:00Z"
+    assert [one["sequence"] for one in (await api("GET", f"/audit?{query}")).json["items"]] == [2]
+    for path in ("audit", "keys", "tools"):
+        for cursor in ("a", "_w", "AA"):
+            answer = await api("GET", f"/{path}?after={cursor}")
+            assert (answer.status, answer.json["errors"][0]["parameter"]) == (422, "after")
+    assert (await api("GET", "/audit?after=YQ")).status == 422
+    report = (await api("GET", "/audit/verification")).json
+    assert (report["records"], report["problems"]) == (3, [])
+
+
+async def credentials(api: Admin, done: list[Action]) -> None:
+    kept = (await api("PUT", "/credentials/pets/a%2Fb", {"token": "s3cret"})).json
+    assert (kept["source"], kept["scheme"], kept["readable"]) == ("pets", "a/b", True)
+    assert (await api("GET", "/credentials")).json == {"items": [kept]}
+    assert "s3cret" not in json.dumps(kept)
+    assert done[-2].operation == "putCredentials"
+    assert done[-2].body == b""  # a digest of it could be guessed
+    assert (await api("POST", "/sources", uploaded())).status == 409  # it would get them
+    assert (await api("DELETE", "/credentials/pets/a%2Fb")).status == 204
+    assert (await api("DELETE", "/credentials/pets/a%2Fb")).status == 404
+    assert (await api("PUT", "/credentials/pets/key", {})).status == 422
+    await api("POST", "/sources", uploaded())
+    await api("PUT", "/credentials/pets/key", {"token": "s3cret"})
+    assert (await api("DELETE", "/sources/pets")).status == 204
+    assert (await api("GET", "/credentials")).json == {"items": []}  # none for the next of the name
+
+
+async def explaining(api: Admin, parts: Parts, database: Database) -> None:
+    await api("POST", "/sources", uploaded())
+    await parts.catalogs.reload(ToolStore(database.pool), HOST)
+    wanted = {"tool": "deletePet", "principal": "ada", "roles": ["r"], "arguments": {"id": 1}}
+    told = (await api("POST", "/policy/explanations", wanted)).json
+    assert (told["effect"], told["rule"], told["visible"]) == ("allow", "policy.default", True)
+    for wrong in ({"tool": "none"}, {**wanted, "toolset": "none"}):
+        assert (await api("POST", "/policy/explanations", wrong)).status == 404
+
+
+async def approving(api: Admin, database: Database) -> None:
+    """What a server says of a tool that was approved is served when somebody has looked at it."""
+    store = ToolStore(database.pool)
+    await imported(store, snapshot(tool("a", description="New words")), spec(pin=True))
+    (waits,) = (await api("GET", "/tools?state=held")).json["items"]
+    at = f"/tools/{waits['name']}"
+    looked_at = await api("GET", at)
+    assert looked_at.json["waits_because"] == "description changed"
+    assert looked_at.json["waiting"]["description"] == "New words"
+    assert (await api("POST", f"{at}/approve")).status == 428
+    await imported(store, snapshot(tool("a", description="Newer words")), spec(pin=True))
+    assert (await api("POST", f"{at}/approve", **looked_at.tag)).status == 412
+    tag = (await api("GET", at)).tag
+    assert (await api("POST", f"{at}/approve", **tag)).json["state"] == "served"
+    assert (await api("POST", f"{at}/approve", **{"If-Match": "*"})).status == 409
+
+
+async def test_pages_lead_from_the_first_to_the_last(api: Admin, parts: Parts) -> None:
+    await api("POST", "/sources", uploaded(count=20))
+    seen, after = [], ""
+    while True:
+        page = (await api("GET", f"/tools?limit=7{after}")).json
+        seen += [one["name"] for one in page["items"]]
+        assert len(page["items"]) <= 7
+        if "next" not in page:
+            break
+        after = f"&after={page['next']}"
+    assert len(seen) == 25
+    assert seen == sorted(set(seen))
+
+
+async def test_pages_have_a_limit(parts: Parts, serve: Serve, api: Admin) -> None:
+    few = replace(parts.settings.admin, page_size=2, page_limit=3)
+    url = await serve(admin_api(with_(parts, settings=replace(parts.settings, admin=few))))
+    other = await described(url, api.http)
+    await api("POST", "/sources", uploaded())
+    assert len((await other("GET", "/tools")).json["items"]) == 2
+    assert len((await other("GET", "/tools?limit=100")).json["items"]) == 3
+
+
+async def test_nobody_sees_or_changes_what_another_tenant_has(
+    api: Admin, parts: Parts, serve: Serve, database: Database
+) -> None:
+    """Only the token says whose things are meant."""
+    await api("POST", "/sources", uploaded())
+    key = (await api("POST", "/keys", {"name": "ci"})).json["key"]["id"]
+    await api("PUT", "/policy/rules/a", {"effect": "deny"}, **{"If-None-Match": "*"})
+    gone = {"jti": "j", "expires": "2100-01-01T00:00:00Z"}
+    revocation = (await api("POST", "/revocations", gone)).json["id"]
+    wanted = Wanted("ada", await _id(), "t", "s", "0" * 64, "rule", "")
+    approval, _ = await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
+    await parts.sessions.open(HANDSHAKE["2025-06-18"], ADA, {}, {})
+    session = (await api("GET", "/sessions")).json["items"][0]["id"]
+
+    async def stranger(scope: Any) -> Any:
+        identity = await parts.identify(scope)
+        return with_(identity, principal=with_(identity.principal, tenant=OTHER))
+
+    url = await serve(admin_api(with_(parts, identify=stranger)))
+    other = await described(url, api.http)
+    await api("PUT", "/credentials/pets/key", {"token": "s3cret"})
+    for path in (
+        "credentials",
+        "sources",
+        "tools",
+        "keys",
+        "revocations",
+        "policy/rules",
+        "approvals",
+        "sessions",
+        "audit",
+    ):
+        assert (await other("GET", f"/{path}")).json == {"items": []}, path
+    present = {"If-Match": "*"}
+    for method, path, body in [
+        ("GET", "sources/pets", None),
+        ("DELETE", "sources/pets", None),
+        ("POST", "sources/pets/refresh", None),
+        ("POST", "sources/pets/rollback", None),
+        ("PUT", "sources/pets/document", {"document": "{}"}),
+        ("GET", "tools/getPet", None),
+        ("POST", "tools/getPet/disable", None),
+        ("PUT", "tools/getPet/description", {"text": "x"}),
+        ("GET", f"keys/{key}", None),
+        ("DELETE", f"keys/{key}", None),
+        ("DELETE", f"revocations/{revocation}", None),
+        ("DELETE", "policy/rules/a", None),
+        ("DELETE", "credentials/pets/key", None),
+        ("GET", f"approvals/{approval}", None),
+        ("POST", f"approvals/{approval}/decision", {"approve": True}),
+        ("DELETE", f"sessions/{session}", None),
+    ]:
+        answer = await other(method, f"/{path}", body, **present)
+        assert answer.status == 404, path
+    assert (await api("GET", f"/keys/{key}")).json["revoked"] is None
+    assert len((await api("GET", "/sessions")).json["items"]) == 1
+
+
+async def test_servers_are_asked_for_the_tenant_of_the_gateway_alone(
+    api: Admin, parts: Parts, serve: Serve
+) -> None:
+    """They would get what the gateway has for a source of that name, which is somebody else's."""
+    asked: list[str] = []
+
+    async def lister(spec: ImportSpec) -> bytes:
+        asked.append(spec.name)
+        raise ImportRejected("There is nothing.")
+
+    async def stranger(scope: Any) -> Any:
+        identity = await parts.identify(scope)
+        return with_(identity, principal=with_(identity.principal, tenant=OTHER))
+
+    server = {"name": "crm", "kind": "mcp", "url": "https://example.com/mcp"}
+    callers: list[tuple[Any, list[str]]] = [(stranger, []), (parts.identify, ["crm"])]
+    for identify, heard in callers:
+        url = await serve(admin_api(with_(parts, identify=identify, lister=lister)))
+        caller = await described(url, api.http)
+        assert (await caller("POST", "/sources", server)).status == 422
+        assert asked == heard
+
+
+async def test_nobody_gives_a_key_more_of_this_api_than_they_have(api: Admin) -> None:
+    own = "admin:keys:write admin:registry:read"
+    for scopes, status in [
+        (["admin:registry:read", "pets.r"], 201),
+        (["admin"], 403),
+        (["admin:read"], 403),
+        (["admin:policy:write"], 403),
+    ]:
+        wanted = {"name": f"k{status}{len(scopes)}{scopes[0][-3:]}", "scopes": scopes}
+        assert (await api("POST", "/keys", wanted, scope=own)).status == status
+        assert (await api("POST", "/keys", {**wanted, "name": scopes[0]})).status == 201
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("openapi", {}),
+        ("graphql", {}),
+        ("hybrid", {"base_url": "https://h.example"}),
+    ],
+)
+async def test_nobody_makes_the_gateway_look_into_its_own_network(
+    api: Admin, serve: Serve, kind: str, more: dict[str, Any]
+) -> None:
+    asked = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(pets()).encode()})
+
+    port = (await serve(inside)).rpartition(":")[2]
+    for host in ("127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"):
+        for path in ("/a.json", "/graphql"):
+            wanted = {"kind": kind, "name": "x", "url": f"http://{host}:{port}{path}", **more}
+            answer = await api("POST", "/sources", wanted)
+            assert answer.status == 422, host
+    assert asked == []
+    for url in ("file:///etc/passwd", "/etc/passwd", "http://user:pw@h.example/", "ftp://h/"):
+        answer = await api("POST", "/sources", {"kind": kind, "name": "x", "url": url, **more})
+        assert answer.status == 422
+        assert "pw" not in answer.body.decode()
+
+
+async def test_where_the_settings_allow_it_descriptions_are_read_inside(
+    parts: Parts, serve: Serve, api: Admin
+) -> None:
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(pets()).encode()})
+
+    imports = replace(parts.settings.imports, private_networks=True)
+    settings = replace(parts.settings, imports=imports)
+    other = await described(await serve(admin_api(with_(parts, settings=settings))), api.http)
+    url = f"{await serve(inside)}/pets.json"
+    made = await other("POST", "/sources", {"kind": "openapi", "name": "in", "url": url})
+    assert made.status == 201
+    assert made.headers["location"] == "/admin/v1/sources/in"
+    assert (await other("GET", "/sources/in")).json["guarded"] is False
+    assert (await other("POST", "/sources/in/refresh")).status == 200
+
+
+async def test_what_was_imported_here_does_not_become_trusted_by_a_refresh(
+    api: Admin, database: Database
+) -> None:
+    """Its calls and its descriptions lead to public addresses, whoever has it read again."""
+    await api("POST", "/sources", uploaded(base_url="http://10.0.0.1"))
+    store = ToolStore(database.pool)
+    for document in (pets(1), pets(2)):
+        source = await store.source(HOST, "pets")
+        assert source is not None
+        assert (source.base_url, source.base_url_trusted) == ("http://10.0.0.1", False)
+        wanted = {"document": json.dumps(document)}
+        assert (await api("PUT", "/sources/pets/document", wanted)).status == 200
+    await api("POST", "/sources/pets/rollback")
+    source = await store.source(HOST, "pets")
+    assert source is not None
+    assert not source.base_url_trusted
+    assert source.options.guarded
+
+
+async def test_what_the_settings_say_stays_as_they_say_it(
+    api: Admin, parts: Parts, serve: Serve
+) -> None:
+    """Credentials of the settings go where its address leads."""
+    assert (await api("POST", "/sources", uploaded(name="own"))).status == 409
+    assert (await api("DELETE", "/sources/own")).status == 409
+    assert (await api("PUT", "/sources/own/document", {"document": "{}"})).status == 409
+    policy = replace(parts.settings.policy, rules={"fixed": Rule("deny")})
+    settings = replace(parts.settings, policy=policy)
+    other = await described(await serve(admin_api(with_(parts, settings=settings))), api.http)
+    found = await other("GET", "/policy/rules/fixed")
+    assert found.json["origin"] == "settings"
+    rule = {"effect": "allow"}
+    assert (await other("PUT", "/policy/rules/fixed", rule, **found.tag)).status == 409
+    assert (await other("DELETE", "/policy/rules/fixed", **found.tag)).status == 409
+
+
+async def test_imports_wait_for_each_other(api: Admin) -> None:
+    """There is room for some at a time."""
+    statuses: list[int] = []
+
+    async def make(number: int) -> None:
+        wanted = uploaded(count=50, name=f"s{number}")
+        statuses.append((await api("POST", "/sources", wanted)).status)
+
+    async with anyio.create_task_group() as group:
+        for number in range(12):
+            group.start_soon(make, number)
+    assert set(statuses) <= {201, 503}
+    assert 201 in statuses
+    assert len((await api("GET", "/sources")).json["items"]) == statuses.count(201)
+
+
+__all__ = ["Settings", "bearer"]
+
+
+async def test_only_an_admin_makes_a_key_of_somebody_else(api: Admin) -> None:
+    for number, (principal, scope, status) in enumerate(
+        [
+            (None, "admin:keys:write", 201),
+            ("root", "admin:keys:write", 201),
+            ("ada", "admin:keys:write", 403),
+            ("ada", "admin", 201),
+        ]
+    ):
+        body = {"name": f"k{number}", "principal": principal}
+        assert (await api("POST", "/keys", body, scope=scope)).status == status

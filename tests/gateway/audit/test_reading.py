@@ -1,0 +1,97 @@
+"""Records found, followed and exported: of one tenant, in order."""
+
+import json
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from gateway.audit.reading import AuditQuery, ends, export, follow, search
+from registry.postgres import borrowed
+from tests.fixtures_database import HOST
+from tests.gateway.audit.conftest import NOON, entry, writer
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "00000000-0000-0000-0000-000000000002"
+
+
+async def write(database, spool, *entries):
+    subject = writer(spool, database.pool)
+    for one in entries:
+        subject.add(one)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(subject.run)
+        await subject.settle()
+        tasks.cancel_scope.cancel()
+    await subject.close()
+
+
+async def subjects(database, host=HOST, **query):
+    page = await search(database.pool, host, AuditQuery(**query))
+    return [one.entry.subject for one in page.records]
+
+
+async def test_records_are_found_by_what_they_say(database, spool):
+    await write(
+        database,
+        spool,
+        entry(1),
+        entry(2, principal="bob", decision="deny", outcome="-32602"),
+        entry(3, host_id=OTHER),
+        entry(4, decision="allow"),
+    )
+    assert await subjects(database) == ["tool_4", "tool_2", "tool_1"]
+    assert await subjects(database, host=OTHER) == ["tool_3"]
+    assert await subjects(database, principal="ada") == ["tool_4", "tool_1"]
+    assert await subjects(database, subject="tool_2") == ["tool_2"]
+    assert await subjects(database, decision="deny", outcome="-32602") == ["tool_2"]
+    assert await subjects(database, outcome="ok", decision="allow") == ["tool_4"]
+    soon = NOON + timedelta(microseconds=2)
+    assert await subjects(database, since=soon) == ["tool_4", "tool_2"]
+    assert await subjects(database, until=soon) == ["tool_1"]
+
+
+async def test_pages_follow_each_other_even_where_times_are_equal(database, spool):
+    await write(database, spool, *(entry(n, recorded_ts=NOON) for n in range(5)))
+    await write(database, spool, *(entry(n, recorded_ts=NOON) for n in range(5, 9)))
+    found, after = [], None
+    while True:
+        page = await search(database.pool, HOST, AuditQuery(after=after, limit=2))
+        assert len(page.records) <= 2
+        found += [one.entry.subject for one in page.records]
+        after = page.next
+        if after is None:
+            break
+    assert sorted(found) == [f"tool_{n}" for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["", "x", "1.2", "1.2.3", "1.-2." + HOST, f"1.{2**63}.{HOST}", f"{10**30}.1.{HOST}"],
+)
+async def test_a_place_that_is_none_is_refused(database, after):
+    with pytest.raises(ValueError, match=r"."):
+        await search(database.pool, HOST, AuditQuery(after=after))
+
+
+async def test_who_follows_sees_what_comes_late_too(database, spool):
+    await write(database, spool, entry(5))
+    known = await ends(database.pool)
+    await write(database, spool, entry(1), entry(2, principal="bob"), entry(3))
+
+    async def news():
+        query = AuditQuery(principal="ada")
+        return [one.entry.subject async for one in follow(database.pool, HOST, query, known)]
+
+    assert await news() == ["tool_1", "tool_3"]
+    assert await news() == []
+
+
+async def test_an_export_has_all_of_it_the_oldest_first(database, spool):
+    await write(database, spool, *(entry(n) for n in range(1500)))
+    lines = [json.loads(one.line()) async for one in export(database.pool, HOST, AuditQuery())]
+    assert [line["sequence"] for line in lines] == list(range(1, 1501))
+    async with borrowed(database.pool) as connection:
+        rows = await connection.execute("SELECT encode(hash, 'hex') FROM audit_t ORDER BY sequence")
+        assert [line["hash"] for line in lines] == [one for (one,) in await rows.fetchall()]

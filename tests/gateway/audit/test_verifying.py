@@ -1,0 +1,180 @@
+"""Tampering shows, and what it was."""
+
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+
+from gateway.audit.retention import maintain
+from gateway.audit.storing import heads
+from gateway.audit.verifying import verify
+from registry.postgres import borrowed
+from tests.fixtures_database import HOST
+from tests.gateway.audit.conftest import entry, writer
+
+pytestmark = pytest.mark.anyio
+
+KEY = "0123456789abcdef"
+
+
+async def write(database, spool, numbers, **changes):
+    """A chain of its own, as a process writes it; its id."""
+    subject = writer(spool, database.pool, key=KEY)
+    await subject.begin(database.pool)
+    for number in numbers:
+        subject.add(entry(number, **changes))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(subject.run)
+        await subject.settle()
+        tasks.cancel_scope.cancel()
+    await subject.close()
+    return subject._chain.id
+
+
+async def checked(database, key=KEY):
+    return await verify(database.pool, HOST, key.encode())
+
+
+async def execute(database, statement):
+    async with borrowed(database.pool) as connection:
+        await connection.execute(statement)
+
+
+async def found(database, statement):
+    """What verify says when `statement` was executed, which is undone."""
+    async with borrowed(database.pool) as connection:
+        for table in ("audit_t", "audit_chain_t"):
+            await connection.execute(f"CREATE TABLE kept_{table} AS TABLE {table}")
+        await connection.execute(statement)
+    report = await checked(database)
+    async with borrowed(database.pool) as connection:
+        for table in ("audit_t", "audit_chain_t"):
+            await connection.execute(f"DELETE FROM {table}")
+            await connection.execute(f"INSERT INTO {table} TABLE kept_{table}")
+            await connection.execute(f"DROP TABLE kept_{table}")
+    return [(one.kind, one.chain_id, one.sequence) for one in report.problems]
+
+
+async def test_what_is_tampered_with_is_found_and_named(database, spool):
+    first = await write(database, spool, range(1, 6))
+    second = await write(database, spool, range(6, 9))
+    report = await checked(database)
+    assert (report.problems, report.records) == ([], 8)
+    assert {head.chain_id: head.sequence for head in report.heads} == {first: 5, second: 3}
+    one, two = f"chain_id = '{first}'", f"chain_id = '{second}'"
+    columns = "host_id, recorded_ts, chain_id"
+    cases = {
+        f"UPDATE audit_t SET principal = 'eve' WHERE {one} AND sequence = 3": [
+            ("changed", first, 3)
+        ],
+        f"UPDATE audit_t SET recorded_ts = recorded_ts + interval '1 us' WHERE {one}": [
+            ("changed", first, 1)
+        ],
+        f"UPDATE audit_t SET outcome = NULL WHERE {one} AND sequence = 5": [("changed", first, 5)],
+        f"DELETE FROM audit_t WHERE {one} AND sequence = 3": [("missing", first, 3)],
+        f"DELETE FROM audit_t WHERE {one} AND sequence = 1": [("missing", first, 1)],
+        f"DELETE FROM audit_t WHERE {one} AND sequence > 3": [("missing", first, 4)],
+        f"DELETE FROM audit_t WHERE {two}": [("missing", second, 1)],
+        f"UPDATE audit_t SET sequence = 5 - sequence WHERE {one} AND sequence IN (2, 3)": [
+            ("changed", first, 2)
+        ],
+        f"INSERT INTO audit_t ({columns}, sequence, hash)"
+        f" SELECT {columns}, 3, hash FROM audit_t WHERE {one} AND sequence = 1": [
+            ("added", first, 3)
+        ],
+        f"INSERT INTO audit_t ({columns}, sequence, hash)"
+        f" SELECT {columns}, 6, hash FROM audit_t WHERE {one} AND sequence = 1": [
+            ("added", first, 6)
+        ],
+        f"DELETE FROM audit_chain_t WHERE {one}": [
+            ("chain_missing", first, None),
+            ("chain_unknown", first, None),
+        ],
+        f"DELETE FROM audit_chain_t WHERE {one}; DELETE FROM audit_t WHERE {one}": [
+            ("chain_missing", first, None)
+        ],
+        f"DELETE FROM audit_t WHERE {one} AND sequence > 3;"
+        f" UPDATE audit_chain_t SET last_sequence = 3 WHERE {one}": [
+            ("chain_changed", first, None)
+        ],
+        f"UPDATE audit_chain_t SET removed_sequence = 2 WHERE {one}": [
+            ("chain_changed", first, None)
+        ],
+        f"""UPDATE audit_chain_t SET header = replace(header::text, '"node":"', '"node":"x')::json
+            WHERE {one}""": [("chain_changed", first, None)],
+    }
+    wrong = {}
+    for statement, expected in cases.items():
+        said = await found(database, statement)
+        if said != expected:
+            wrong[statement] = said
+    assert wrong == {}
+    assert (await checked(database)).problems == []
+
+
+async def test_the_end_of_a_chain_that_was_put_back_shows_in_later_chains(database, spool):
+    """Even if whoever did it had kept the row of an earlier moment, seal and all."""
+    subject = writer(spool, database.pool, key=KEY)
+    await subject.begin(database.pool)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(subject.run)
+        subject.add(entry(1))
+        await subject.settle()
+        await execute(database, "CREATE TABLE kept AS TABLE audit_chain_t")
+        subject.add(entry(2))
+        await subject.settle()
+        tasks.cancel_scope.cancel()
+    await subject.close()
+    await write(database, spool, [3])
+    assert (await checked(database)).problems == []
+    await execute(
+        database,
+        "DELETE FROM audit_chain_t c USING kept k WHERE c.chain_id = k.chain_id;"
+        " INSERT INTO audit_chain_t TABLE kept; DELETE FROM audit_t WHERE sequence = 2;"
+        " DROP TABLE kept",
+    )
+    [problem] = (await checked(database)).problems
+    assert (problem.kind, problem.sequence) == ("missing", 2)
+    assert "a later chain saw 2 records of it" in problem.text
+
+
+async def test_without_its_key_a_chain_cannot_be_verified(database, spool):
+    chain_id = await write(database, spool, [1])
+    [problem] = (await checked(database, key="")).problems
+    assert (problem.kind, problem.chain_id) == ("chain_changed", chain_id)
+    assert "audit.key" in problem.text
+
+
+async def test_what_retention_removes_is_not_missing(database, spool):
+    """Whole weeks go, and of the default partition what is old enough."""
+    async with borrowed(database.pool) as connection:
+        found = await connection.execute("SELECT date_trunc('week', current_timestamp, 'UTC')")
+        [monday] = await found.fetchone()
+    monday, key = monday.astimezone(UTC), KEY.encode()
+    first = await write(database, spool, [1, 2], recorded_ts=monday)  # no week is made yet
+    next_week = monday + timedelta(weeks=1)
+    await maintain(database.pool, key, 1, monday)
+    second = await write(database, spool, range(3, 6), recorded_ts=next_week)
+    assert (await checked(database)).records == 5
+    assert await maintain(database.pool, key, 1, monday + timedelta(days=1)) == []
+    assert (await checked(database)).records == 5
+    assert await maintain(database.pool, key, 1, monday + timedelta(days=14)) == []
+    report = await checked(database)
+    assert (report.problems, report.records) == ([], 3)
+    dropped = await maintain(database.pool, key, 1, monday + timedelta(days=15))
+    assert dropped == [f"audit_{next_week:%Y%m%d}_t"]
+    report = await checked(database)
+    assert (report.problems, report.records) == ([], 0)
+    assert {head.chain_id: head.sequence for head in report.heads} == {first: 2, second: 3}
+    third = await write(database, spool, [6])
+    assert {head.chain_id for head in await heads(database.pool, HOST, 1000)} == {third}
+
+
+async def test_records_of_a_week_that_is_made_ahead_lie_in_its_partition(database, spool):
+    now = datetime.now(UTC)
+    await maintain(database.pool, b"", 90, now)
+    await write(database, spool, [1], recorded_ts=now + timedelta(weeks=1))
+    async with borrowed(database.pool) as connection:
+        found = await connection.execute("SELECT tableoid::regclass::text FROM audit_t")
+        monday = (now - timedelta(days=now.weekday())) + timedelta(weeks=1)
+        assert await found.fetchall() == [(f"audit_{monday:%Y%m%d}_t",)]

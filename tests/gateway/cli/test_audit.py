@@ -1,0 +1,114 @@
+"""`toolgate audit`, over what two gateway processes wrote."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import aiohttp
+import psycopg
+import pytest
+
+from config.settings import Database as DatabaseSettings
+from tests.fixtures_gateway import Recorder, pets
+from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.processes import Served, serving
+from tests.gateway.cli.test_serve_database import Wire
+
+pytestmark = pytest.mark.anyio
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "listPets", "params": {"limit": 3}}
+
+
+@pytest.fixture
+def settings_file(folder: Path, service: Recorder) -> Path:
+    (folder / "pets.json").write_text(json.dumps(pets()))
+    file = folder / "toolgate.yaml"
+    file.write_text(
+        f"sources: {{pets: {{openapi: pets.json, base_url: '{service.url}'}}}}\n"
+        "database: {retry_max_s: 0.3, connect_timeout_s: 1}\n"
+        "embedding: {provider: disabled}\n"
+        "audit: {mode: always, spool_dir: spool, flush_s: 0.1}\n"
+    )
+    return file
+
+
+async def call(gateway: Served, times: int = 1, **changes: object) -> None:
+    async with aiohttp.ClientSession() as http:
+        for _ in range(times):
+            async with http.post(gateway.url + "/rpc", json={**CALL, **changes}) as response:
+                assert response.status == 200
+
+
+@pytest.fixture
+async def written(settings_file: Path, database_settings: DatabaseSettings) -> None:
+    """Calls before and while the database is away, and in the next process."""
+    wire = Wire(database_settings.url)
+    await wire.mend()
+    async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway:
+        await gateway.ready()
+        await call(gateway)
+        await call(gateway, method="nothing")
+        await wire.cut()
+        await call(gateway, times=3)
+        assert (await gateway.stop())[0] == 0
+    [left] = settings_file.with_name("spool").glob("*.jsonl")
+    assert left.read_bytes().count(b'"hash":') >= 3
+    await wire.mend()
+    async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway:
+        await gateway.ready()
+        await call(gateway, method="getPet", params={"id": 404})
+        assert (await gateway.stop())[0] == 0
+    await wire.cut()
+    assert not settings_file.with_name("spool").exists()
+
+
+@pytest.mark.usefixtures("anyio_backend", "written")
+def test_calls_are_kept_whatever_becomes_of_the_database_and_the_process(
+    database_settings: DatabaseSettings, toolgate: Toolgate
+) -> None:
+    found = toolgate("audit", "search", "--json").json
+    assert [(one["subject"], one["outcome"]) for one in reversed(found)] == [
+        ("listPets", "ok"),
+        ("nothing", "-32601"),
+        *[("listPets", "ok")] * 3,
+        ("getPet", "1500"),
+    ]
+    assert found[-1]["source"] == "pets"
+    assert found[-1]["client"] == "127.0.0.1"
+    assert found[-1]["digest"] == hashlib.sha256(b'{"limit":3}').hexdigest()
+    assert [one["sequence"] for one in reversed(found)] == [1, 2, 3, 4, 5, 1]
+
+    verified = toolgate("audit", "verify")
+    assert (verified.code, verified.out) == (0, "6 records in 2 chains. All whole.\n")
+    exported = toolgate("audit", "export", "--tool", "listPets").out.splitlines()
+    assert [json.loads(line)["sequence"] for line in exported] == [1, 3, 4, 5]
+    [line] = toolgate("audit", "tail", "-n", "1").out.splitlines()
+    assert line.split()[1:4] == ["anonymous", "getPet", "getPet"]
+    assert line.endswith("  1500")
+    assert toolgate("audit", "search", "--outcome", "ok", "--limit", "1").out.count("\n") == 1
+    assert toolgate("audit", "search", "--since", "0s", "--json").json == []
+
+    with psycopg.connect(database_settings.url, autocommit=True) as connection:
+        connection.execute("UPDATE audit_t SET outcome = 'ok' WHERE subject = 'nothing'")
+    tampered = toolgate("audit", "verify")
+    assert tampered.code == 1
+    assert ", record 2: changed: it is not what was written" in tampered.out
+    assert "1 chains are not whole." in tampered.out
+
+
+@pytest.mark.parametrize("time", ["yesterday", "999999w"])
+def test_times_that_are_none_are_told(bare: Toolgate, time: str) -> None:
+    ran = bare("audit", "search", "--since", time)
+    assert ran.code == 2
+    assert f"'{time}' is neither like 90m or 2d nor like 2026-11-22T08:00" in ran.err
+
+
+@pytest.mark.parametrize("command", ["audit search", "keys list", "token revoke --sub ada"])
+def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, command: str) -> None:
+    ran = bare(*command.split(), "--tenant", "acme")
+    assert (ran.code, "'acme' is not a valid UUID" in ran.err) == (2, True)
+
+
+def test_a_time_span_that_ends_before_it_begins_is_refused(bare: Toolgate) -> None:
+    ran = bare("audit", "search", "--since", "1h", "--until", "2h")
+    assert (ran.code, ran.err) == (2, "toolgate: --since must be earlier than --until\n")

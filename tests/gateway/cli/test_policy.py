@@ -1,0 +1,156 @@
+"""`toolgate policy` and `toolgate approvals`."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from config.settings import Database as DatabaseSettings
+from registry.approvals import Approvals, Wanted
+from registry.postgres import Database
+from tests.fixtures_database import HOST
+from tests.gateway.cli.conftest import Toolgate
+
+SETTINGS = """
+policy:
+  rules:
+    no-deletes: {effect: deny, tools: ["delete*"], roles: [intern], reason: they learn}
+    sums: {effect: approve, tools: [createPet], when: arguments.age > 20}
+"""
+DEVELOPMENT = {
+    "TOOLGATE_AUTH__MODE": "jwt",
+    "TOOLGATE_AUTH__DEVELOPMENT_SECRET": "0123456789abcdef0123456789abcdef",
+}
+
+
+@pytest.fixture
+def ruled(with_pets: Toolgate, folder: Path) -> Toolgate:
+    """Runs commands with some rules in the settings."""
+    (folder / "toolgate.yaml").write_text(SETTINGS)
+    return with_pets
+
+
+def test_why_somebody_may_or_may_not_is_explained(ruled: Toolgate) -> None:
+    asked = ("policy", "explain", "--principal", "ada", "--role", "intern", "--json")
+    told = ruled(*asked, "--tool", "deletePet").json
+    assert (told["effect"], told["rule"], told["reason"]) == ("deny", "no-deletes", "they learn")
+    assert told["visible"] is False
+    said = {one["rule"]: (one["said"], one["why"]) for one in told["opinions"]}
+    assert said == {
+        "no-deletes": ("speaks", "they learn"),
+        "sums": ("silent", "tools: it is about others"),
+    }
+    told = ruled(*asked, "--tool", "createPet").json
+    assert (told["effect"], told["rule"], told["visible"]) == ("allow", "policy.default", True)
+    assert told["opinions"][1]["said"] == "waits"
+    told = ruled(*asked, "--tool", "createPet", "--arguments", '{"age": 30}').json
+    assert (told["effect"], told["rule"]) == ("approve", "sums")
+    told = ruled(*asked, "--tool", "createPet", "--arguments", "{}").json
+    assert (told["effect"], told["opinions"][1]["said"]) == ("approve", "failed")
+    assert told["opinions"][1]["why"] == "when: there is no member 'age'"
+    text = ruled(*asked[:-1], "--tool", "deletePet").out
+    assert text.splitlines()[:2] == [
+        "deny (no-deletes): they learn",
+        "It is not in their lists.",
+    ]
+
+
+def test_whose_token_it_is_says_who_asks(ruled: Toolgate) -> None:
+    minted = ruled("token", "mint", "--sub", "ada", "--role", "intern", **DEVELOPMENT).out.strip()
+    asked = ("policy", "explain", "--tool", "deletePet", "--json", "--token")
+    assert ruled(*asked, minted, **DEVELOPMENT).json["effect"] == "deny"
+    other = ruled("token", "mint", "--sub", "ada", **DEVELOPMENT).out.strip()
+    assert ruled(*asked, other, **DEVELOPMENT).json["effect"] == "allow"
+    bad = ruled(*asked, minted[:-4], **DEVELOPMENT)
+    assert bad.code == 1
+    assert "nobody comes in with this token" in bad.err
+    assert minted[:20] not in bad.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (("--tool", "deletePets"), 1, "There is no tool 'deletePets'. Did you mean deletePet"),
+        (("--tool", "getPet", "--arguments", "{"), 2, "--arguments is no JSON"),
+        (("--tool", "getPet", "--arguments", "[]"), 2, "--arguments is no JSON object"),
+        (("--tool", "getPet", "--toolset", "x"), 1, "There is no toolset 'x'"),
+    ],
+    ids=["tool", "json", "object", "toolset"],
+)
+def test_what_cannot_be_explained_says_why(
+    ruled: Toolgate, options: tuple[str, ...], code: int, told: str
+) -> None:
+    ran = ruled("policy", "explain", *options)
+    assert (ran.code, told in ran.err) == (code, True), ran.err
+
+
+def test_rules_are_written_listed_checked_and_removed(ruled: Toolgate) -> None:
+    rule = {"effect": "deny", "sources": ["pets"], "when": "principal.id == 'eve'"}
+    ran = ruled("policy", "put", "no-eve", json.dumps(rule))
+    assert ran.out.startswith("no-eve: deny, sources: pets; when: principal.id == 'eve'")
+    listed = ruled("policy", "list", "--json").json
+    assert [(one["name"], one["of"]) for one in listed] == [
+        ("no-deletes", "settings"),
+        ("no-eve", "stored"),
+        ("sums", "settings"),
+    ]
+    assert ruled("policy", "check").out == "3 rules, nothing wrong.\n"
+    told = ruled("policy", "explain", "--principal", "eve", "--tool", "getPet", "--json").json
+    assert (told["effect"], told["rule"]) == ("deny", "no-eve")
+    assert ruled("policy", "remove", "no-eve", "--yes").out == "Removed no-eve.\n"
+    assert ruled("policy", "remove", "no-eve", "--yes").code == 1
+    assert "take it out there" in ruled("policy", "remove", "sums", "--yes").err
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "told"),
+    [
+        ("x", "{", "RULE: not valid YAML"),
+        ("x", "tools: [a]", "effect: expected one of allow, deny, approve, found nothing"),
+        ("x", '{"effect": "refuse"}', "effect: expected one of allow, deny, approve, found"),
+        (
+            "x",
+            '{"effect": "deny", "tool": ["a"]}',
+            "tool: there is no such setting; did you mean tools?",
+        ),
+        ("x", '{"effect": "deny", "when": "1 +"}', "when: expected a CEL expression: line 1"),
+        ("x", '{"effect": "deny", "tiers": ["top"]}', "tiers: expected one of policy.tiers"),
+        ("No Name", '{"effect": "deny"}', "is no name of a rule"),
+        ("sums", '{"effect": "deny"}', "The settings have a rule sums"),
+    ],
+    ids=["json", "none", "effect", "member", "when", "tier", "name", "settings"],
+)
+def test_a_rule_that_is_wrong_is_not_written(
+    ruled: Toolgate, name: str, rule: str, told: str
+) -> None:
+    ran = ruled("policy", "put", name, rule)
+    assert ran.code in {1, 2}
+    assert told in ran.err
+    assert len(ruled("policy", "list", "--json").json) == 2
+
+
+def test_calls_that_wait_are_shown_and_decided(
+    ruled: Toolgate, database_settings: DatabaseSettings
+) -> None:
+    async def ask(digest: str) -> str:
+        async with Database.open(database_settings) as database:
+            tool = "00000000-0000-0000-0000-00000000000a"
+            call = Wanted("ada", tool, "pay", "bank", digest * 64, "sums", "large")
+            id_, _ = await Approvals(database.pool, HOST).ask(call, '{"age":30}', 900, 5)
+            return id_
+
+    first, second = asyncio.run(ask("1")), asyncio.run(ask("2"))
+    listed = ruled("approvals", "list", "--json").json
+    assert [(one["id"], one["principal"], one["arguments"]) for one in listed] == [
+        (first, "ada", '{"age":30}'),
+        (second, "ada", '{"age":30}'),
+    ]
+    assert first in ruled("approvals", "list").out
+    assert "ada calls pay of bank\narguments: {" in ruled("approvals", "show", first).out
+    assert ruled("approvals", "approve", first).out == "Approved: ada may call pay once.\n"
+    assert ruled("approvals", "deny", second).code == 0
+    assert ruled("approvals", "list", "--json").json == []
+    assert ruled("approvals", "show", first, "--json").json["state"] == "approved"
+    again = ruled("approvals", "approve", first)
+    assert (again.code, "No call waits under" in again.err) == (1, True)

@@ -1,0 +1,194 @@
+"""API keys and revocations, as a gateway judges them."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from config.auth import Auth
+from config.load import load
+from gateway.context import Identity
+from gateway.guards.authentication import Authenticator
+from registry.keys import ApiKeys, KnownKey, digest_of
+from registry.postgres import Database
+from registry.revocations import Revocation, Revocations, Revoked
+from schemas.hybrid import StatusFault
+from tests.fixtures_database import HOST
+from tests.gateway.asgi import http
+from tests.gateway.guards.signing import NOW, by_key, signer
+
+pytestmark = pytest.mark.anyio
+
+ES = signer("ES256")
+OTHER = "00000000-0000-0000-0000-000000000002"
+KEYS: Auth = replace(load(None, {}).auth, mode="keys")
+
+
+async def identified(authenticator: Authenticator, *headers: tuple[str, str]) -> Identity:
+    return await authenticator.identify(http(headers=headers))
+
+
+def bearer(text: str) -> tuple[str, str]:
+    return "Authorization", f"Bearer {text}"
+
+
+def said(identity: Identity) -> tuple[str, str] | None:
+    """Code and text of the refusal."""
+    if identity.refusal is None:
+        return None
+    assert isinstance(identity.refusal, StatusFault)
+    return identity.refusal.as_status.code, identity.refusal.message
+
+
+async def test_a_key_opens_what_it_was_made_for(database: Database) -> None:
+    key, text = await ApiKeys(database.pool, OTHER).create("deploy", None, ["a.r"], ["ops"])
+    authenticator = Authenticator(KEYS, HOST)
+    assert authenticator.keys is not None
+    assert said(await identified(authenticator, bearer(text))) is not None  # nothing was read yet
+    await authenticator.keys.load(database.pool)
+    for headers in [(bearer(text),), (("X-API-Key", text),), (("X-API-Key", f" {text} "),)]:
+        identity = await identified(authenticator, *headers)
+        assert (identity.refusal, identity.verified) == (None, True)
+        who = identity.principal
+        assert (who.id, who.tenant, who.mark) == ("key:deploy", OTHER, f"key:{key.id}")
+        assert (who.scopes, who.roles) == ({"a.r"}, {"ops"})
+    await authenticator.tidy(database.pool)
+    used = await ApiKeys(database.pool, OTHER).get(key.id)
+    assert used is not None
+    assert used.last_used is not None
+    still = identity.still
+    assert still is not None
+    assert still()
+    await ApiKeys(database.pool, OTHER).revoke(key.id)
+    await authenticator.keys.load(database.pool)
+    assert not still()
+    assert said(await identified(authenticator, bearer(text))) is not None
+
+
+async def test_nobody_is_told_what_is_wrong_with_a_key(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    _, good = await keys.create("good")
+    gone, revoked = await keys.create("revoked")
+    soon = datetime.fromtimestamp(NOW, UTC) + timedelta(hours=1)
+    _, ending = await keys.create("ending", None, (), (), soon)
+    await keys.revoke(gone.id)
+    now = [float(NOW)]
+    authenticator = Authenticator(KEYS, HOST, lambda: now[0])
+    assert authenticator.keys is not None
+    await authenticator.keys.load(database.pool)
+    still = (await identified(authenticator, bearer(ending))).still
+    assert still is not None
+    assert still()
+    now[0] += 3600
+    assert not still()
+    _, id_, secret = good.split("_", 2)
+    wrong = [
+        revoked,
+        ending,
+        "tgk_",
+        "tgk__",
+        f"tgk_{id_}",
+        f"tgk_{id_}_",
+        f"tgk_{id_}_{secret}x",
+        f"tgk_{id_}_{secret[:-1]}",
+        f"tgk_{'A' * 12}_{secret}",
+        f"tgk_{gone.id}_{secret}",
+        f"tgk_{id_}_{digest_of(secret).hex()}",
+        f"xyz_{id_}_{secret}",
+        f"tgk_{id_}_\xe9\xff",
+    ]
+    refused = [await identified(authenticator, bearer(text)) for text in wrong]
+    refused += [await identified(authenticator, ("X-API-Key", text)) for text in wrong]
+    refused += [
+        await identified(authenticator, *headers)
+        for headers in (
+            (bearer(good), ("X-API-Key", good)),
+            (("X-API-Key", good), ("X-API-Key", good)),
+            (bearer(good), bearer(good)),
+            (("Authorization", "Basic YTpi"), ("X-API-Key", good)),
+        )
+    ]
+    (only,) = {said(identity) for identity in refused}
+    assert only is not None
+    assert only[0] == "ERR10000"
+    assert said(await identified(authenticator, bearer(good))) is None
+
+
+async def test_keys_can_be_switched_off_and_need_no_token_beside_them(
+    database: Database, tmp_path: Path
+) -> None:
+    _, text = await ApiKeys(database.pool, HOST).create("deploy")
+    both = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
+    assert both.keys is not None
+    await both.keys.load(database.pool)
+    assert said(await identified(both, bearer(text))) is None
+    assert said(await identified(both, bearer(ES.token()))) is None
+    off = Authenticator(by_key(tmp_path, ES.pem, api_keys=False), HOST, lambda: NOW)
+    assert off.keys is None
+    for headers, code in [((bearer(text),), "ERR10000"), ((("X-API-Key", text),), "ERR10002")]:
+        refusal = said(await identified(off, *headers))
+        assert refusal is not None
+        assert refusal[0] == code
+    alone = Authenticator(KEYS, HOST)
+    refusal = said(await identified(alone, bearer(ES.token())))
+    assert refusal is not None
+    assert refusal[0] == "ERR10000"
+
+
+def test_a_key_that_somebody_prints_shows_no_secret() -> None:
+    fields = KnownKey.__dataclass_fields__
+    assert set(fields) == {"tenant", "key", "digest"}
+
+
+async def test_what_is_revoked_is_refused_even_if_it_is_remembered(tmp_path: Path) -> None:
+    authenticator = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
+    tokens = {
+        name: bearer(ES.token(**claims))
+        for name, claims in {
+            "stolen": {"jti": "abc", "iat": NOW},
+            "kept": {"jti": "def", "iat": NOW},
+            "old": {"sub": "bob", "iat": NOW - 10},
+            "now": {"sub": "bob", "iat": NOW},
+            "new": {"sub": "bob", "iat": NOW + 1},
+            "undated": {"sub": "bob"},
+            "odd": {"sub": "bob", "iat": "yesterday"},
+            "nobody": {"jti": ["abc"]},
+        }.items()
+    }
+    still = {name: (await identified(authenticator, token)).still for name, token in tokens.items()}
+    lost = {"stolen", "old", "now", "undated", "odd"}
+    subjects = {(HOST, "bob"): float(NOW), (OTHER, "ada"): NOW + 99.0}
+    revoked = Revoked(frozenset({(HOST, "abc"), (OTHER, "def")}), subjects)
+    fresh = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)  # which has seen none
+    for judge in (authenticator, fresh):
+        judge._tokens.revoke(revoked)
+        for name, token in tokens.items():
+            refusal = said(await identified(judge, token))
+            assert (refusal is not None) == (name in lost), name
+            check = still[name]
+            assert check is not None
+            assert check() == (name not in lost), name
+    authenticator._tokens.revoke(Revoked())
+    for token in tokens.values():
+        assert said(await identified(authenticator, token)) is None
+
+
+async def test_a_revocation_in_the_registry_is_read(database: Database, tmp_path: Path) -> None:
+    authenticator = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
+    token = bearer(ES.token(jti="abc"))
+    assert said(await identified(authenticator, token)) is None
+    until = datetime.now(UTC) + timedelta(hours=1)
+    store = Revocations(database.pool, HOST)
+    await store.add(Revocation("abc", None, None, until))
+    await authenticator.load_revocations(database.pool)
+    assert said(await identified(authenticator, token)) is not None
+
+
+async def test_scope_tokens_are_revoked_too(tmp_path: Path) -> None:
+    authenticator = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
+    beside = ("X-Scope-Token", ES.token(jti="abc", scope="x"))
+    assert (await identified(authenticator, bearer(ES.token()), beside)).scope_token == {"x"}
+    authenticator._tokens.revoke(Revoked(frozenset({(HOST, "abc")})))
+    found = (await identified(authenticator, bearer(ES.token()), beside)).scope_token
+    assert isinstance(found, StatusFault)

@@ -1,0 +1,319 @@
+"""Clients that are slow, large or many, on real sockets."""
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+import anyio
+import msgspec
+import pytest
+from msgspec.structs import replace
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from config.load import load
+from gateway.guards.connections import PIECE_BYTES, SPARE, bounded
+from tests.fixtures_servers import serving
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = replace(
+    load(None, {}).limits,
+    header_timeout_s=60, body_timeout_s=60, send_timeout_s=60, header_bytes=4096, headers=20,
+)  # fmt: skip
+DEADLINE_S = 60
+SHORT_S = 0.3
+PIECE = b"x" * 65536
+FLOOD = 1000  # pieces: more than the system takes for a client
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio", {"use_uvloop": True}  # what `toolgate serve` runs on
+
+
+class App:
+    """Says how long the body was, or more than anybody reads."""
+
+    def __init__(self):
+        self.seen = []
+        self.headers = []
+        self.left = asyncio.Event()
+        self.release = asyncio.Event()
+        self.release.set()
+
+    async def __call__(self, scope, receive, send):
+        self.seen.append(scope["path"])
+        self.headers.append(scope["headers"])
+        size, more = 0, True
+        await self.release.wait()
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.left.set()
+                return
+            size += len(message["body"])
+            more = message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"] == "/flood":
+            for _ in range(FLOOD):
+                await send({"type": "http.response.body", "body": PIECE, "more_body": True})
+            self.left.set()
+        await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+class Client:
+    def __init__(self, reader, writer):
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data):
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self):
+        """Status, headers and body of the next answer; None when the connection ends."""
+        with anyio.fail_after(DEADLINE_S):
+            try:
+                head = await self._reader.readuntil(b"\r\n\r\n")
+            except (asyncio.IncompleteReadError, ConnectionResetError):
+                return None
+            lines = head.decode().lower().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+            if "content-length" in headers:
+                body = await self._reader.readexactly(int(headers["content-length"]))
+            else:  # chunked, in one piece
+                size = int(await self._reader.readline(), 16)
+                body = (await self._reader.readexactly(size + 7))[:size]
+            return int(lines[0].split()[1]), headers, body
+
+    async def ended(self):
+        with anyio.fail_after(DEADLINE_S):
+            try:
+                return await self._reader.read() == b""
+            except ConnectionResetError:
+                return True
+
+
+class Served:
+    def __init__(self, url, app, refused):
+        self._address = urlsplit(url)
+        self.app = app
+        self.refused = refused
+        self._writers = []
+
+    async def connect(self):
+        address = self._address
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        self._writers.append(writer)
+        return Client(reader, writer)
+
+    def close(self):
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def server(**limits):
+    app, refused = App(), []
+    async with serving(app, bounded(replace(LIMITS, **limits), refused.append)) as url:
+        served = Served(url, app, refused)
+        try:
+            yield served
+        finally:
+            served.close()
+
+
+def request(path="/", headers=(), body=b"", method="POST"):
+    fields = {"Host": "x", "Content-Length": len(body), **dict(headers)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+async def test_requests_pass_one_after_the_other_and_in_pieces():
+    async with server() as served:
+        client = await served.connect()
+        whole = request(body=b"12345") + request(body=b"12")
+        await client.send(whole)
+        assert [(await client.answer())[2] for _ in range(2)] == [b"5", b"2"]
+        for start in range(0, len(whole), 7):
+            await client.send(whole[start : start + 7])
+            await asyncio.sleep(0)
+        assert [(await client.answer())[2] for _ in range(2)] == [b"5", b"2"]
+        assert served.refused == []
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nX-A: ", b"\r\n"],
+    ids=["line", "header", "blank"],
+)
+async def test_headers_have_to_arrive_in_time(sent):
+    async with server(header_timeout_s=SHORT_S) as served:
+        client = await served.connect()
+        await client.send(sent)
+        status, headers, body = await client.answer()
+        assert (status, headers["connection"]) == (408, "close")
+        error = msgspec.json.decode(body)["error"]
+        assert error["message"].endswith("within 0.3 s (limits.header_timeout_s)")
+        assert await client.ended()
+        assert (served.refused, served.app.seen) == (["header_timeout_s"], [])
+
+
+async def test_a_byte_now_and_then_does_not_help():
+    async with server(header_timeout_s=SHORT_S) as served:
+        client = await served.connect()
+        await client.send(b"POST /")
+        answered = asyncio.create_task(client.answer())
+        while not answered.done():
+            with anyio.move_on_after(SHORT_S / 5):
+                await asyncio.shield(answered)
+            with suppress(ConnectionError):
+                await client.send(b"x")
+        assert (await answered)[0] == 408
+
+
+async def test_nor_do_line_breaks_between_requests():
+    async with server(header_timeout_s=SHORT_S) as served:
+        client = await served.connect()
+        await client.send(request())
+        assert (await client.answer())[0] == 200
+        await client.send(b"\r\n")
+        assert (await client.answer())[0] == 408
+
+
+async def test_a_body_has_to_arrive_in_time():
+    async with server(body_timeout_s=SHORT_S) as served:
+        client = await served.connect()
+        await client.send(request(body=b"12345")[:-1])
+        status, _, body = await client.answer()
+        assert status == 408
+        assert b"limits.body_timeout_s" in body
+        with anyio.fail_after(DEADLINE_S):
+            await served.app.left.wait()
+        assert served.refused == ["body_timeout_s"]
+
+
+async def test_the_time_of_a_body_does_not_run_while_nobody_reads_it():
+    async with server(body_timeout_s=SHORT_S) as served:
+        served.app.release.clear()
+        client = await served.connect()
+        sending = asyncio.create_task(client.send(request(body=b"1" * 10_000_000)))
+        await asyncio.sleep(3 * SHORT_S)
+        assert (served.refused, served.app.seen) == ([], ["/"])
+        sending.cancel()
+
+
+async def test_a_client_that_takes_nothing_is_hung_up_on():
+    async with server(send_timeout_s=SHORT_S) as served:
+        client = await served.connect()
+        await client.send(request("/flood"))
+        with anyio.fail_after(DEADLINE_S):
+            await served.app.left.wait()
+        assert served.refused == ["send_timeout_s"]
+
+
+class Unread:
+    """A transport that holds what its client has not taken."""
+
+    def __init__(self):
+        self.size = 1_000_000
+        self.aborted = False
+
+    def get_write_buffer_size(self):
+        return self.size
+
+    def get_extra_info(self, _name):
+        return None
+
+    def abort(self):
+        self.aborted = True
+
+
+async def test_a_client_that_takes_its_time_is_not():
+    refused, transport = [], Unread()
+    config = Config(App(), log_config=None)
+    config.load()
+    protocol = bounded(LIMITS, refused.append)(config, ServerState(), {})
+    protocol.connection_made(transport)
+    protocol.pause_writing()
+    for _ in range(5):
+        transport.size -= PIECE_BYTES
+        protocol._check_sending()  # what the timer does
+    assert (transport.aborted, refused) == (False, [])
+    transport.size -= PIECE_BYTES - 1
+    protocol._check_sending()
+    assert (transport.aborted, refused) == (True, ["send_timeout_s"])
+    protocol.connection_lost(ConnectionResetError())
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit"),
+    [
+        (request(headers=[(f"X-{n}", "1") for n in range(19)]), "headers"),
+        (request(headers=[("X-A", "1" * 4096)]), "header_bytes"),
+        (request("/" + "p" * 4096), "header_bytes"),
+        (b"GET / HTTP/1.1\r\nX-A: " + b"1" * 400_000, "header_bytes"),  # which never ends
+        (b"GET /" + b"p" * 400_000, "header_bytes"),
+    ],
+    ids=["many", "long", "address", "endless", "endless address"],
+)
+async def test_headers_are_few_and_short(sent, limit):
+    async with server() as served:
+        client = await served.connect()
+        for start in range(0, len(sent), 1000):
+            try:
+                await client.send(sent[start : start + 1000])
+            except ConnectionError:
+                break
+            await asyncio.sleep(0)
+        answer = await client.answer()
+        assert answer is None or answer[0] == 431  # a reset may overtake it
+        assert answer is None or f"limits.{limit}".encode() in answer[2]
+        assert (served.refused, served.app.seen) == ([limit], [])
+
+
+async def test_as_many_headers_as_are_allowed_pass_however_they_come():
+    sent = request(headers=[*((f"X-{n}", "1") for n in range(17)), ("X-A", "1" * 3700)])
+    async with server() as served:
+        client = await served.connect()
+        for piece in (sent, sent[:2000], sent[2000:3000], sent[3000:]):
+            await client.send(piece)
+            await asyncio.sleep(0.01)
+        assert [(await client.answer())[0] for _ in range(2)] == [200, 200]
+
+
+async def test_headers_after_a_body_are_no_headers_of_the_request():
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with server() as served:
+        client = await served.connect()
+        await client.send(head + b"2\r\nab\r\n0\r\nAuthorization: Bearer x\r\n\r\n")
+        assert (await client.answer())[2] == b"2"
+        assert b"authorization" not in dict(served.app.headers[0])
+
+
+async def test_there_are_so_many_connections_but_for_probes():
+    async with server(connections=2) as served:
+        clients = [await served.connect() for _ in range(2)]
+        for client in clients:
+            await client.send(request())
+            assert (await client.answer())[0] == 200
+        late = await served.connect()
+        await late.send(request("/health"))
+        assert (await late.answer())[0] == 200
+        await late.send(request("/mcp"))
+        status, headers, body = await late.answer()
+        assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+        assert b"Too many connections" in body
+        assert await late.ended()
+        assert served.refused == ["connections"]
+
+
+async def test_and_not_many_of_those():
+    async with server(connections=1) as served:
+        for _ in range(1 + SPARE):
+            await served.connect()
+        late = await served.connect()
+        status, headers, _ = await late.answer()
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert await late.ended()

@@ -1,0 +1,163 @@
+"""Prompts, resources, completions and skills of somebody to whom rules deny some of them."""
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from config.policy import Rule
+from gateway.methods.agents import given
+from gateway.methods.completion import Completion
+from gateway.methods.lists import Lists
+from gateway.methods.prompts import Prompts
+from gateway.methods.resources import Resources
+from gateway.policy.sight import Sight
+from gateway.state.hub import Hub
+from registry.catalog import Catalog
+from registry.skills.snapshot import Skill, Skills, SkillTool
+from schemas.errors import Fault
+from schemas.mcp.revisions import V2025_11_25, V2026_07_28
+from tests.gateway.keeping import keeping
+from tests.gateway.methods.federation import (
+    Answers,
+    Held,
+    context,
+    item,
+    request,
+    shown,
+    skill_files,
+    source,
+    tool,
+)
+from tests.gateway.policy.oracle import usual
+
+pytestmark = pytest.mark.anyio
+
+ITEMS = [
+    item("prompt", "greet"),
+    item("prompt", "secret_prompt"),
+    item("resource", "test://open"),
+    item("resource", "test://secret"),
+    item("template", "test://files/{name}"),
+    item("template", "test://vault/{name}", source="two"),
+]
+WHOLE = Catalog([tool("a"), tool("b")], [source("one"), source("two")], items=ITEMS)
+
+
+def lists(default: str = "allow", catalog: Catalog = WHOLE, **rules: Rule) -> Lists:
+    policy = replace(usual(), default=default, rules=rules)
+    held = Held(catalog)
+    return Lists(held, 50, 1000, lambda _tenant, _catalog: (), False, sight=Sight(policy, 50))
+
+
+DENIED = {
+    "names": Rule("deny", tools=("*secret*",)),
+    "vault": Rule("deny", tools=("test://vault/*",)),
+}
+
+
+def reading(of: Lists) -> tuple[Resources, Answers]:
+    relay = Answers({"contents": [{"uri": "test://open", "text": "hello"}]})
+    return Resources(of, relay, Hub(10), keeping(), skill_files(of)), relay
+
+
+def names(of: Lists, kind: str, member: str) -> list[str]:
+    page = of.page(context(V2025_11_25), request("x/list"), kind)
+    return [one.get("name") or one.get("uri") or one["uriTemplate"] for one in shown(page)[member]]
+
+
+async def answer(work) -> tuple[int, str]:
+    with pytest.raises(Fault) as caught:
+        await work
+    return caught.value.code, caught.value.message
+
+
+def test_lists_leave_out_what_is_denied() -> None:
+    of = lists(**DENIED)
+    assert names(of, "prompt", "prompts") == ["greet"]
+    assert names(of, "resource", "resources") == ["test://open"]
+    assert names(of, "template", "resourceTemplates") == ["test://files/{name}"]
+
+
+@pytest.mark.parametrize("revision", [V2025_11_25, V2026_07_28], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "test://secret",
+        "toolgate://one/test://secret",
+        "test://files/secret",  # of a template that is open
+        "test://vault/1",
+        "toolgate://two/test://vault/1",
+    ],
+)
+async def test_a_resource_that_is_denied_is_not_there(revision, uri: str) -> None:
+    of = lists(**DENIED)
+    methods, relay = reading(of)
+    asking = context(revision)
+    denied = await answer(methods.read(asking, request("resources/read", {"uri": uri})))
+    if revision.handshake:
+        wish = request("resources/subscribe", {"uri": uri})
+        assert await answer(methods.subscribe(asking, wish)) == denied
+    nothing = request("resources/read", {"uri": "nowhere://x"})
+    assert denied == await answer(reading(of)[0].read(asking, nothing))
+    assert not relay.asked
+
+
+async def test_what_is_open_is_read() -> None:
+    methods, relay = reading(lists(**DENIED))
+    for uri in ("test://open", "test://files/notes"):
+        await methods.read(context(V2025_11_25), request("resources/read", {"uri": uri}))
+    assert [one.params["uri"] for one in relay.asked] == ["test://open", "test://files/notes"]
+
+
+async def test_a_template_that_is_allowed_opens_what_it_gives() -> None:
+    allowed = Rule("allow", tools=("test://files/{name}",))
+    methods, relay = reading(lists("deny", one=allowed))
+    wanted = request("resources/read", {"uri": "test://files/notes"})
+    await methods.read(context(V2025_11_25), wanted)
+    assert len(relay.asked) == 1
+    other = request("resources/read", {"uri": "test://open"})
+    assert await answer(methods.read(context(V2025_11_25), other))
+    assert len(relay.asked) == 1
+
+
+async def test_a_prompt_that_is_denied_is_not_there() -> None:
+    of, relay = lists(**DENIED), Answers({"messages": []})
+    prompts, completion = Prompts(of, relay, skill_files(of)), Completion(of, relay)
+    asking = context(V2025_11_25)
+
+    async def got(name: str) -> list[tuple[int, str]]:
+        about = {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "a"}}
+        about["argument"]["value"] = ""
+        work = (
+            prompts.get(asking, request("prompts/get", {"name": name})),
+            completion.complete(asking, request("completion/complete", about)),
+        )
+        told = [await answer(one) for one in work]
+        return [(code, text.replace(name, "?")) for code, text in told]
+
+    assert await got("secret_prompt") == await got("nothing")
+    assert not relay.asked
+
+
+def test_a_skill_does_not_name_tools_that_are_denied() -> None:
+    links = (SkillTool("a", "a", "execute"), SkillTool("b", "b", "execute"))
+    links = (*links, SkillTool("gone", "gone", "execute"))
+    skill = Skill(
+        "1", "work", "It works", "", "", Raw(b"{}"), 1, "1", "d", tools=links, named=("b",)
+    )
+    catalog = Catalog([tool("a"), tool("b")], [source("one")], skills=Skills([skill]))
+    of = lists(catalog=catalog, one=Rule("deny", tools=("b",)))
+    found = given(skill, of.visible(context(V2025_11_25)))
+    assert (list(found.tools), found.missing) == (["a"], ["gone"])
+
+
+def test_a_source_of_which_all_is_denied_is_not_there() -> None:
+    of = lists(one=Rule("deny", sources=("two",)))
+    assert set(of.catalog(context(V2025_11_25)).sources) == {"one"}
+
+
+def test_callers_who_see_the_same_share_one_catalog() -> None:
+    of = lists(**DENIED, other=Rule("deny", roles=("nobody",), tools=("a",)))
+    first = of.catalog(context(V2025_11_25))
+    assert of.catalog(context(V2026_07_28)) is first
+    assert lists().catalog(context(V2025_11_25)) is WHOLE

@@ -1,0 +1,138 @@
+"""Calls that need an approval, on their way to where they are executed."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from config.policy import Rule
+from gateway.abc import Call
+from gateway.context import Context, Identity, Note, Principal
+from gateway.middleware.policy import Judging, shown_to_people
+from gateway.policy.approving import Approving
+from gateway.policy.sight import Sight
+from registry.approvals import Approvals
+from registry.postgres import Database
+from schemas.binding import GatewayBinding
+from schemas.errors import ApprovalRequired, Denied, TooManyRequests, Unavailable
+from schemas.mcp.revisions import JSON_RPC
+from schemas.tool import RelayedResult, Tool, ToolResult
+from tests.fixtures_database import HOST
+from tests.gateway.policy.oracle import tool, usual
+
+pytestmark = pytest.mark.anyio
+
+ADA = Principal("ada", HOST, mark="1")
+ID = "00000000-0000-0000-0000-00000000000a"
+PAY = tool("pay", id=ID)
+ASKS = RelayedResult({"resultType": Raw(b'"input_required"')})
+DONE = ToolResult(())
+
+
+@dataclass
+class Upstream:
+    """Answers as a test says, one after the other."""
+
+    answers: list[Any]
+    calls: list[Call] = field(default_factory=list)
+
+    async def __call__(self, call: Call) -> Any:
+        self.calls.append(call)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def call(arguments: Any = None, one: Tool = PAY, note: Note | None = None) -> Call:
+    context = Context(Identity(ADA, verified=True), JSON_RPC, "1", note=note)
+    return Call(one, None, arguments or {}, context)
+
+
+def judging(pool: Any, **rules: Rule) -> Judging:
+    policy = replace(usual(), rules=rules)
+    return Judging(Sight(policy, 50), Approving(policy, lambda: pool, shown_to_people))
+
+
+WAITS = {"sums": Rule("approve", tools=("pay",))}
+
+
+async def agreed(database: Database, asked: ApprovalRequired) -> None:
+    approvals = Approvals(database.pool, HOST)
+    assert await approvals.decide(asked.data["approval"], True, "bob")
+
+
+async def test_what_is_denied_goes_nowhere_and_is_noted() -> None:
+    upstream, note = Upstream([DONE]), Note()
+    guarded = judging(None, no=Rule("deny", when="arguments.sum > 5")).guard(upstream)
+    with pytest.raises(Denied):
+        await guarded(call({"sum": 6}, note=note))
+    assert (note.decision, note.rule, upstream.calls) == ("deny", "no", [])
+    assert await guarded(call({"sum": 5}, note=note)) is DONE
+    assert (note.decision, note.rule) == ("allow", "policy.default")
+
+
+async def test_tools_of_the_gateway_are_for_everybody() -> None:
+    own = tool("describe_tools", binding=GatewayBinding("describe_tools"))
+    guarded = judging(None, no=Rule("deny")).guard(Upstream([DONE]))
+    assert await guarded(call(one=own)) is DONE
+
+
+async def test_the_order_of_arguments_makes_no_other_call(database: Database) -> None:
+    guarded = judging(database.pool, **WAITS).guard(Upstream([DONE]))
+    with pytest.raises(ApprovalRequired) as asked:
+        await guarded(call({"a": 1, "b": 2}))
+    with pytest.raises(ApprovalRequired) as again:
+        await guarded(call({"b": 2, "a": 1}))
+    assert again.value.data == asked.value.data
+    await agreed(database, asked.value)
+    assert await guarded(call({"b": 2, "a": 1})) is DONE
+
+
+async def test_an_approval_is_of_the_tool_as_it_was(database: Database) -> None:
+    guarded = judging(database.pool, **WAITS).guard(Upstream([DONE]))
+    with pytest.raises(ApprovalRequired) as asked:
+        await guarded(call())
+    await agreed(database, asked.value)
+    with pytest.raises(ApprovalRequired):
+        await guarded(call(one=tool("pay", id=ID, digest="of another description")))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [ASKS, TooManyRequests("later", 1.0), Unavailable("later")],
+    ids=["asks", "limited", "away"],
+)
+async def test_a_call_that_came_to_no_end_may_be_made_again(database: Database, first: Any) -> None:
+    guarded = judging(database.pool, **WAITS).guard(Upstream([first, DONE]))
+    with pytest.raises(ApprovalRequired) as asked:
+        await guarded(call())
+    await agreed(database, asked.value)
+    if isinstance(first, Exception):
+        with pytest.raises(type(first)):
+            await guarded(call())
+    else:
+        assert await guarded(call()) is first
+    assert await guarded(call()) is DONE
+    with pytest.raises(ApprovalRequired):
+        await guarded(call())
+
+
+async def test_without_a_database_nothing_is_approved() -> None:
+    upstream = Upstream([DONE])
+    with pytest.raises(Unavailable):
+        await judging(None, **WAITS).guard(upstream)(call())
+    assert upstream.calls == []
+
+
+def test_who_decides_sees_no_secrets() -> None:
+    schema = Raw(b'{"properties":{"iban":{"type":"string","x-mask":true}}}')
+    asked = call({"iban": "DE02", "api_key": "sk-1", "sum": 5}, tool("pay", input_schema=schema))
+    shown = shown_to_people(asked)
+    assert "DE02" not in shown
+    assert "sk-1" not in shown
+    assert '"sum":5' in shown
+    long = shown_to_people(call({"text": "x" * 30_000}))
+    assert len(long) < 17_000

@@ -1,0 +1,247 @@
+"""The decisions of the engine, and what of a catalog is hidden, against a second way to work them
+out."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+
+from config.policy import Policy, Rule
+from gateway.context import Context, Identity, Principal
+from gateway.policy.engine import CLAIMS, DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
+from gateway.policy.explaining import explain
+from gateway.policy.reach import Reach, flags
+from gateway.policy.rules import CompiledRule, Subject, Values
+from gateway.policy.sight import Sight
+from registry.catalog import Catalog
+from schemas.errors import InvalidParams
+from schemas.mcp.revisions import JSON_RPC
+from schemas.mcp.snapshot import Item, ItemKind
+from schemas.tool import Annotations, Tool
+from tests.gateway.policy import oracle
+from tests.gateway.policy.oracle import TENANT, tool, usual
+
+ADA = Principal("ada", TENANT, roles=frozenset({"finance"}), mark="1")
+BOB = Principal("bob", TENANT, mark="2")
+
+
+def ruled(default: str = "allow", **rules: Rule) -> Policy:
+    return replace(usual(), default=default, rules=rules)
+
+
+def context(principal: Principal = ADA, toolset: str | None = None) -> Context:
+    return Context(Identity(principal, verified=True), JSON_RPC, "1", toolset=toolset)
+
+
+def decided(policy: Policy, one: Tool, arguments: Any, principal: Principal = ADA) -> Any:
+    return Sight(policy, 50).decide(context(principal), one, arguments)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    policy=oracle.policies(),
+    principal=oracle.principals(),
+    toolset=st.sampled_from((None, "front")),
+    tools=oracle.tools(),
+    arguments=st.sampled_from(oracle.ARGUMENTS),
+)
+def test_engine_and_views_decide_as_the_rules_say(
+    policy: Policy, principal: Principal, toolset: str | None, tools: list[Tool], arguments: Any
+) -> None:
+    sight, catalog = Sight(policy, 50), Catalog(tools)
+    asking = context(principal, toolset)
+    view = sight.view(asking, catalog, catalog)
+    for one in tools:
+        wanted = oracle.expected(policy, principal, toolset, one, arguments)
+        found = sight.decide(asking, one, arguments)
+        assert found.effect == wanted.effect, one.name
+        assert (view.by_id(one.id) is not None) == wanted.visible, one.name
+        told = explain(sight.engine(TENANT), principal, toolset, Subject.of(one), arguments, 50)
+        assert (told.effect, told.visible) == (wanted.effect, wanted.visible)
+        if not wanted.visible:
+            assert found.effect == "deny"
+
+
+@settings(max_examples=60, deadline=None)
+@given(policy=oracle.policies(), principal=oracle.principals(), tools=oracle.tools())
+def test_what_is_hidden_is_what_each_verdict_says(
+    policy: Policy, principal: Principal, tools: list[Tool]
+) -> None:
+    kinds: tuple[ItemKind, ...] = ("prompt", "resource", "template")
+    items = [
+        Item(kind, name, f"{name}_{kind}", Raw(b"{}"), source)
+        for kind in kinds
+        for name, source in (("pay", "bank"), ("notes", "pets"), ("some_pet", "pets"))
+    ]
+    engine, catalog = Engine(policy, {}), Catalog(tools, items=items)
+    standing = engine.standing(principal, None)
+    subjects = [*map(Subject.of, catalog.tools), *map(Subject.of_item, catalog.items)]
+    hidden = flags(Reach(engine, catalog).hidden(standing), len(subjects))
+    assert hidden == [engine.verdict(standing, one).hidden for one in subjects]
+
+
+def test_what_looks_the_same_to_an_expression_is_asked_about_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is work that each new token brings: for thousands of tools, while everybody waits."""
+    policy = ruled(own=Rule("deny", when="principal.claims.team != tool.source"))
+    engine, catalog = Engine(policy, {}), Catalog([tool(f"t{number}") for number in range(50)])
+    asked: list[Values | None] = []
+    holds = CompiledRule.holds
+
+    def counted(rule: CompiledRule, values: Values | None) -> bool:
+        asked.append(values)
+        return holds(rule, values)
+
+    monkeypatch.setattr(CompiledRule, "holds", counted)
+
+    def standing(team: str, mark: str) -> Standing:
+        claims = {"team": team, "since": mark}
+        return engine.standing(Principal("ada", TENANT, claims=claims, mark=mark), None)
+
+    Reach(engine, catalog).hidden(standing("bank", "m1"))
+    assert len(asked) == 1
+    assert standing("bank", "m1").key == standing("bank", "m2").key != standing("pets", "m3").key
+
+
+def test_deny_goes_before_approve_and_that_before_allow() -> None:
+    policy = ruled(
+        "deny",
+        everything=Rule("allow"),
+        pays=Rule("approve", tools=("pay",)),
+        never=Rule("deny", when="has(arguments.amount) && arguments.amount > 100"),
+    )
+    pay = tool("pay")
+    assert decided(policy, tool("notes"), {}).effect == "allow"
+    assert decided(policy, pay, {"amount": 1}).rule == "pays"
+    assert decided(policy, pay, {"amount": 101}).rule == "never"
+
+
+@pytest.mark.parametrize(
+    ("effect", "becomes"), [("deny", "deny"), ("approve", "approve"), ("allow", "deny")]
+)
+def test_an_expression_that_fails_never_allows(effect: Any, becomes: str) -> None:
+    policy = ruled("deny", one=Rule(effect, when="arguments.amount > 100"))
+    assert decided(policy, tool("pay"), {"sum": 5}).effect == becomes
+    assert decided(policy, tool("pay"), {"amount": "5"}).effect == becomes
+
+
+def test_a_rule_that_another_release_wrote_never_allows() -> None:
+    stored = {"a": Rule("allow", when="nobody(knows)"), "d": Rule("deny", when="nobody(knows)")}
+    engine = Engine(ruled("deny"), {"a": stored["a"]})
+    verdict = engine.verdict(engine.standing(ADA, None), Subject.of(tool("pay")))
+    assert verdict.hidden
+    engine = Engine(ruled("allow"), {"d": stored["d"]})
+    verdict = engine.verdict(engine.standing(ADA, None), Subject.of(tool("pay")))
+    assert (verdict.hidden, verdict.decision.rule) == (True, "d")
+
+
+def test_rules_of_the_settings_stand_before_stored_ones() -> None:
+    engine = Engine(ruled(one=Rule("allow")), {"one": Rule("deny"), "two": Rule("approve")})
+    assert [(rule.name, rule.effect) for rule in engine.rules] == [
+        ("two", "approve"),
+        ("one", "allow"),
+    ]
+
+
+def test_no_rule_opens_a_tool_above_the_clearance() -> None:
+    policy = replace(
+        ruled(one=Rule("allow")),
+        default_clearance="internal",
+        clearances={"finance": "confidential"},
+    )
+    for tier, ada, bob in [
+        (None, "allow", "allow"),
+        ("confidential", "allow", "deny"),
+        ("restricted", "deny", "deny"),
+        ("nobody knows", "deny", "deny"),
+    ]:
+        pay = tool("pay", tier=tier)
+        assert decided(policy, pay, {}).effect == ada
+        assert decided(policy, pay, {}, BOB).effect == bob
+    assert decided(policy, tool("pay", tier="restricted"), {}).rule == TIERS
+
+
+@pytest.mark.parametrize(
+    ("hints", "effect"),
+    [
+        (Annotations(), "approve"),  # MCP: destructive, where it does not say otherwise
+        (Annotations(destructive_hint=True), "approve"),
+        (Annotations(destructive_hint=False), "allow"),
+        (Annotations(read_only_hint=True), "allow"),
+    ],
+    ids=["silent", "destroys", "adds", "reads"],
+)
+def test_what_may_destroy_needs_an_approval(hints: Annotations, effect: str) -> None:
+    policy = replace(usual(), approve_destructive=True)
+    found = decided(policy, tool("pay", annotations=hints), {})
+    assert (found.effect, found.rule) == (effect, DESTRUCTIVE if effect == "approve" else DEFAULT)
+    denied = replace(policy, default="deny")
+    assert decided(denied, tool("pay", annotations=hints), {}).effect == "deny"
+
+
+def test_a_rule_speaks_of_names_that_a_tool_had_before() -> None:
+    policy = ruled(one=Rule("deny", tools=("old_*",)))
+    assert decided(policy, tool("pay", aliases=("old_pay",)), {}).effect == "deny"
+    assert decided(policy, tool("pay"), {}).effect == "allow"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"items": list(range(1001))}, "more than 1,000 values"),
+        ({"text": "x" * 65537}, "more than 65,536 bytes"),
+        ({"x" * 65537: 1}, "more than 65,536 bytes"),
+        ({"text": "é" * 40000}, "more than 65,536 bytes"),
+    ],
+    ids=["many", "long", "names", "letters"],
+)
+def test_arguments_too_large_for_expressions_are_refused(arguments: Any, told: str) -> None:
+    policy = ruled(one=Rule("deny", tools=("pay",), when="has(arguments.secret)"))
+    with pytest.raises(InvalidParams, match=told):
+        decided(policy, tool("pay"), arguments)
+    assert decided(policy, tool("notes"), arguments).effect == "allow"  # nobody looks at these
+
+
+def test_arguments_nested_thousands_deep_are_refused_at_once() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    policy = ruled(one=Rule("deny", when="size(arguments) > 5"))
+    with pytest.raises(InvalidParams, match="nested more than 50 deep"):
+        decided(policy, tool("pay"), {"deep": deep})
+
+
+def test_what_cannot_be_known_of_a_token_allows_nothing() -> None:
+    deep: Any = []
+    for _ in range(CLAIMS[2] + 1):
+        deep = [deep]
+    eve = Principal("eve", TENANT, claims={"deep": deep}, mark="3")
+    rule = Rule("allow", when="!has(principal.claims.blocked)")
+    assert decided(ruled("deny", one=rule), tool("pay"), {}).effect == "allow"
+    assert decided(ruled("deny", one=rule), tool("pay"), {}, eve).effect == "deny"
+
+
+def test_prompts_and_resources_are_judged_without_arguments() -> None:
+    policy = ruled(
+        one=Rule("deny", when="arguments.amount > 1"),
+        two=Rule("approve", sources=("bank",)),
+        three=Rule("deny", tools=("secret*",)),
+    )
+    engine = Engine(policy, {})
+    standing = engine.standing(ADA, None)
+    hidden = {
+        name: engine.verdict(standing, Subject.named("prompt", name, source)).hidden
+        for name, source in (("notes", "pets"), ("secrets", "pets"), ("notes2", "bank"))
+    }
+    assert hidden == {"notes": False, "secrets": True, "notes2": True}  # nobody could agree to it
+    items = [
+        Item("prompt", name, name, Raw(b"{}"), source)
+        for name, source in (("notes", "pets"), ("secrets", "pets"), ("notes2", "bank"))
+    ]
+    catalog = Catalog(items=items)
+    view = Sight(policy, 50).view(context(), catalog, catalog)
+    assert [one.name for one in view.prompts] == ["notes"]

@@ -1,0 +1,140 @@
+"""Databases that tests use one after the other, each as if it were new.
+
+One that a test has left is emptied row by row. Whatever it changed besides rows (tables, indexes,
+functions), or rows that every new database has, or very many rows: then it is dropped, and the next
+test gets a new one.
+"""
+
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+
+USES = 60  # of one database: dead rows and catalogs grow
+ROWS = 2000  # that a test may leave; more are dropped faster than deleted
+
+_numbers = itertools.count(1)
+
+# Of all that is no row: names of relations with their files, functions, triggers, settings.
+_SHAPE = """
+SELECT md5(concat(
+    (SELECT string_agg(concat(oid, relname, relkind, reltuples > 500), ',' ORDER BY oid)
+       FROM pg_class WHERE relnamespace = 'public'::regnamespace),
+    (SELECT string_agg(md5(prosrc), ',' ORDER BY oid)
+       FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prokind <> 'a'
+        AND probin IS NULL),
+    (SELECT string_agg(concat(tgrelid, tgname, tgenabled), ',' ORDER BY oid) FROM pg_trigger),
+    (SELECT string_agg(setconfig::text, ',' ORDER BY setrole) FROM pg_db_role_setting
+      WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())))
+)"""
+_TABLES = """
+SELECT c.oid::regclass::text FROM pg_class c
+ WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'
+   AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
+ ORDER BY 1"""
+_GONE = """
+SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 20000)) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
+_RESTART = """
+SELECT count(setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false))
+  FROM pg_sequences WHERE last_value IS NOT NULL
+"""
+
+
+@dataclass(slots=True)
+class Recycled:
+    name: str
+    url: str
+    shape: str
+    uses: int = 0
+
+
+class Recycling:
+    def __init__(
+        self, url: Callable[[str], str], execute: Callable[[str], None], template: str
+    ) -> None:
+        """`url` of a database by its name; `execute` runs a statement in another one."""
+        self._url = url
+        self._execute = execute
+        self._template = template
+        self._free: list[Recycled] = []
+        self._tables: list[str] = []
+        self._kept: dict[str, str] = {}  # tables that have rows when new, and what is in them
+
+    def take(self) -> Recycled:
+        database = self._free.pop() if self._free else self._make()
+        database.uses += 1
+        return database
+
+    def give_back(self, database: Recycled) -> None:
+        if database.uses < USES and self._emptied(database):
+            self._free.append(database)
+        else:
+            self._drop(database)
+
+    def close(self) -> None:
+        for database in self._free:
+            self._drop(database)
+
+    def _make(self) -> Recycled:
+        name = f"test_{os.getpid()}_r{next(_numbers)}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {self._template} STRATEGY file_copy")
+        url = self._url(name)
+        with psycopg.connect(url, autocommit=True) as connection:
+            if not self._tables:
+                self._tables = [row[0] for row in connection.execute(_TABLES)]
+                filled = [one for one in self._tables if _count(connection, one, 1)]
+                self._kept = {one: _content(connection, one) for one in filled}
+            return Recycled(name, url, _value(connection, _SHAPE))
+
+    def _drop(self, database: Recycled) -> None:
+        self._execute(f"DROP DATABASE {database.name} WITH (FORCE)")
+
+    def _emptied(self, database: Recycled) -> bool:
+        try:
+            with psycopg.connect(database.url, autocommit=True) as connection:
+                connection.execute(
+                    "SET session_replication_role = replica; SET lock_timeout = '9s'"
+                )
+                return (
+                    _value(connection, _GONE) == "0"
+                    and _value(connection, _SHAPE) == database.shape
+                    and all(_content(connection, one) == was for one, was in self._kept.items())
+                    and self._empty(connection)
+                )
+        except psycopg.Error:  # a test that stops the server, say
+            return False
+
+    def _empty(self, connection: psycopg.Connection) -> bool:
+        """Delete all rows, unless they are too many."""
+        emptied = [one for one in self._tables if one not in self._kept]
+        looks = " UNION ALL ".join(
+            f"SELECT '{one}' WHERE EXISTS (SELECT 1 FROM {one})" for one in emptied
+        )
+        filled = [row[0] for row in connection.execute(looks.encode())]
+        if sum(_count(connection, one, ROWS) for one in filled) >= ROWS:
+            return False
+        for one in filled:
+            connection.execute(f"DELETE FROM {one}".encode())
+        connection.execute(_RESTART)
+        return True
+
+
+def _count(connection: psycopg.Connection, table: str, most: int) -> int:
+    return int(
+        _value(connection, f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {most}) AS few")
+    )
+
+
+def _content(connection: psycopg.Connection, table: str) -> str:
+    return _value(
+        connection, f"SELECT md5(string_agg(t::text, ',' ORDER BY t::text)) FROM {table} t"
+    )
+
+
+def _value(connection: psycopg.Connection, query: str) -> str:
+    row = connection.execute(query.encode()).fetchone()
+    return str(row[0]) if row else ""

@@ -1,0 +1,102 @@
+"""Calls that wait for an approval, and approvals that are used up."""
+
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from registry.approvals import ApprovalRefused, Approvals, TooManyWaiting, Wanted
+from registry.postgres import Database, borrowed
+from tests.fixtures_database import HOST
+
+pytestmark = pytest.mark.anyio
+
+TOOL = "00000000-0000-0000-0000-00000000000a"
+CALL = Wanted("ada", TOOL, "pay", "bank", "d" * 64, "large-sums", "ask first")
+
+
+@pytest.fixture
+def approvals(database: Database) -> Approvals:
+    return Approvals(database.pool, HOST)
+
+
+async def asked(approvals: Approvals, call: Wanted = CALL) -> str:
+    return (await approvals.ask(call, '{"amount":5}', 900, 3))[0]
+
+
+async def outdated(database: Database) -> None:
+    async with borrowed(database.pool) as connection:
+        await connection.execute("UPDATE approval_t SET expire_ts = now() - interval '1 second'")
+
+
+async def test_the_same_call_waits_once(approvals: Approvals) -> None:
+    id_ = await asked(approvals)
+    assert await asked(approvals) == id_
+    (one,) = await approvals.waiting()
+    assert (one.id, one.principal, one.tool, one.state) == (id_, "ada", "pay", "waiting")
+    assert (one.arguments, one.rule, one.reason) == ('{"amount":5}', "large-sums", "ask first")
+    assert await approvals.get(id_) == one
+    assert await approvals.get("no id") is None
+
+
+async def test_an_approval_is_good_for_one_call_of_one_caller(approvals: Approvals) -> None:
+    assert await approvals.use(CALL) is None
+    id_ = await asked(approvals)
+    assert await approvals.use(CALL) is None
+    decided = await approvals.decide(id_, True, "bob")
+    assert decided is not None
+    assert (decided.state, decided.decided_by) == ("approved", "bob")
+    assert await approvals.use(replace(CALL, principal="eve")) is None
+    assert await approvals.use(replace(CALL, digest="e" * 64)) is None
+    assert await approvals.use(CALL) == id_
+    assert await approvals.use(CALL) is None
+    await approvals.give_back(id_)
+    assert await approvals.use(CALL) == id_
+
+
+async def test_of_many_calls_at_once_one_has_it(approvals: Approvals) -> None:
+    await approvals.decide(await asked(approvals), True, "bob")
+    used: list[str | None] = []
+
+    async def use() -> None:
+        used.append(await approvals.use(CALL))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(use)
+    assert len([one for one in used if one is not None]) == 1
+
+
+async def test_what_is_denied_or_too_old_is_good_for_nothing(
+    database: Database, approvals: Approvals
+) -> None:
+    id_ = await asked(approvals)
+    assert (await approvals.decide(id_, False, "bob")).state == "denied"
+    assert await approvals.use(CALL) is None
+    assert await approvals.decide(id_, True, "bob") is None
+    id_ = await asked(approvals)
+    await approvals.decide(id_, True, "bob")
+    await outdated(database)
+    assert await approvals.use(CALL) is None
+    id_ = await asked(approvals)
+    await outdated(database)
+    assert await approvals.decide(id_, True, "bob") is None
+    assert await approvals.waiting() == []
+
+
+async def test_nobody_agrees_to_calls_of_their_own(approvals: Approvals) -> None:
+    id_ = await asked(approvals)
+    with pytest.raises(ApprovalRefused):
+        await approvals.decide(id_, True, "ada")
+    assert [one.id for one in await approvals.waiting()] == [id_]
+    assert (await approvals.decide(id_, False, "ada")).state == "denied"
+
+
+async def test_a_caller_has_few_waiting(database: Database, approvals: Approvals) -> None:
+    for number in range(3):
+        await asked(approvals, replace(CALL, digest=str(number) * 64))
+    with pytest.raises(TooManyWaiting):
+        await asked(approvals)
+    await asked(approvals, replace(CALL, principal="bob"))
+    await outdated(database)
+    assert await asked(approvals)

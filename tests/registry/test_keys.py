@@ -1,0 +1,77 @@
+"""Keys of machines: made, listed, revoked; and what a gateway knows of them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from registry.keys import ApiKeys, KeyExists, KeyRefused, digest_of, known_keys, note_uses
+from registry.postgres import Database
+from tests.fixtures_database import HOST
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "00000000-0000-0000-0000-000000000002"
+SOON = datetime.now(UTC) + timedelta(hours=1)
+
+
+async def test_a_key_from_its_making_to_its_revocation(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    key, text = await keys.create("deploy", None, ["a.r", "a.w", "a.r"], ["ops"], SOON)
+    assert (key.principal, key.scopes, key.roles) == ("key:deploy", ("a.r", "a.w"), ("ops",))
+    prefix, id_, secret = text.split("_", 2)
+    assert (prefix, id_, len(id_), len(secret)) == ("tgk", key.id, 12, 43)
+    assert await keys.all() == [key]
+    assert await keys.get(key.id) == key
+    (known,) = await known_keys(database.pool)
+    assert (known.tenant, known.key, known.digest) == (HOST, key, digest_of(secret))
+    assert secret.encode() not in known.digest
+
+    await note_uses(database.pool, {key.id: 1_800_000_000.0, "gone": 1.0})
+    await note_uses(database.pool, {key.id: 1_700_000_000.0})  # of a node that was slower to write
+    used = await keys.get(key.id)
+    assert used is not None
+    assert used.last_used == datetime.fromtimestamp(1_800_000_000, UTC)
+
+    assert await keys.revoke(key.id)
+    assert not await keys.revoke(key.id)
+    assert await known_keys(database.pool) == []
+    (gone,) = await keys.all()
+    assert gone.revoked is not None
+    again, other = await keys.create("deploy")  # a name is free again
+    assert again.id != key.id
+    assert other != text
+    assert [one.id for one in await keys.all()] == [key.id, again.id]
+
+
+async def test_one_tenant_has_nothing_to_do_with_the_keys_of_another(database: Database) -> None:
+    ours, theirs = ApiKeys(database.pool, HOST), ApiKeys(database.pool, OTHER)
+    key, _ = await ours.create("deploy")
+    await theirs.create("deploy", "robot")
+    assert await theirs.get(key.id) is None
+    assert not await theirs.revoke(key.id)
+    assert [one.principal for one in await theirs.all()] == ["robot"]
+    assert {known.tenant for known in await known_keys(database.pool)} == {HOST, OTHER}
+
+
+async def test_what_a_key_cannot_be(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    await keys.create("deploy")
+    with pytest.raises(KeyExists, match="'deploy' already"):
+        await keys.create("deploy")
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    cases: list[tuple[tuple[object, ...], str]] = [
+        (("",), "is no name"),
+        ((" ",), "is no name"),
+        (("a\nb",), "is no name"),
+        (("a" * 127,), "is no name"),
+        (("a", "b" * 256), "is no principal"),
+        (("a", None, ["x y"]), "is no scope"),
+        (("a", None, [], ['x"']), "is no role"),
+        (("a", None, ["x"] * 101), "at most 100 scopes"),
+        (("a", None, [], [], past), "a time to come"),
+        (("a", None, [], [], datetime(2999, 1, 1)), "with its zone"),  # noqa: DTZ001
+    ]
+    for arguments, expected in cases:
+        with pytest.raises(KeyRefused, match=expected):
+            await keys.create(*arguments)  # type: ignore[arg-type]
+    assert len(await keys.all()) == 1

@@ -1,0 +1,80 @@
+"""Rules that are kept in the database."""
+
+import pytest
+
+from config.policy import Rule
+from registry.access import CHANNEL
+from registry.policies import Policies, PolicyChanged, stored_rules
+from registry.postgres import Database, borrowed
+from tests.fixtures_database import HOST
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "00000000-0000-0000-0000-000000000002"
+RULE = Rule("deny", tools=("pay",), destructive=True, when="arguments.amount > 1", reason="no")
+
+
+@pytest.fixture
+def policies(database: Database) -> Policies:
+    return Policies(database.pool, HOST)
+
+
+async def test_a_rule_comes_back_as_it_was_written(policies: Policies) -> None:
+    made = await policies.put("one", RULE)
+    assert (made.rule, made.version) == (RULE, 1)
+    assert await policies.get("one") == made
+    assert [one.name for one in await policies.all()] == ["one"]
+    assert (await policies.put("one", Rule("allow"))).version == 2
+    assert await policies.delete("one")
+    assert not await policies.delete("one")
+    assert await policies.get("one") is None
+
+
+async def test_who_writes_may_say_which_version_they_know(policies: Policies) -> None:
+    with pytest.raises(PolicyChanged, match="is not there, not version 1"):
+        await policies.put("one", RULE, 1)
+    await policies.put("one", RULE, 0)
+    for version in (0, 2):
+        with pytest.raises(PolicyChanged, match="has version 1"):
+            await policies.put("one", RULE, version)
+        with pytest.raises(PolicyChanged, match="has version 1"):
+            await policies.delete("one", version)
+    assert (await policies.put("one", Rule("allow"), 1)).version == 2
+    assert await policies.delete("one", 2)
+
+
+async def test_tenants_have_rules_of_their_own(database: Database, policies: Policies) -> None:
+    await policies.put("one", RULE)
+    other = Policies(database.pool, OTHER)
+    assert await other.all() == []
+    await other.put("one", Rule("allow"))
+    assert await policies.delete("one")
+    assert await stored_rules(database.pool) == {OTHER: {"one": Rule("allow")}}
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ('{"effect": "deny", "tools": ["pay"], "moon": "full"}', Rule("deny", tools=("pay",))),
+        ('{"effect": "allow", "moon": "full"}', Rule("allow", when="false")),
+        ('{"effect": "perhaps", "tools": ["pay"]}', Rule("deny")),
+    ],
+    ids=["deny", "allow", "unheard"],
+)
+async def test_what_a_newer_release_wrote_never_allows(
+    database: Database, policies: Policies, said: str, read: Rule
+) -> None:
+    await policies.put("one", RULE)
+    async with borrowed(database.pool) as connection:
+        await connection.execute("UPDATE policy_rule_t SET rule = %s::jsonb", [said])
+    assert (await stored_rules(database.pool))[HOST]["one"] == read
+
+
+async def test_gateways_are_told_of_each_write(database: Database, policies: Policies) -> None:
+    async with borrowed(database.pool) as connection:
+        await connection.execute(f"LISTEN {CHANNEL}")
+        await connection.commit()
+        await policies.put("one", RULE)
+        await policies.delete("one")
+        told = [notice.payload async for notice in connection.notifies(timeout=30, stop_after=2)]
+    assert told == ["policy", "policy"]

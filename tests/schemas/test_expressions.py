@@ -1,0 +1,152 @@
+"""CEL expressions: what compiles, what fails, and how much they get to see."""
+
+from typing import Any
+
+import pytest
+
+from schemas.expressions import (
+    ExpressionFailed,
+    InvalidExpression,
+    compile_expression,
+    too_large,
+)
+
+KNOWN = ("principal", "arguments")
+
+
+def holds(text: str, **arguments: Any) -> bool:
+    values = {"principal": {"id": "ada", "roles": ["hr"]}, "arguments": arguments, "other": 1}
+    return compile_expression(text, KNOWN).holds(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("arguments.amount <= 1000", True),
+        ("arguments.amount < 4.5", False),  # whole numbers and others are compared
+        ("'hr' in principal.roles && arguments.amount == 5.0", True),
+        ("has(arguments.missing)", False),
+        ("arguments.items.all(one, one.price < 10)", True),
+        ("arguments.items.exists(one, one.price > 10)", False),
+        ("arguments.missing == 1 || true", True),
+        ("arguments.name.matches('^R[a-z]+$')", True),
+        ("arguments.big > 9223372036854775807", True),
+        ("timestamp('2026-01-01T00:00:00Z') < timestamp('2026-01-02T00:00:00Z')", True),
+        ("arguments.nothing == null", True),
+    ],
+)
+def test_an_expression_is_true_or_false_of_arguments(text: str, held: bool) -> None:
+    items = [{"price": 5}, {"price": 2}]
+    assert holds(text, amount=5, items=items, name="Rex", big=2**70, nothing=None) is held
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("arguments.missing > 1", "there is no member 'missing'"),
+        ("arguments.amount > '1'", "No such overload"),
+        ("arguments.amount / 0 == 1", "division by zero"),
+        ("arguments.amount + 9223372036854775807 > 0", "overflow"),
+        ("[1][5] == 1", "out of bounds"),
+        ("arguments.amount", "neither true nor false"),
+        ("1", "neither true nor false"),
+        ("arguments.name.matches('(a')", "regex"),
+        ("principal", "neither true nor false"),
+    ],
+)
+def test_what_has_no_answer_fails(text: str, told: str) -> None:
+    with pytest.raises(ExpressionFailed, match=told):
+        holds(text, amount=5, name="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("principal.id == 'a'", {"id": 1}),
+        (
+            "principal . claims . team == 'a' || principal.id == ''",
+            {"id": 1, "claims": {"team": 2}},
+        ),
+        ("principal.claims.team.lead.name == 'a'", {"claims": {"team": 2}}),
+        ("has(principal.claims.other)", {"claims": {}}),
+        (
+            "size(principal.claims) > 1 && principal.claims.team == 2",
+            {"claims": {"team": 2, "x": 3}},
+        ),
+        ("principal.claims.exists(name, name == 'a')", {"claims": {"team": 2, "x": 3}}),
+        ("principal.claims[principal.id] == 'a'", {"id": 1, "claims": {"team": 2, "x": 3}}),
+        ("principal['id'] == 'a'", None),
+        ("principal == {} || principal.id == ''", None),
+        ("[principal].exists(p, p.id == 'a')", None),
+        ("principal.all(name, name == 'id')", None),
+        ("principal.id == 'a' && 'principal' != ''", None),
+    ],
+)
+def test_only_what_it_may_look_at_is_handed_over(text: str, seen: Any) -> None:
+    principal = {"id": 1, "claims": {"team": 2, "x": 3}}
+    expression = compile_expression(text, ("principal", "tool"))
+    found = expression.seen({"principal": principal, "tool": {}})
+    assert found == {"principal": principal if seen is None else seen}
+
+
+def test_a_text_that_is_no_unicode_fails() -> None:
+    with pytest.raises(ExpressionFailed):
+        holds("arguments.name == 'x'", name="\ud800")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 +", "line 1, character 4"),
+        ("true &&\n  ==", "line 2"),
+        ("", "line 1"),
+        ("tool.name == 'x'", "no variable 'tool'; there are principal, arguments"),
+        ("now() > 1", "no function 'now'"),
+        ("arguments.items.all(one, other.price < 5)", "no variable 'other'"),
+        ("(" * 200 + "true" + ")" * 200, "nested too deeply"),
+    ],
+    ids=["half", "line", "empty", "variable", "function", "inside", "deep"],
+)
+def test_what_cannot_be_an_expression_says_why(text: str, told: str) -> None:
+    with pytest.raises(InvalidExpression, match=told):
+        compile_expression(text, KNOWN)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"a": list(range(9))}, None),
+        ({"a": list(range(100))}, "more than 20 values"),
+        ([[]] * 100, "more than 20 values"),
+        ("x" * 31, "more than 30 bytes of text"),
+        ({"x" * 31: 1}, "more than 30 bytes of text"),
+        ("é" * 16, "more than 30 bytes of text"),
+        (2**300, "more than 30 bytes of text"),
+        (nested(5), None),
+        (nested(6), "nested more than 5 deep"),
+        (nested(100_000), "nested more than 5 deep"),
+        (None, None),
+    ],
+    ids=[
+        "few",
+        "many",
+        "lists",
+        "long",
+        "names",
+        "letters",
+        "number",
+        "deep",
+        "deeper",
+        "very",
+        "no",
+    ],
+)
+def test_what_is_too_large_is_told_before_it_is_looked_at(value: Any, told: str | None) -> None:
+    assert too_large(value, 20, 30, 5) == told

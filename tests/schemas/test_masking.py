@@ -1,0 +1,130 @@
+"""What `x-mask` marks, wherever in a schema it stands."""
+
+import json
+
+import pytest
+
+from schemas.masking import _Marked, masks_of
+
+DEEP = {
+    "$defs": {
+        "node": {
+            "properties": {
+                "secret": {"x-mask": True},
+                "next": {"$ref": "#/$defs/node"},
+                "all": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            }
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+
+
+def masked(schema, value):
+    masks = masks_of(json.dumps(schema).encode())
+    assert masks is not None
+    hidden = set()
+    return masks.applied(value, hidden), hidden
+
+
+def of(schema, name="a"):
+    return {"type": "object", "properties": {name: schema}}
+
+
+CASES = {
+    "a text": (of({"x-mask": True}), {"a": "s", "b": "s"}, {"a": "***", "b": "s"}),
+    "its own mask": (of({"x-mask": "(hidden)"}), {"a": "s"}, {"a": "(hidden)"}),
+    "a number": (of({"x-mask": True}), {"a": 7}, {"a": "***"}),
+    "an object": (of({"x-mask": True}), {"a": {"b": ["s"]}}, {"a": "***"}),
+    "nothing": (of({"x-mask": True}), {"a": None}, {"a": None}),
+    "a mark of false": (
+        {"properties": {"a": {"x-mask": False}, "b": {"x-mask": True}}},
+        {"a": "s", "b": "s"},
+        {"a": "s", "b": "***"},
+    ),
+    "items": (of({"items": {"x-mask": True}}), {"a": ["s", 1]}, {"a": ["***", "***"]}),
+    "first items": (
+        of({"prefixItems": [{}, {"x-mask": True}]}),
+        {"a": ["p", "s", "p"]},
+        {"a": ["p", "***", "p"]},
+    ),
+    "items before 2020-12": (
+        of({"items": [{}, {"x-mask": True}]}),
+        {"a": [1, 2]},
+        {"a": [1, "***"]},
+    ),
+    "the rest": (
+        {"properties": {"p": {}}, "additionalProperties": {"x-mask": True}},
+        {"p": "p", "q": "s"},
+        {"p": "p", "q": "***"},
+    ),
+    "by pattern": ({"patternProperties": {"^s": {"x-mask": True}}}, {"s1": "s"}, {"s1": "***"}),
+    "all of": ({"allOf": [of({}), of({"x-mask": True})]}, {"a": "s"}, {"a": "***"}),
+    "one of": ({"oneOf": [of({}), {"anyOf": [of({"x-mask": True})]}]}, {"a": "s"}, {"a": "***"}),
+    "then": ({"if": of({}), "then": of({"x-mask": True})}, {"a": "s"}, {"a": "***"}),
+    "a reference": (
+        {"$defs": {"s": {"x-mask": True}}, **of({"$ref": "#/$defs/s"})},
+        {"a": "s"},
+        {"a": "***"},
+    ),
+    "an escaped reference": (
+        {"definitions": {"a/b c": {"x-mask": True}}, **of({"$ref": "#/definitions/a~1b%20c"})},
+        {"a": "s"},
+        {"a": "***"},
+    ),
+    "an anchor": (
+        {"$defs": {"s": {"$anchor": "here", "x-mask": True}}, **of({"$ref": "#here"})},
+        {"a": "s"},
+        {"a": "***"},
+    ),
+    "recursion": (
+        DEEP,
+        {"next": {"all": [{"secret": 1}, {"next": {"secret": "s", "p": 1}}]}},
+        {"next": {"all": [{"secret": "***"}, {"next": {"secret": "***", "p": 1}}]}},
+    ),
+    "the root": ({"x-mask": True}, ["s"], "***"),
+}
+
+
+@pytest.mark.parametrize(("schema", "value", "expected"), CASES.values(), ids=CASES.keys())
+def test_what_is_marked_is_masked_and_nothing_else(schema, value, expected):
+    assert masked(schema, value)[0] == expected
+
+
+def test_what_was_masked_is_told():
+    value = {"a": {"b": ["text", 7, True, None, 1.5]}}
+    assert masked(of({"x-mask": True}), value)[1] == {"text", "7", "1.5"}
+
+
+def test_a_value_without_marks_is_the_same_one():
+    value = {"b": [{"a": 1}]}
+    assert masked(of({"x-mask": True}), value)[0] is value
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{}, of({"title": "x-mask"}), of({"x-mask": False}), of({"$ref": "#/$defs/none"}), [1]],
+    ids=str,
+)
+def test_a_schema_without_marks_costs_nothing(schema):
+    assert masks_of(json.dumps(schema).encode()) is None
+
+
+def test_a_mark_that_is_written_with_escapes_counts():
+    assert masks_of(rb'{"properties":{"a":{"x\u002dmask":true}}}') is not None
+
+
+def test_members_that_no_schema_names_are_looked_up_once(monkeypatch):
+    """Callers choose those names, and may send hundreds of thousands."""
+    schema = {"properties": {"pin": {"x-mask": True}}, "patternProperties": {"^s": {}}}
+    masks = masks_of(json.dumps(schema).encode())
+    looked, place = [], _Marked.place
+
+    def counted(marked, schemas):
+        looked.append(1)
+        return place(marked, schemas)
+
+    monkeypatch.setattr(_Marked, "place", counted)
+    value = {**{f"k{number}": 1 for number in range(50)}, "pin": 2}
+    assert masks.applied(value) == {**value, "pin": "***"}
+    assert len(looked) == 2

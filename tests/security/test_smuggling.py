@@ -1,0 +1,137 @@
+"""Requests of which two readers could make different ones, on real sockets: the server behind a
+proxy must not find a second request where the proxy saw a body. Each is refused whole, and the
+connection with it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from config.load import load
+from gateway.guards.connections import bounded
+from tests.fixtures_servers import serving
+from tests.servers.rest import respond
+
+pytestmark = pytest.mark.anyio
+
+START = b"POST / HTTP/1.1\r\nHost: x\r\n"
+HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(HIDDEN)
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+END = b"0\r\n\r\n"
+
+HEADERS = {  # RFC 9112, sections 2.2, 5, 6.1 to 6.3
+    "length then chunked": b"Content-Length: 4\r\n" + CHUNKED,
+    "chunked then length": CHUNKED + b"Content-Length: 4\r\n",
+    "two lengths": b"Content-Length: 0\r\n" + LENGTH,
+    "a length twice": LENGTH * 2,
+    "a list of lengths": b"Content-Length: 0, 5\r\n",
+    "a length with a sign": b"Content-Length: +5\r\n",
+    "a negative length": b"Content-Length: -1\r\n",
+    "a length in hexadecimal": b"Content-Length: 0x5\r\n",
+    "a length with a space": b"Content-Length: 1 0\r\n",
+    "a huge length": b"Content-Length: 99999999999999999999999\r\n",
+    "a space before the colon": b"Content-Length : 5\r\n",
+    "a line that is folded": b"X-A: a\r\n Content-Length: 5\r\n",
+    "an encoding that is folded": b"Transfer-Encoding:\r\n chunked\r\n",
+    "a bare line feed": b"X-A: a\nContent-Length: 5\r\n",
+    "a bare carriage return": b"X-A: a\rContent-Length: 5\r\n",
+    "a zero byte": b"X-A: a\0b\r\n",
+    "an encoding like chunked": b"Transfer-Encoding: xchunked\r\n",
+    "an encoding after chunked": b"Transfer-Encoding: chunked, identity\r\n",
+    "two encodings": CHUNKED + b"Transfer-Encoding: identity\r\n",
+    "identity": b"Transfer-Encoding: identity\r\n",
+    "a vertical tab": b"Transfer-Encoding: \x0bchunked\r\n",
+}
+CHUNKS = {
+    "a size with a prefix": b"0x3\r\nabc\r\n",
+    "a size with a sign": b"+3\r\nabc\r\n",
+    "a size beyond any number": b"FFFFFFFFFFFFFFFFF\r\nabc\r\n",
+    "lines that end in line feeds": b"3\nabc\n",
+    "an extension that ends in a line feed": b"3;a\nabc\r\n",
+    "a chunk longer than its size": b"3\r\nabcd\r\n",
+    "a chunk without an end": b"3\r\nabcX",
+}
+OTHERS = {
+    "line feeds alone": b"POST / HTTP/1.1\nHost: x\n" + LENGTH.replace(b"\r", b"") + b"\n" + HIDDEN,
+    "a space before the first header": b"POST / HTTP/1.1\r\n Host: x\r\n\r\n" + HIDDEN,
+    "another version": b"POST / HTTP/1.9\r\nHost: x\r\n\r\n" + HIDDEN,
+    "a tunnel": b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + HIDDEN,
+    "http/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN,
+}
+REFUSED = {
+    **{name: START + headers + b"\r\n" + END + HIDDEN for name, headers in HEADERS.items()},
+    **{name: START + CHUNKED + b"\r\n" + one + END + HIDDEN for name, one in CHUNKS.items()},
+    **OTHERS,
+}
+
+
+class Server:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bytes]] = []
+        self.url = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return  # half a body is none
+            body += message["body"]
+            more = message["more_body"]
+        self.seen.append((scope["path"], body))
+        await respond(send, 200, b"")
+
+    async def told(self, *pieces: bytes) -> list[bytes]:
+        """The status lines of all that is answered until the server hangs up."""
+        address = urlsplit(self.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0)
+            with anyio.fail_after(60):
+                answer = await reader.read()
+        finally:
+            writer.close()
+        return [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    found = Server()
+    async with serving(found, bounded(load(None, {}).limits, lambda _limit: None)) as url:
+        found.url = url
+        yield found
+
+
+@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
+async def test_what_can_be_read_in_two_ways_is_no_request(server: Server, sent: bytes) -> None:
+    assert await server.told(sent) == [b"HTTP/1.1 400 Bad Request"]
+    middle = len(sent) // 2
+    assert len(await server.told(sent[:middle], sent[middle:])) == 1
+    assert server.seen == []
+
+
+async def test_a_request_in_a_body_is_a_body(server: Server) -> None:
+    last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    plain = START + LENGTH + b"\r\n" + HIDDEN
+    chunked = START + CHUNKED + b"\r\n%x\r\n%b\r\n" % (len(HIDDEN), HIDDEN) + END
+    assert len(await server.told(plain + chunked + last)) == 3
+    assert server.seen == [("/", HIDDEN), ("/", HIDDEN), ("/last", b"")]
+
+
+async def test_after_an_upgrade_that_nobody_knows_nothing_is_read(server: Server) -> None:
+    upgrade = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+    await server.told(upgrade + HIDDEN)
+    assert server.seen == [("/", b"")]
+
+
+async def test_a_name_that_only_looks_like_a_length_is_none(server: Server) -> None:
+    close = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    looks = START + b"Content_Length: 5\r\nContent-Length: 0\r\n\r\n"
+    assert len(await server.told(looks + close)) == 2
+    assert server.seen == [("/", b""), ("/last", b"")]
