@@ -66,13 +66,13 @@ def serve(
         _refuse_development(host)
     listener = _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
-    if takes_any_audience(settings.auth):
-        log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
     try:
         serving = Serving(settings, listener, ctx.meta[CONFIG_FILE])
     except ToolgateError as error:  # of a file that the settings name
         listener.close()
         fail(str(error), USAGE)
+    if takes_any_audience(settings.auth):
+        log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
     _raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         failure = runner.run(serving.run())

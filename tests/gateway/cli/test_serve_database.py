@@ -48,8 +48,12 @@ class Wire:
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = self._server
         their_reader, their_writer = await asyncio.open_unix_connection(self._socket)
         self._open |= {writer, their_writer}
+        if server is None or not server.is_serving():  # it was cut meanwhile
+            writer.transport.abort()
+            their_writer.transport.abort()
         await asyncio.gather(_pump(reader, their_writer), _pump(their_reader, writer))
         self._open -= {writer, their_writer}
 
