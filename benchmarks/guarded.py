@@ -28,6 +28,7 @@ from benchmarks.toolgate import gateway
 TARGETS = (Target("floor", 0.75),)
 P99_TARGETS = (Target("value", 1.0),)
 MANY = 10**9  # calls that are counted and never refused
+COUNTED = ("principal_calls", "tenant_calls", "principal_daily", "principal_concurrent")
 PLENTY = {"calls": MANY, "per_s": 60}
 SCOPE = "items.read"
 # Four kinds of rules: by role and pattern, by scope, by tier, and one that looks at arguments.
@@ -77,7 +78,7 @@ def settings(identity: Identity, **more: Any) -> dict[str, Any]:
         "auth": {"mode": "jwt", "key_file": str(identity.key_file)},
         "policy": {"default": "deny", "rules": RULES},
         "limits": {
-            **dict.fromkeys(("principal_calls", "tenant_calls", "principal_daily"), MANY),
+            **dict.fromkeys(COUNTED, MANY),
             "tools": {"*": PLENTY},
             "sources": {"items": PLENTY},
         },

@@ -23,7 +23,7 @@ Decision = Literal["allow", "deny", "approve", ""]
 _encode = msgspec.json.Encoder().encode
 
 
-class Entry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Entry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """One message, when it has been answered."""
 
     host_id: str  # the tenant of who asked
@@ -65,7 +65,7 @@ class Head(Struct, frozen=True):
     hash: str  # hex
 
 
-class Line(Struct, frozen=True):
+class Line(Struct, frozen=True, gc=False):
     """A record of a chain, and its hash."""
 
     sequence: int

@@ -2,20 +2,15 @@
 
 from typing import LiteralString
 
+import anyio
+import anyio.lowlevel
 import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from gateway.audit.records import Entry, Head, Header, Line, first_hash, seal, with_hash
+from gateway.audit.records import Entry, Head, Header, Line, first_hash, seal
 from registry.postgres import Pool, borrowed
 
-TYPES: dict[str, LiteralString] = {
-    "host_id": "uuid",
-    "recorded_ts": "timestamptz",
-    "latency_us": "bigint",
-    "request_bytes": "bigint",
-    "result_bytes": "bigint",
-}
 _header = msgspec.json.Decoder(Header)
 
 _BEGIN = """
@@ -41,33 +36,35 @@ SELECT chain_id::text, last_sequence, encode(last_hash, 'hex') FROM audit_chain_
 """
 
 
-def _insert() -> LiteralString:
+def _copy() -> LiteralString:
     names: LiteralString = ", ".join(Entry.__struct_fields__)
-    read: LiteralString = ", ".join(
-        f"{name} {TYPES.get(name, 'text')}" for name in Entry.__struct_fields__
-    )
-    return (
-        "INSERT INTO audit_t (chain_id, sequence, " + names + ", hash) "
-        "SELECT chain_id, sequence, " + names + ", decode(hash, 'hex') "
-        "FROM json_to_recordset(%s::json) AS r (chain_id uuid, sequence bigint, " + read + ", "
-        "hash text)"
-    )
+    return "COPY audit_t (chain_id, sequence, " + names + ", hash) FROM STDIN"
 
 
-_INSERT = _insert()
+PIECE = 32  # records
+
+_COPY = _copy()
+_COLUMNS = ("chain_id", "sequence", *Entry.__struct_fields__)
+_members = msgspec.json.Decoder(dict[str, str | int])
 
 
-async def store(pool: Pool, key: bytes, header: bytes, lines: list[Line]) -> int:
-    """Add records of the chain that `header` begins; how many of them were new. Raises
-    psycopg.Error and PoolTimeout."""
+async def store(
+    pool: Pool, key: bytes, header: bytes, lines: list[Line], *, pauses: bool = True
+) -> int:
+    """Add records of the chain that `header` begins; how many of them were new. With `pauses` other
+    tasks have their turn between pieces of them. Raises psycopg.Error and PoolTimeout."""
     begun = _header.decode(header)
     async with borrowed(pool) as connection:
         last, removed = await _last(connection, begun, header, key)
         new = _new(lines, last)
         if not new:
             return 0
-        records = b"[" + b",".join(map(with_hash, new)) + b"]"
-        await connection.execute(_INSERT, [records.decode()])
+        async with connection.cursor().copy(_COPY) as copy:
+            for number, line in enumerate(new):
+                if pauses and number % PIECE == 0:
+                    await anyio.lowlevel.checkpoint()
+                member = _members.decode(line.text).get  # what is left out is null
+                await copy.write_row([*map(member, _COLUMNS), line.hash])
         end = new[-1]
         values = {
             "host": begun.host_id,

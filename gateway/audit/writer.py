@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import psycopg
 from anyio import to_thread
 from psycopg_pool import PoolTimeout
@@ -20,7 +21,7 @@ from config.audit import Audit
 from gateway.audit.chain import Chain
 from gateway.audit.records import Entry, Head, Line
 from gateway.audit.spool import Spool, SpoolFull
-from gateway.audit.storing import heads, store
+from gateway.audit.storing import PIECE, heads, store
 from registry.postgres import Pool
 from schemas.errors import Unavailable
 
@@ -146,11 +147,19 @@ class AuditWriter:
     async def _gather(self) -> None:
         """Number what has come. It goes to disk unless the database takes it soon."""
         async with self._linking:
+            if self._keeps_up():
+                for _ in range(0, len(self._entries), PIECE):
+                    self._link(PIECE)
+                    await anyio.lowlevel.checkpoint()
             self._link()
         if self._away or self._is_late() or (self.spool is not None and not self.spool.empty):
             await self._to_disk()
         if self._left():
             self._ready.set()
+
+    def _keeps_up(self) -> bool:
+        """Calls may have their turn between pieces; else what has gathered goes first."""
+        return self.waiting <= 2 * self._settings.batch
 
     def _is_late(self) -> bool:
         """The database takes long, or less than there is."""
@@ -158,11 +167,12 @@ class AuditWriter:
         stands = time.monotonic() - self._moved > 2 * self._settings.flush_s
         return many or (stands and bool(self._lines))
 
-    def _link(self) -> None:
+    def _link(self, most: int | None = None) -> None:
         if self._chain is not None and self._entries:
             if not self._lines:
                 self._moved = time.monotonic()
-            entries, self._entries = self._entries, []
+            entries = self._entries[:most]
+            del self._entries[:most]
             self._lines += self._chain.link(entries)
 
     async def _to_disk(self) -> None:
@@ -221,7 +231,8 @@ class AuditWriter:
             if pool is None:
                 raise TimeoutError
             with anyio.fail_after(STORE_S):
-                self.written += await store(pool, self.key, header, lines)
+                pauses = self._keeps_up()
+                self.written += await store(pool, self.key, header, lines, pauses=pauses)
         except (psycopg.Error, PoolTimeout, TimeoutError) as error:
             if not self._away:
                 reason = str(error).split("\n", 1)[0][:200] or "no answer"

@@ -6,8 +6,9 @@ them is work. What was counted for a message that another limit refuses is given
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
-from functools import lru_cache, partial
+from functools import lru_cache
 from ipaddress import IPv6Address
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ DAY_S = 86_400.0
 FREE = frozenset({"initialize", "ping"})  # how often sessions begin is limited elsewhere
 NOTIFICATIONS = "notifications/"
 LASTING = frozenset({"subscriptions/listen", "tasks/result"})  # they wait: streams are counted
-TOOLS_REMEMBERED = 10_000  # names
+REMEMBERED = 10_000  # tools, and callers
 AGAIN_S = 1.0  # when a call at a time is too much: nobody knows when one ends
 
 
@@ -35,6 +36,13 @@ class _Bound(NamedTuple):
     most: int
     window_s: float
     what: str = "calls"
+
+
+class _Share(NamedTuple):
+    """What a tool and its source may have."""
+
+    bounds: Sequence[_Bound]
+    at_a_time: Sequence[tuple[str, RateKey, int]]  # setting, key, most
 
 
 class _AtATime:
@@ -78,7 +86,8 @@ class Limiting:
             ("tenant_calls", limits.tenant_calls, limits.per_s),
             ("tenant_daily", limits.tenant_daily, DAY_S),
         )
-        self._rule = lru_cache(TOOLS_REMEMBERED)(partial(_first, limits.tools))  # by name
+        self._bounds_of = lru_cache(REMEMBERED)(self._bounds)
+        self._of_call = lru_cache(REMEMBERED)(self._share)
         self._running: Counter[RateKey] = Counter()
 
     def middleware(self, handler: Handler) -> Handler:
@@ -107,25 +116,35 @@ class Limiting:
             return execute
 
         async def limited(call: Call) -> ToolResult | RelayedResult:
-            tenant, name, source = call.context.principal.tenant, call.tool.name, call.tool.source
-            tool_rate = self._rule(name)
-            source_rate = self._limits.sources.get(source)
-            of_tool, of_source = ("tools", tenant, name), ("sources", tenant, source)
-            with (
-                self._at_a_time("tools", of_tool, tool_rate.concurrent if tool_rate else 0),
-                self._at_a_time("sources", of_source, source_rate.concurrent if source_rate else 0),
-            ):
-                bounds = [
-                    _Bound(key[0], key, rate.calls, rate.per_s, f"calls of {key[2]}")
-                    for key, rate in ((of_tool, tool_rate), (of_source, source_rate))
-                    if rate is not None and rate.calls
-                ]
-                await self._count(bounds)
+            tool = call.tool
+            of = self._of_call(call.context.principal.tenant, tool.name, tool.source)
+            if not of.at_a_time:
+                await self._count(of.bounds)
+                return await execute(call)
+            with ExitStack() as running:
+                for limit, key, most in of.at_a_time:
+                    running.enter_context(self._at_a_time(limit, key, most))
+                await self._count(of.bounds)
                 return await execute(call)
 
         return limited
 
-    def _bounds_of(self, owner: RateKey | None, tenant: str | None) -> Sequence[_Bound]:
+    def _share(self, tenant: str, name: str, source: str) -> "_Share":
+        rates = {
+            ("tools", tenant, name): _first(self._limits.tools, name),
+            ("sources", tenant, source): self._limits.sources.get(source),
+        }
+        given = [(key, rate) for key, rate in rates.items() if rate is not None]
+        return _Share(
+            [
+                _Bound(key[0], key, rate.calls, rate.per_s, f"calls of {key[2]}")
+                for key, rate in given
+                if rate.calls
+            ],
+            [(key[0], key, rate.concurrent) for key, rate in given if rate.concurrent],
+        )
+
+    def _bounds(self, owner: RateKey | None, tenant: str | None) -> Sequence[_Bound]:
         bounds = []
         if owner is not None:
             for name, most, window_s in self._of_principal:
