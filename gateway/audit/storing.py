@@ -2,9 +2,8 @@
 
 from typing import LiteralString
 
-import anyio
-import anyio.lowlevel
 import msgspec
+from anyio.lowlevel import checkpoint
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -62,7 +61,7 @@ async def store(
         async with connection.cursor().copy(_COPY) as copy:
             for number, line in enumerate(new):
                 if pauses and number % PIECE == 0:
-                    await anyio.lowlevel.checkpoint()
+                    await checkpoint()
                 member = _members.decode(line.text).get  # what is left out is null
                 await copy.write_row([*map(member, _COLUMNS), line.hash])
         end = new[-1]

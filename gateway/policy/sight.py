@@ -47,22 +47,13 @@ class _Seen:
     views: OrderedDict[tuple[int, int], Catalog]  # by what is hidden here, and elsewhere
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A tool, for callers of one standing."""
-
-    tool: Tool
-    verdict: Verdict
-    values: Mapping[str, Any]  # what expressions see, but arguments; empty where none looks
-
-
 class _Rules:
     """The rules of one tenant, and what was worked out with them."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.standings: OrderedDict[tuple[Any, ...], Standing] = OrderedDict()
-        self.verdicts: OrderedDict[tuple[Any, ...], _Judged] = OrderedDict()
+        self.verdicts: OrderedDict[tuple[Any, ...], tuple[Tool, Verdict]] = OrderedDict()
         self.seen: WeakKeyDictionary[Catalog, _Seen] = WeakKeyDictionary()
 
 
@@ -142,18 +133,16 @@ class Sight:
         if rules.engine.allows_all or not is_judged(tool):
             return ALLOWED
         standing = _standing(rules, context.principal, context.toolset)
-        judged = _judged(rules, standing, tool)
-        verdict = judged.verdict
+        verdict = _verdict(rules, standing, tool)
         if not verdict.later:
             return verdict.decided(None)
-        note, (values, _, _) = context.note, self._limits
-        # so few bytes cannot hold too much of anything
-        small = note is not None and 0 < len(note.arguments) <= values
-        if not small and (too_much := too_large(arguments, *self._limits)) is not None:
+        if (too_much := too_large(arguments, *self._limits)) is not None:
             raise InvalidParams(
                 f"The arguments are too large for the rules of this gateway: {too_much}"
             )
-        return verdict.decided({**judged.values, "arguments": arguments})
+        # the caller's own: callers of one standing are alike only before there are arguments
+        values = rules.engine.values(standing, Subject.of(tool))
+        return verdict.decided({**values, "arguments": arguments})
 
     def _rules(self, tenant: str) -> _Rules:
         rules = self._of.get(tenant)
@@ -184,15 +173,14 @@ def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> Stand
     return standing
 
 
-def _judged(rules: _Rules, standing: Standing, tool: Tool) -> _Judged:
+def _verdict(rules: _Rules, standing: Standing, tool: Tool) -> Verdict:
     key = (tool.id, standing.key)
     known = rules.verdicts.get(key)
-    if known is not None and known.tool is tool:
-        return known
-    subject = Subject.of(tool)
-    verdict = rules.engine.verdict(standing, subject)
-    values = rules.engine.values(standing, subject) if verdict.later else {}
-    return _kept(rules.verdicts, key, _Judged(tool, verdict, values), VERDICTS)
+    if known is not None and known[0] is tool:
+        return known[1]
+    verdict = rules.engine.verdict(standing, Subject.of(tool))
+    _kept(rules.verdicts, key, (tool, verdict), VERDICTS)
+    return verdict
 
 
 def _view(catalog: Catalog, hidden: int, denied: frozenset[str]) -> Catalog:

@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.policy import Policy, Rule
-from gateway.context import Context, Identity, Principal
+from gateway.context import Context, Identity, Note, Principal
 from gateway.policy.engine import CLAIMS, DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
 from gateway.policy.explaining import explain
 from gateway.policy.reach import Reach, flags
@@ -245,3 +245,21 @@ def test_prompts_and_resources_are_judged_without_arguments() -> None:
     catalog = Catalog(items=items)
     view = Sight(policy, 50).view(context(), catalog, catalog)
     assert [one.name for one in view.prompts] == ["notes"]
+
+
+def test_a_rule_on_arguments_looks_at_the_caller_of_the_call() -> None:
+    """However alike two callers are to the rules before there are arguments."""
+    rule = Rule("deny", when="arguments.owner != principal.id")
+    sight, one = Sight(ruled(own=rule), 50), tool("a")
+    for principal in (ADA, BOB, ADA):
+        for owner in ("ada", "bob"):
+            found = sight.decide(context(principal), one, {"owner": owner})
+            assert (found.effect == "allow") == (owner == principal.id), (principal.id, owner)
+
+
+def test_a_small_bound_holds_for_what_was_encoded_before() -> None:
+    policy = replace(ruled(big=Rule("deny", when="arguments.n > 9")), argument_bytes=8)
+    asking = context()
+    asking.note = Note(arguments=b'{"n": "0123456789"}')
+    with pytest.raises(InvalidParams, match="too large"):
+        Sight(policy, 50).decide(asking, tool("a"), {"n": "0123456789"})
