@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.load import Subject
 from benchmarks.processes import Child
-from benchmarks.request import JSON_HEADERS, HttpRequest, Unavailable, expect
+from benchmarks.request import JSON_HEADERS, Answer, HttpRequest, Unavailable, expect
 
 SESSION_REVISION = "2025-06-18"
 STATELESS_REVISION = "2026-07-28"
@@ -61,8 +61,8 @@ def in_session(port: int, method: str, params: Mapping[str, Any]) -> HttpRequest
     return HttpRequest(port, "/mcp", bodies=messages(method, params), headers=headers)
 
 
-def stateless(port: int, method: str, params: Mapping[str, Any]) -> HttpRequest:
-    """A 2026-07-28 request to /mcp: everything that a session would hold travels with it."""
+def stateless(port: int, method: str, params: Mapping[str, Any], path: str = "/mcp") -> HttpRequest:
+    """A 2026-07-28 request: everything that a session would hold travels with it."""
     meta = {f"{_META}/protocolVersion": STATELESS_REVISION, f"{_META}/clientCapabilities": {}}
     headers = {
         **JSON_HEADERS,
@@ -71,7 +71,15 @@ def stateless(port: int, method: str, params: Mapping[str, Any]) -> HttpRequest:
         **({"mcp-name": params["name"]} if "name" in params else {}),
     }
     bodies = messages(method, {**params, "_meta": meta})
-    return HttpRequest(port, "/mcp", bodies=bodies, headers=headers)
+    return HttpRequest(port, path, bodies=bodies, headers=headers)
+
+
+def result(answer: Answer) -> dict[str, msgspec.Raw]:
+    """Raises Unavailable for an error."""
+    read = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
+    if "result" not in read:
+        raise Unavailable(f"answered {answer.body[:200].decode(errors='replace')}")
+    return msgspec.json.decode(read["result"], type=dict[str, msgspec.Raw])
 
 
 def rpc(port: int, method: str, params: Mapping[str, Any], path: str = "/rpc") -> HttpRequest:

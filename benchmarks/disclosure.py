@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from benchmarks import calls
 from benchmarks.description import describe
-from benchmarks.request import JSON_HEADERS, HttpRequest, Unavailable
+from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target
 from benchmarks.toolgate import installation, serving
@@ -16,13 +17,7 @@ from registry.budgets import tokens
 
 LARGE = ("github", "stripe", "kubernetes")  # 2,400 tools together
 OPERATIONS = 2400  # of the description that stands in for them
-REVISION = "2026-07-28"
-_META = "io.modelcontextprotocol"
-AROUND = {
-    f"{_META}/protocolVersion": REVISION,
-    f"{_META}/clientCapabilities": {},
-    f"{_META}/clientInfo": {"name": "toolgate-benchmarks", "version": "1"},
-}
+TIMEOUT_S = 120.0
 QUERIES = (
     "Open a new issue in a repository.",
     "List the pull requests that wait for my review. Merge one of them.",
@@ -112,13 +107,4 @@ def _asked(
 
 
 def _page(port: int, method: str, params: Mapping[str, Any], path: str) -> dict[str, msgspec.Raw]:
-    headers = {**JSON_HEADERS, "mcp-protocol-version": REVISION, "mcp-method": method}
-    if "name" in params:
-        headers["mcp-name"] = str(params["name"])
-    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": AROUND}}
-    bodies = (bytes(msgspec.json.encode(message)),)
-    answer = HttpRequest(port, path, bodies=bodies, headers=headers).send(120.0)
-    read = msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
-    if "result" not in read:
-        raise Unavailable(f"{method}: {answer.body[:200].decode(errors='replace')}")
-    return msgspec.json.decode(read["result"], type=dict[str, msgspec.Raw])
+    return calls.result(calls.stateless(port, method, params, path).send(TIMEOUT_S))

@@ -1,5 +1,6 @@
-"""How long a search takes, from query to answer: 12,000 tools, or as many as are asked for, the
-bundled model, one client; and how much of what is nearest it finds.
+"""How long a search takes: a call of search_tools over HTTP, and inside the process, among 12,000
+tools, or as many as are asked for, the bundled model, one client; and how much of what is nearest
+it finds.
 
 Each tool (see `catalog`) is written through the registry and really embedded. The settings are
 those that the product comes with, except that a database of many tools has the cache that it needs:
@@ -7,23 +8,30 @@ of 100,000 tools the words, the vectors and their indexes are 700 MB.
 """
 
 import asyncio
+import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from benchmarks import calls
 from benchmarks.catalog import asked, catalog
 from benchmarks.processes import pin
+from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target
+from benchmarks.toolgate import installation, serving
 from config.load import load
 from config.settings import Settings
 from registry.embedding.providers import make_embedder
 from registry.evaluation.corpus import Corpus, loaded
-from registry.evaluation.scratch import scratch_database
+from registry.evaluation.scratch import CARELESS
+from registry.evaluation.sets import Listed
 from registry.postgres import Database
 from registry.search import Found, Mode, Query, Search
 
@@ -32,6 +40,7 @@ REQUESTS, QUICK_REQUESTS = 400, 40
 WARM = 20  # requests before it counts
 COMPARED = 200  # requests, with exact search
 TOP = 10
+TIMEOUT_S = 120.0  # of the first calls, which load the model
 
 MANY = 50_000  # tools, from which on the database has more than its usual cache
 CACHE = "512MB"
@@ -42,33 +51,60 @@ RECALL_TARGETS = (Target("least", 98.0),)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    spent: Sequence[tuple[float, Found]]  # milliseconds, and the answer
+    inside: Sequence[tuple[float, Found]]  # milliseconds of a search, and what it found
     recall: float  # of vectors, per cent
     loaded_s: float
+    called: list[float] = field(default_factory=list)  # milliseconds of a call of search_tools
 
 
 def measure_search(rig: Rig, directory: Path | None, quick: bool, count: int | None) -> list[Row]:
     """On all cores: the gateway, its model and its database share them. `count`: of tools."""
     tools = count or (QUICK_COUNT if quick else COUNT)
-    pin(0, rig.cores.tested | rig.cores.load)
+    cores = rig.cores.tested | rig.cores.load
+    pin(0, cores)
     try:
-        found = asyncio.run(_measure(rig, directory, tools, QUICK_REQUESTS if quick else REQUESTS))
+        everywhere = dataclasses.replace(rig, cores=dataclasses.replace(rig.cores, tested=cores))
+        number = QUICK_REQUESTS if quick else REQUESTS
+        found = _measure(everywhere, catalog(directory, tools), asked(directory, number + WARM))
     finally:
         pin(0, rig.cores.load)
     return rows(found, tools)
 
 
-async def _measure(rig: Rig, directory: Path | None, count: int, number: int) -> Measured:
-    settings = load(None, {})
-    if count >= MANY:
-        settings = replace(settings, database=replace(settings.database, shared_buffers=CACHE))
+def _measure(rig: Rig, tools: Sequence[Listed], requests: Sequence[str]) -> Measured:
+    cache = {"shared_buffers": CACHE} if len(tools) >= MANY else {}
+    with installation(rig, "search", {}, {"database": {"options": CARELESS, **cache}}) as one:
+        found = asyncio.run(_inside(rig, load(str(one.settings), {}), tools, requests))
+        with serving(rig, one) as child:
+            rig.say(f"search: {len(requests)} calls of search_tools")
+            found.called.extend(_called(child.port, requests)[WARM:])
+    return found
+
+
+def _called(port: int, requests: Sequence[str]) -> list[float]:
+    """Milliseconds of each call, one after the other on one connection."""
+    spent = []
+    with closing(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)) as connection:
+        for request in requests:
+            params = {"name": "search_tools", "arguments": {"query": request}}
+            call = calls.stateless(port, "tools/call", params, "/mcp?mode=search")
+            started = time.perf_counter()
+            answer = call.send_on(connection)
+            spent.append((time.perf_counter() - started) * 1000)
+            if b"score" not in calls.result(answer)["structuredContent"]:
+                raise Unavailable(f"nothing was found for {request!r}")
+    return spent
+
+
+async def _inside(
+    rig: Rig, settings: Settings, tools: Sequence[Listed], requests: Sequence[str]
+) -> Measured:
     embedder = make_embedder(settings.embedding)
-    tools, requests = catalog(directory, count), asked(directory, number + WARM)
 
     def say(step: str, done: int, total: int) -> None:
         rig.say(f"search: {step} {done:,} of {total:,}")
 
-    async with scratch_database(settings.database) as database:
+    async with Database.open(settings.database) as database:
         started = time.perf_counter()
         corpus = await loaded(database, tools, settings, embedder, say)
         loaded_s = time.perf_counter() - started
@@ -104,19 +140,27 @@ async def _recall(
 
 
 def rows(found: Measured, count: int) -> list[Row]:
-    whole = [ms for ms, _ in found.spent]
-    encode = [one.took.encode_ms for _, one in found.spent]
-    path = found.spent[0][1].path
+    inside = [ms for ms, _ in found.inside]
+    encode = [one.took.encode_ms for _, one in found.inside]
+    path = found.inside[0][1].path
     targets = (Target("value", P95_MS[count]),) if count in P95_MS else ()
     return [
         Row(
-            f"search of {count:,}, p50",
-            statistics.median(whole),
+            f"search_tools among {count:,}, p50",
+            statistics.median(found.called),
             "ms",
-            note=f"{len(found.spent)} requests, {path}"
+            note=f"{len(found.called)} calls over HTTP, {path}"
             + (f", shared_buffers {CACHE}" if count >= MANY else ""),
         ),
-        Row("search, p95", p95(whole), "ms", targets=targets, rounds=tuple(whole)),
+        Row(
+            "search_tools, p95",
+            p95(found.called),
+            "ms",
+            targets=targets,
+            rounds=tuple(found.called),
+        ),
+        Row("inside the process, p50", statistics.median(inside), "ms"),
+        Row("inside the process, p95", p95(inside), "ms", rounds=tuple(inside)),
         Row("of it the vectors of the query, p95", p95(encode), "ms"),
         Row(f"dense recall@{TOP}", found.recall, "%", targets=RECALL_TARGETS, note="against exact"),
         Row("tools written and embedded", count / found.loaded_s, "tools/s", note="one worker"),

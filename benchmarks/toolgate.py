@@ -47,10 +47,10 @@ def installation(
     one = Installation(name, home / "toolgate.yaml", home / "data", free_port())
     settings = {
         "server": {"port": one.port},
-        "database": {"data_dir": str(one.data_dir)},
         "logging": {"level": "warning"},
         "sources": sources,
         **more,
+        "database": {"data_dir": str(one.data_dir), **more.get("database", {})},
     }
     one.settings.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
     try:

@@ -95,3 +95,5 @@ class Admin(Struct, frozen=True, forbid_unknown_fields=True):
     page_limit: Count
     body_limit_bytes: Count
     idempotency_ttl_s: Seconds
+    requests: Amount
+    per_s: Seconds

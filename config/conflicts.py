@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from jsonschema_rs import Draft202012Validator, ValidationError
 
 from config.conflicts_auth import auth_conflicts
+from config.conflicts_embedding import embedding_conflicts
 from config.conflicts_guardrails import guardrail_conflicts
 from config.conflicts_limits import limit_conflicts
 from config.conflicts_oauth import oauth_conflicts
@@ -18,11 +19,6 @@ from config.settings import Settings
 OWN_PATHS = ("/health", "/ready", "/metrics")
 # Those that are built in (registry/profiles.py).
 PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
-EMBEDDING_NEEDS = {
-    "sentence-transformers": {"model": "the name of a model or a directory"},
-    "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
-    "local-http": {"url": "the URL of a service"},
-}
 
 
 def conflicts(settings: Settings, where: Where) -> list[Problem]:
@@ -36,7 +32,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_illegible_arguments(settings, where),
         *auth_conflicts(settings, where),
         *_unclear_redis(settings, where),
-        *_unset_embedding(settings, where),
+        *embedding_conflicts(settings, where),
         *oauth_conflicts(settings, where),
         *policy_conflicts(settings, where),
         *guardrail_conflicts(settings, where),
@@ -84,17 +80,6 @@ def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
     key, bound = ("database", "pool_max"), ("database", "max_connections")
     text = f"expected less than database.max_connections ({database.max_connections})"
     return [Problem(where(key, bound), dotted(key), f"{text}, found {database.pool_max}")]
-
-
-def _unset_embedding(settings: Settings, where: Where) -> list[Problem]:
-    """What the embedding provider cannot do without."""
-    found = settings.embedding
-    at = where(("embedding", "provider"))
-    return [
-        Problem(at, dotted(("embedding", key)), f"expected {text}: {found.provider} needs it")
-        for key, text in EMBEDDING_NEEDS.get(found.provider, {}).items()
-        if not getattr(found, key)
-    ]
 
 
 def _keyless_secrets(settings: Settings, where: Where) -> list[Problem]:

@@ -5,7 +5,8 @@ from urllib.parse import urlsplit
 
 from config.loopback import in_the_clear
 from config.problem import Problem, Where, dotted
-from config.settings import SchemeSettings, Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SchemeSettings, SourceSettings
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
 OF_MCP = ("era", "prefix", "own_sessions", "pin")

@@ -15,7 +15,9 @@ import yaml
 from config.document import INSIDE
 from config.load import DEFAULTS
 from config.problem import KeyPath
-from config.settings import Profile, SchemeSettings, Settings, SourceSettings, Toolset
+from config.profiles import Profile
+from config.settings import Settings, Toolset
+from config.sources import SchemeSettings, SourceSettings
 
 PUBLISHED = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"
 KEY_LINE = re.compile(r"( *)([a-z_]+):")

@@ -35,6 +35,8 @@ class Function:
     handler: Handler  # takes the values by name, and the `Call`
     description: str  # of its docstring; may be empty
     schema: dict[str, Any] | None  # None: its annotations say nothing that JSON has
+    takes: tuple[str, ...]  # names of its parameters
+    needs: tuple[str, ...]  # those without a default
     _values: type[msgspec.Struct] | None = field(repr=False)
 
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +89,10 @@ def load_function(target: str) -> Function:
     values, schema = _read(taken)
     is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
     handler = Handler(_called(function, callers), takes_call=True, is_async=is_async)
-    return Function(target, handler, inspect.getdoc(function) or "", schema, values)
+    takes = tuple(one.name for one in taken)
+    needs = tuple(one.name for one in taken if one.default is one.empty)
+    description = inspect.getdoc(function) or ""
+    return Function(target, handler, description, schema, takes, needs, values)
 
 
 def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ the current one of each tenant.
 """
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal
@@ -24,10 +23,11 @@ from registry.skills.items import prompts_of, resources_of
 from registry.skills.snapshot import NO_SKILLS, Agent, Skills
 from registry.tool_list import ShortList, ToolList
 from registry.toolsets import narrowed
-from schemas.binding import Does, GatewayBinding, ServiceBinding
+from schemas.binding import Does, GatewayBinding, ScriptBinding, ServiceBinding
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import Item, ItemKind, ServerFacts
+from schemas.memo import Memo
 from schemas.source import Source
 from schemas.tool import Tool
 
@@ -75,11 +75,11 @@ class Catalog:
         )
         self._checkers = before.surviving_checkers(self._lookup.by_name) if before else {}
         self.describer = describer(self._lookup.taken)
-        self._tool_lists: dict[str, ToolList] = {}
-        self._short_lists: OrderedDict[tuple[str, ...], ShortList] = OrderedDict()
+        self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
+        self._short_lists: Memo[tuple[str, ...], ShortList] = Memo(SHORT_LISTS_LIMIT)
         self._item_lists: dict[tuple[ItemKind, str | None], Listing] = {}
         self._toolsets: dict[str, Catalog] = {}
-        self._visible: dict[frozenset[str], Catalog] = {}
+        self._visible: Memo[frozenset[str], Catalog] = Memo(VIEWS_LIMIT)
 
     def get(self, name: str) -> Tool | None:
         """The tool of this name; else the one that had it before, or the gateway's own."""
@@ -132,17 +132,16 @@ class Catalog:
         chosen = chosen or self._shaping.profiles.default
         made = self._tool_lists.get(chosen.name)
         if made is None:
-            while len(self._tool_lists) >= LISTS_LIMIT:
-                self._tool_lists.pop(next(iter(self._tool_lists)), None)
             made = ToolList(self.tools, self._shaping, chosen, self.describer, self._relays_tasks)
-            self._tool_lists[chosen.name] = made
+            self._tool_lists.put(chosen.name, made)
         return made
 
     @cached_property
     def own(self) -> Mapping[Does, Tool]:
         """The gateway's own tools with which the others are found."""
         sources = {tool.source for tool in self.tools if tool.source}
-        return own_tools(self._lookup.taken, sources, skills=bool(self.skills))
+        most = self._shaping.search_limit
+        return own_tools(self._lookup.taken, sources, skills=bool(self.skills), most=most)
 
     def own_name(self, does: Does) -> str:
         """What the one that does this is called; where it is not there, what it would be."""
@@ -156,22 +155,20 @@ class Catalog:
         key = (chosen.name, *does, *(tool.id for tool in more))
         made = self._short_lists.get(key)
         if made is None:
-            while len(self._short_lists) >= SHORT_LISTS_LIMIT:
-                self._short_lists.popitem(last=False)  # at once: several threads may be here
             own = [self.own[one] for one in does if one in self.own]
             called = {tool.name: self.called(tool, chosen) for tool in more}
             made = ShortList([*own, *more], called, self._shaping, chosen, self._relays_tasks)
-            self._short_lists[key] = made
+            self._short_lists.put(key, made)
         return made
 
     @property
     def tool_lists(self) -> list[ToolList]:
         """Those that somebody asked for."""
-        return list(self._tool_lists.values())
+        return self._tool_lists.values()
 
     def is_made(self, chosen: Chosen) -> bool:
         """Whether `tool_list` takes no time."""
-        return chosen.name in self._tool_lists or not self.tools
+        return self._tool_lists.get(chosen.name) is not None or not self.tools
 
     def prepare(self, profiles: Iterable[Chosen]) -> None:
         """Make lists ahead; in a thread, because that takes as long as the tools are many."""
@@ -230,9 +227,7 @@ class Catalog:
             part.denied = self.denied
             part.describer = self.describer  # who calls it asks the whole catalog
             part.own = self.own
-            if len(self._visible) >= VIEWS_LIMIT:
-                self._visible.clear()
-            self._visible[telling] = part
+            self._visible.put(telling, part)
         return part
 
     def without(
@@ -259,6 +254,12 @@ class Catalog:
         part._routes = self._routes
         part.denied = denied
         return part
+
+    @cached_property
+    def without_scripts(self) -> "Catalog":
+        """This catalog where scripts are switched off."""
+        scripts = {tool.id for tool in self.tools if isinstance(tool.binding, ScriptBinding)}
+        return self.without(scripts, (), self.denied | scripts) if scripts else self
 
     @cached_property
     def _scopes(self) -> frozenset[str]:

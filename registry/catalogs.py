@@ -34,12 +34,14 @@ class Catalogs:
         *,
         lists_skills: bool = True,
         own: str = "",
+        shows_scripts: bool = True,
     ) -> None:
         """With `lists_skills` they are prompts and resources, too. `own` is the gateway's tenant;
-        "": all are its own."""
+        "": all are its own. With `shows_scripts` callers are shown the tools that are scripts."""
         self._toolsets = toolsets
         self._lists_skills = lists_skills
         self._own = own
+        self._shows_scripts = shows_scripts
         self.shaping = shaping or self.shaping
         self._current: dict[str, Catalog] = {}
         self._warned: set[tuple[str, str]] = set()
@@ -55,6 +57,19 @@ class Catalogs:
             return catalog
         wanted = self._toolsets.get(toolset)
         return catalog.toolset(toolset, wanted) if wanted else _EMPTY
+
+    def shown(self, catalog: Catalog) -> Catalog:
+        """The part of a snapshot that callers are shown; the rest can be called all the same."""
+        return catalog if self._shows_scripts else catalog.without_scripts
+
+    def show_scripts(self, shows: bool) -> None:
+        """From now on show the tools that are scripts, or do not."""
+        if shows == self._shows_scripts:
+            return
+        self._shows_scripts = shows
+        for tenant, catalog in self._current.items():
+            if catalog.without_scripts is not catalog:
+                self._tell(tenant, _TOOLS)
 
     def on_load(self, watcher: Callable[[str], None]) -> None:
         """Call `watcher(tenant)` after each load: sources may have come or gone, too."""
@@ -86,8 +101,11 @@ class Catalogs:
         self._warn(tenant, after)
         kinds = after.changed(before) if before is not None else frozenset()
         if kinds:
-            for watcher in self._watchers:
-                watcher(tenant, kinds)
+            self._tell(tenant, kinds)
+
+    def _tell(self, tenant: str, kinds: frozenset[Kind]) -> None:
+        for watcher in self._watchers:
+            watcher(tenant, kinds)
 
     def _warn(self, tenant: str, catalog: Catalog) -> None:
         """Once of each toolset that descriptions name and the settings do not."""
@@ -103,3 +121,4 @@ class Catalogs:
 
 
 _EMPTY = Catalog()
+_TOOLS: frozenset[Kind] = frozenset({"tools"})

@@ -53,6 +53,7 @@ _PROPERTIES: Mapping[Does, Json] = {
     "search_tools": {
         "query": {**_TEXT, "description": "What the tool should do."},
         "limit": {"type": "integer", "minimum": 1, "description": "How many tools at most."},
+        "domain": {**_TEXT, "maxLength": 128, "description": "Only tools of this domain."},
         "detail": {
             "enum": ["schemas", "names"],
             "type": "string",
@@ -90,15 +91,19 @@ _ACTS = Annotations()  # whatever the tool does that is called
 
 
 def own_tools(
-    taken: Container[str], sources: Iterable[str], skills: bool = False
+    taken: Container[str],
+    sources: Iterable[str],
+    skills: bool = False,
+    most: int | None = None,
 ) -> Mapping[Does, Tool]:
     """By what they do. `taken` are the names of others, `sources` whose tools there are; with
-    `skills` search and calls can be of one. A tool both of whose names are taken is not there."""
+    `skills` search and calls can be of one; `most` that a search may be asked for. A tool both of
+    whose names are taken is not there."""
     does = (*FINDING, *SKILLS) if skills else FINDING
     names = {one: free for one in does if (free := _free(one, taken)) is not None}
     told: dict[str, str] = {one: names.get(one, one) for one in does}
     told["sources"] = _sources(sources)
-    return {one: _tool(one, name, told, skills) for one, name in names.items()}
+    return {one: _tool(one, name, told, skills, most) for one, name in names.items()}
 
 
 def _free(name: str, taken: Container[str]) -> str | None:
@@ -117,11 +122,13 @@ def _sources(names: Iterable[str]) -> str:
     return f" (of {', '.join(listed)})" if listed else ""
 
 
-def _tool(does: Does, name: str, told: Mapping[str, str], skills: bool) -> Tool:
+def _tool(does: Does, name: str, told: Mapping[str, str], skills: bool, most: int | None) -> Tool:
     description = _DESCRIPTIONS[does].format(**told)
     properties = dict(_PROPERTIES[does])
     if skills and does in ("search_tools", "call_tool"):
         properties["skill"] = _SKILL
+    if most is not None and does == "search_tools":
+        properties["limit"] = {**properties["limit"], "maximum": most}
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if does in _REQUIRED:
         schema["required"] = _REQUIRED[does]

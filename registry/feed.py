@@ -16,20 +16,14 @@ import psycopg
 
 from config.masks import without_queries
 from config.settings import Database as DatabaseSettings
-from config.settings import Imports, SourceSettings
+from config.settings import Imports
+from config.sources import SourceSettings
 from registry.catalogs import Catalogs
-from registry.found import asked_ahead
+from registry.found import NO_SERVICES, ImportSpec, Lister, Services, asked_ahead
+from registry.import_specs import configured, spec_of
 from registry.installation import DatabaseError
 from registry.postgres import RESYNC, Database, Notice, Pool
-from registry.sources import (
-    NO_SERVICES,
-    ImportSpec,
-    Lister,
-    Services,
-    Sources,
-    configured,
-    spec_of,
-)
+from registry.sources import Sources
 from registry.store import ToolStore
 from registry.turns import Turns
 from schemas.errors import ToolgateError

@@ -8,12 +8,13 @@ from typing import Any, get_args
 
 from config.settings import Imports
 from registry.differences import Difference, difference
+from registry.drafting import drafted
 from registry.found import ImportSpec, Kind, Lister, Origins, find, reread
 from registry.importers.imported import Imported
 from registry.rows import options_of
 from registry.saving import Check, Progress
 from registry.source_saving import Before
-from registry.sources import Report, drafted
+from registry.sources import Report
 from registry.store import SourceDraft, ToolStore
 from registry.version_saving import Rollback
 from registry.versions import Versions

@@ -7,11 +7,12 @@ report of each; they change, and the settings overrule them.
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from msgspec import Struct
 
-from config.settings import Profile
-from config.settings import Profiles as Wanted
+from config.profiles import Profile
+from config.profiles import Profiles as Wanted
 
 PLAIN = "plain"  # nothing is rewritten
 AUTO = "auto"
@@ -140,7 +141,7 @@ class Profiles:
         default = wanted.default if wanted else PLAIN
         self._auto = default == AUTO
         self.default = self._chosen.get(default, UNCHANGED)
-        self._of_clients: dict[str, Chosen] = {}
+        self._of_client = lru_cache(REMEMBERED)(self._matching)
 
     def __iter__(self) -> Iterator[Chosen]:
         return iter(self._chosen.values())
@@ -152,15 +153,10 @@ class Profiles:
         """That of a client that calls itself so; the default for one that did not say."""
         if not self._auto or not isinstance(client, str):
             return self.default
-        client = client[:CLIENT_LENGTH]
-        found = self._of_clients.get(client)
-        if found is None:
-            if len(self._of_clients) >= REMEMBERED:
-                self._of_clients.clear()
-            found = self._of_clients[client] = self._matching(client.casefold())
-        return found
+        return self._of_client(client[:CLIENT_LENGTH])
 
     def _matching(self, client: str) -> Chosen:
+        client = client.casefold()
         for chosen in self._chosen.values():
             if any(fnmatchcase(client, pattern.casefold()) for pattern in chosen.profile.clients):
                 return chosen

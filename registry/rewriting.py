@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-from config.settings import Profile
+from config.profiles import Profile
 from registry.merging import conjoined, disjoined
 from registry.references import KEYWORDS as DEFINITIONS
 from registry.summaries import Summaries

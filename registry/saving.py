@@ -64,14 +64,14 @@ class Saving:
         # In a thread: comparing 10,000 tools would hold up the requests of other callers.
         todo = await to_thread.run_sync(changes, naming, drafts, known, taken)
         await self._retire(todo)
-        done = len(drafts) - len(todo.rows)
+        unchanged, written = len(drafts) - len(todo.rows), 0
         for batch in _batches(todo.rows):
             await self._write(api_id, version_id, batch)
-            if len(batch) < len(todo.rows) and batch[0] is todo.rows[0]:
-                await self._inform_planner(len(todo.rows))
-            done += len(batch)
+            written += len(batch)
+            if written < len(todo.rows):
+                await self._inform_planner(written, len(todo.rows))
             if progress:
-                progress(done, len(drafts))
+                progress(unchanged + written, len(drafts))
         if todo.rows:
             await AliasSaving(self._connection, self._host_id).run(todo.aliases)
         if not any(kind == "mcp" for kind in (self._source.kind, before and before.kind)):
@@ -175,16 +175,19 @@ class Saving:
                 [list(todo.moved), list(todo.moved.values()), self._host_id],
             )
 
-    async def _inform_planner(self, count: int) -> None:
+    async def _inform_planner(self, written: int, count: int) -> None:
         """`count` rows are on their way into tables that the planner may take for empty. It would
         read all rows of the tenant for each of them: any index that begins with the tenant seems
-        as good as the right one."""
+        as good as the right one.
+
+        Asked again after each batch: the autovacuum may be at it now, and not see what is written.
+        """
         known = await self._connection.execute(
             "SELECT min(reltuples) FROM pg_class"
             " WHERE oid IN ('api_endpoint_t'::regclass, 'tool_t'::regclass)"
         )
         row = await known.fetchone()
-        if row is None or row[0] * 10 >= count:
+        if row is None or row[0] * 2 >= written or row[0] * 10 >= count:
             return
         with suppress(LockNotAvailable):  # another import or the autovacuum is at it
             async with self._connection.transaction():

@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 
 from config.conflicts_sources import unclear, way_of
 from config.secrets import Secrets as SecretsSettings
-from config.settings import SchemeSettings
+from config.sources import SchemeSettings
 from config.types import SchemeName, SourceName
 from registry.postgres import Pool, borrowed
 from registry.tenants import lock

@@ -5,7 +5,6 @@ once for each profile, whichever catalogs it is in.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ from registry.trimming import trimmed
 from schemas.binding import GraphQLBinding, McpBinding, OpenAPIBinding
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
+from schemas.memo import Memo
 from schemas.tool import FIELDS, Tool
 
 log = logging.getLogger("toolgate.lists")
@@ -59,13 +59,16 @@ class Shaping:
         budgets: Budgets | None = None,
         profiles: Profiles | None = None,
         fields: bool = False,
+        search_limit: int | None = None,
     ) -> None:
         """Without `budgets` tools are shown as they are. With `fields` input schemas show the
-        argument that says which members of an answer are wanted."""
+        argument that says which members of an answer are wanted; that of search_tools says
+        `search_limit`, the most tools that it can be asked for."""
         self._fields = fields
+        self.search_limit = search_limit
         self.budgets = budgets
         self.profiles = profiles or Profiles()
-        self._kept: OrderedDict[tuple[str, str, int, str], Shown] = OrderedDict()
+        self._kept: Memo[tuple[str, str, int, str], Shown] = Memo(KEPT)
         self._warned: set[tuple[str, str]] = set()
 
     def shown(self, tool: Tool, chosen: Chosen, level: int, describer: str) -> Shown:
@@ -98,10 +101,7 @@ class Shaping:
         """As it was made before; the key ends with what describe_tool is called."""
         shown = self._kept.get(key)
         if shown is None:
-            shown = self._shaped(tool, chosen, limits, key[-1])
-            while len(self._kept) >= KEPT:
-                self._kept.popitem(last=False)  # at once: several threads may be here
-            self._kept[key] = shown
+            shown = self._kept.put(key, self._shaped(tool, chosen, limits, key[-1]))
         if shown.tool is tool or shown.tool.name == tool.name:
             return shown
         return replace(shown, tool=replace(shown.tool, name=tool.name))

@@ -1,94 +1,20 @@
 """Sources: read a description, turn it into tools, write them. All of it or nothing."""
 
 import asyncio
-import hashlib
-import shlex
-from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
-from urllib.parse import urljoin, urlsplit
 
-from config.settings import Imports, SourceSettings
+from config.settings import Imports
 from registry.bundle import Bundle
-from registry.found import (
-    NO_SERVICES,
-    Found,
-    ImportSpec,
-    Kind,
-    Lister,
-    Origins,
-    Services,
-    find,
-    reread,
-)
-from registry.importers.imported import Imported
+from registry.drafting import drafted
+from registry.found import NO_SERVICES, Found, ImportSpec, Lister, Origins, Services, find, reread
+from registry.freshness import is_current, is_rolled_back
+from registry.import_specs import UPLOAD, as_imported, spec_of
 from registry.saving import Check, Progress
 from registry.source_saving import Before
 from registry.store import Saved, SourceDraft, ToolStore
-from registry.version_saving import asked_of, same_asked
 from schemas.errors import ImportRejected
-from schemas.source import (
-    MANUAL,
-    GraphQLOptions,
-    HybridOptions,
-    McpOptions,
-    OpenAPIOptions,
-    Options,
-    Outcome,
-    Source,
-)
+from schemas.source import Outcome, Source
 from schemas.tool import ToolDraft
-
-__all__ = [
-    "NO_SERVICES",
-    "ImportSpec",
-    "Lister",
-    "Report",
-    "Services",
-    "Sources",
-    "configured",
-    "preview",
-    "spec_of",
-    "stdio",
-]
-
-UPLOAD = "upload:"  # in front of the name: the location of a description that came by itself
-STDIO = "stdio:"  # in front of a command: the location of an MCP server that has no address
-
-
-def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
-    """What the settings want imported as `name`; None when they only adjust how it is called."""
-    locations: dict[Kind, str | None] = {
-        "openapi": wanted.openapi,
-        "graphql": wanted.graphql,
-        "hybrid": wanted.hybrid,
-        "python": wanted.python,
-        "mcp": wanted.mcp or (stdio(wanted.command) if wanted.command else None),
-    }
-    for kind, location in locations.items():
-        if location is not None:
-            patterns = (wanted.include, wanted.exclude)
-            base_url = None if kind == "mcp" else wanted.base_url
-            return ImportSpec(name, location, base_url, *patterns, kind, _asked(kind, wanted))
-    return None
-
-
-def stdio(command: tuple[str, ...]) -> str:
-    """The location of an MCP server that is started by `command`."""
-    return STDIO + shlex.join(command)
-
-
-def _asked(kind: Kind, wanted: SourceSettings) -> Options:
-    """The options of a source of this kind that the settings ask for."""
-    if kind == "graphql":
-        return GraphQLOptions(wanted.overlay, wanted.only_marked, wanted.depth, wanted.cost)
-    if kind == "mcp":
-        return McpOptions(
-            wanted.command, wanted.era, wanted.prefix, wanted.own_sessions, wanted.pin
-        )
-    if kind == "openapi":
-        return OpenAPIOptions(wanted.entry, wanted.overlay, wanted.only_marked, wanted.media_types)
-    return HybridOptions(wanted.side, wanted.dialect, wanted.batch)
 
 
 class SourceExists(ImportRejected):
@@ -136,7 +62,7 @@ class Sources:
         """
         found = await self._find(spec)
         known = await self._store.source(self._host_id, spec.name)
-        if known is not None and not anew and _is_rolled_back(known, spec, found):
+        if known is not None and not anew and is_rolled_back(known, spec, found):
             held = known.rolled_back.version if known.rolled_back else None
             return replace(await _dry(spec, found), rolled_back=known.number, held=held)
         return await self._save(spec, found, progress, None if anew else _still(spec.name, known))
@@ -146,7 +72,7 @@ class Sources:
         found = await self._find(spec)
         known = await self._store.source(self._host_id, spec.name)
         if known is not None and (
-            _is_rolled_back(known, spec, found) or _is_current(known, spec, found)
+            is_rolled_back(known, spec, found) or is_current(known, spec, found)
         ):
             return None
         return await self._save(spec, found, check=_still(spec.name, known))
@@ -175,7 +101,7 @@ class Sources:
             raise LookupError(name)
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
-        return await self._save(*_uploaded(_as_imported(source), document))
+        return await self._save(*_uploaded(as_imported(source), document))
 
     async def _find(self, spec: ImportSpec) -> Found:
         return await find(spec, self._limits, self._origins)
@@ -258,127 +184,3 @@ def _still(name: str, known: Source | None) -> Check:
             )
 
     return check
-
-
-def _is_rolled_back(known: Source, spec: ImportSpec, found: Found) -> bool:
-    """Whether this is what the source was rolled back from."""
-    held = known.rolled_back
-    if held is None or found.document is None:
-        return False
-    return same_asked(held.asked, _asked_for(spec, found)) and held.document == (
-        hashlib.sha256(found.document).hexdigest()
-    )
-
-
-def _is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
-    """Nor is anything else waiting for it, as the end of a rollback."""
-    if known.rolled_back is not None or known.location != found.location:
-        return False
-    if not _same_target(known, spec):
-        return False
-    return known.digest == found.digest and same_asked(asked_of(known), _asked_for(spec, found))
-
-
-def _asked_for(spec: ImportSpec, found: Found) -> dict[str, Any]:
-    return asked_of(
-        SourceDraft(
-            spec.name,
-            spec.kind,
-            found.location,
-            include=spec.include,
-            exclude=spec.exclude,
-            options=spec.options,
-        )
-    )
-
-
-def _same_target(known: Source, spec: ImportSpec) -> bool:
-    base_url = _said_base(spec)
-    if base_url is None:
-        return not known.base_url_trusted or _same_origin(spec.location, known.base_url)
-    return known.base_url == base_url
-
-
-def spec_of(source: Source) -> ImportSpec:
-    """How it was imported. Raises ImportRejected for one that nobody imported, or of a kind that
-    only a newer release knows."""
-    if source.kind == MANUAL:
-        raise ImportRejected(f"{source.name} was made for tools by hand: there is no description.")
-    if source.location.startswith(UPLOAD):
-        raise ImportRejected(
-            f"{source.name} was uploaded: there is no place where its description could be read "
-            "again. Upload it again, by the admin API."
-        )
-    if source.kind not in get_args(Kind):
-        raise ImportRejected(f"{source.name} is of a kind that is not known here: {source.kind}.")
-    return _as_imported(source)
-
-
-def _as_imported(source: Source) -> ImportSpec:
-    return ImportSpec(
-        source.name,
-        source.location,
-        source.base_url if _said(source) else None,
-        source.include,
-        source.exclude,
-        cast("Kind", source.kind),
-        source.options,
-    )
-
-
-def _said(source: Source) -> bool:
-    """Whether its address holds whatever the description says by now."""
-    return source.kind != "mcp" and (source.base_url_trusted or source.options.guarded)
-
-
-def _said_base(spec: ImportSpec) -> str | None:
-    """Where calls go, if an operator said it; calls of an MCP server go where it is listed."""
-    if spec.kind == "mcp" and not spec.location.startswith(STDIO):
-        return spec.location
-    return spec.base_url
-
-
-def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
-    """The source that the import makes."""
-    declared = None
-    if spec.kind == "openapi":
-        declared = _declared_base(found.location, imported.servers)
-    elif spec.kind == "graphql" and imported.servers:
-        declared = imported.servers[0]  # an endpoint: the slash at its end counts
-    said = _said_base(spec)
-    return SourceDraft(
-        name=spec.name,
-        kind=spec.kind,
-        location=found.location,
-        base_url=said or declared,
-        base_url_trusted=not spec.options.guarded
-        and (said is not None or _same_origin(spec.location, declared)),
-        title=imported.title,
-        version=imported.version,
-        include=spec.include,
-        exclude=spec.exclude,
-        digest=found.digest,
-        options=spec.options,
-        server=imported.server,
-        items=imported.items,
-        outcomes=Counter(outcome.status for outcome in imported.outcomes),
-    )
-
-
-def _declared_base(location: str, servers: tuple[str, ...]) -> str | None:
-    """The first server of the description that is an HTTP address, relative ones resolved."""
-    at = location if location.startswith(("http://", "https://")) else ""
-    for server in servers or ("/",):  # OpenAPI 3.1, 4.8.1: no servers means `/`
-        try:
-            url = urljoin(at, server) if at else server
-            parts = urlsplit(url)
-        except ValueError:  # http://[x
-            continue
-        if parts.scheme in {"http", "https"} and parts.hostname:
-            return url.rstrip("/")
-    return None
-
-
-def _same_origin(typed: str, declared: str | None) -> bool:
-    """A relative server of a fetched description: the operator named that host already."""
-    return declared is not None and urlsplit(typed)[:2] == urlsplit(declared)[:2]

@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from config.load import load
 from config.settings import Database as DatabaseSettings
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.app import Gateway
 from tests.fixtures_servers import serving
 

@@ -23,8 +23,10 @@ PROBLEMS = {
     415: "The body has to be application/json.",
     422: "It can be read, and cannot be done.",
     428: "It needs a condition.",
+    429: "Too many requests; try again later.",
     503: "Not now; try again later.",
 }
+AGAIN = frozenset({429, 503})  # they say when
 TITLES = {200: "Done.", 201: "Made.", 202: "Begun.", 204: "Done; there is nothing to tell."}
 SCOPES = "The scope that it takes; `admin` opens everything, `admin:read` all that is read."
 
@@ -37,7 +39,7 @@ def describe(operations: Sequence[Operation], root: str, version: str) -> Json:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas)
     components = {
         "schemas": schemas.components,
-        "responses": {str(status): _problem(text) for status, text in PROBLEMS.items()},
+        "responses": {str(status): _problem(status, text) for status, text in PROBLEMS.items()},
         "securitySchemes": {
             "token": {"type": "http", "scheme": "bearer"},
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -129,7 +131,7 @@ def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
 
 
 def _statuses(one: Operation) -> Iterator[int]:
-    yield from (400, 401, 403, 406, 413, 503)
+    yield from (400, 401, 403, 406, 413, 429, 503)
     if one.names:
         yield 404
     if one.body is not None:
@@ -146,6 +148,7 @@ def _headers(*names: str) -> Json:
     return {name: {"schema": {"type": "string"}, "required": True} for name in names}
 
 
-def _problem(text: str) -> Json:
+def _problem(status: int, text: str) -> Json:
     content = {MEDIA_TYPE: {"schema": {"$ref": REFS.format(name="ProblemDocument")}}}
-    return {"description": text, "headers": _headers("X-Request-Id"), "content": content}
+    headers = _headers("X-Request-Id", *(["Retry-After"] if status in AGAIN else []))
+    return {"description": text, "headers": headers, "content": content}

@@ -17,6 +17,7 @@ from config.auth import Admin as Settings
 from gateway.admin.answers import Response, problem_response, send_response, tag_of
 from gateway.admin.operations import Asked, Given, Operation
 from gateway.admin.problems import Problem, invalid, not_found, unavailable
+from gateway.admin.rates import RequestRates
 from gateway.admin.repeats import Done, Repeats
 from gateway.admin.requests import (
     Headers,
@@ -29,7 +30,7 @@ from gateway.admin.requests import (
     segments,
     tags,
 )
-from gateway.context import Identify, Principal, new_request_id
+from gateway.context import Identify, Identity, Principal, new_request_id
 from registry.manual.changes import NoSuchTool
 from schemas.errors import Fault, ToolgateError
 
@@ -69,6 +70,7 @@ class AdminApi:
         self._root = settings.path
         self._limit_bytes = settings.body_limit_bytes
         self._identify = identify
+        self._rates = RequestRates(settings)
         self._repeats = repeats
         self._record = record
         self._refusal = refusal
@@ -93,8 +95,11 @@ class AdminApi:
     async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
         if self._refusal is not None:
             raise replace(self._refusal)  # one that is raised again would grow its traceback
+        identity = await self._identify(scope)
+        client = (scope.get("client") or ("", 0))[0]
+        self._rates.count(identity, client)
         headers = headers_of(scope)
-        principal = await self._principal(scope, headers)
+        principal = check_known(identity, headers)
         methods, names = self._route(segments(scope, self._root))
         allow = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -121,19 +126,9 @@ class AdminApi:
             response = problem_response(problem, request_id)
         finally:
             status = response.status if response is not None else 500
-            client = (scope.get("client") or ("", 0))[0]
             kept = b"" if operation.secret else body
             self._record(Action(principal, operation.id, names, status, request_id, client, kept))
         return response
-
-    async def _principal(self, scope: Scope, headers: Headers) -> Principal:
-        identity = await self._identify(scope)
-        if identity.refusal is None:
-            return identity.principal
-        came = "authorization" in headers or "x-api-key" in headers
-        challenge = f'{REALM}, error="invalid_token"' if came else REALM
-        detail = identity.refusal.message
-        raise Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
 
     def _route(self, found: list[str] | None) -> tuple[dict[str, Operation], dict[str, str]]:
         """The operations of a path, and the names in it. Raises Problem."""
@@ -205,6 +200,16 @@ class AdminApi:
         if told.untold is None:
             return response, response
         return response, replace(response, body=msgspec.json.encode(told.untold))
+
+
+def check_known(identity: Identity, headers: Headers) -> Principal:
+    """Raises Problem for strangers."""
+    if identity.refusal is None:
+        return identity.principal
+    came = "authorization" in headers or "x-api-key" in headers
+    challenge = f'{REALM}, error="invalid_token"' if came else REALM
+    detail = identity.refusal.message
+    raise Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
 
 
 def check_scope(principal: Principal, scope: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.admin.ground import Ground
 from gateway.admin.health import Health
 from gateway.admin.openapi import describe
@@ -17,9 +18,9 @@ from gateway.admin.pages import Pages
 from gateway.admin.problems import Problem
 from gateway.admin.repeats import Repeats
 from gateway.admin.resources.audit import AuditOperations
-from gateway.admin.resources.credentials import CredentialOperations
 from gateway.admin.resources.keys import KeyOperations
 from gateway.admin.resources.policy import PolicyOperations
+from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.sessions import SessionOperations
 from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.status import StatusOperations
@@ -31,9 +32,9 @@ from gateway.policy.engine import Engine
 from gateway.state.once import Once
 from gateway.state.sessions import Sessions
 from registry.catalogs import Catalogs
+from registry.found import Lister
 from registry.postgres import Pool
 from registry.secrets import Keys
-from registry.sources import Lister
 
 OPEN = Problem(
     403,
@@ -112,14 +113,12 @@ def _operations(parts: Parts) -> tuple[Operation, ...]:
     def numbers() -> tuple[str, str, int, int]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
 
-    credentials = CredentialOperations(ground, Keys.of(settings.secrets), settings.tenant.host_id)
     host_id = settings.tenant.host_id
+    secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.wanted)
     resources = (
         StatusOperations(ground, parts.health, parts.catalogs, settings.toolsets, numbers),
-        SourceOperations(
-            ground, settings.imports, host_id, parts.wanted, parts.lister, credentials
-        ),
-        credentials,
+        SourceOperations(ground, settings.imports, host_id, parts.wanted, parts.lister, secrets),
+        secrets,
         ToolOperations(ground),
         KeyOperations(ground),
         PolicyOperations(

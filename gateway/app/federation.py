@@ -1,8 +1,8 @@
 """The MCP servers behind the gateway, wired to the registry and to the gateway's clients."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from config.settings import Mcp, Upstream
+from config.settings import Settings
 from gateway.app.shared import Shared
 from gateway.protocol.sealed import Sealer
 from gateway.protocol.task_ids import TaskIds
@@ -25,18 +25,10 @@ ALL_LISTS: frozenset[Kind] = frozenset({"tools", "prompts", "resources"})
 class Federation:
     """Implements `Audience`, for the servers of one tenant."""
 
-    def __init__(
-        self,
-        tenant: str,
-        mcp: Mcp,
-        upstream: Upstream,
-        ways: Ways,
-        shared: Shared,
-        catalogs: Catalogs,
-        toolsets: Collection[str],
-    ) -> None:
-        self._toolsets = toolsets
-        self._tenant = tenant
+    def __init__(self, settings: Settings, ways: Ways, shared: Shared, catalogs: Catalogs) -> None:
+        mcp, upstream = settings.mcp, settings.upstream
+        self._toolsets = tuple(settings.toolsets)
+        self._tenant = settings.tenant.host_id
         self._fail_closed = mcp.when_down == "fail_closed"
         self._stores = stores = shared.stores
         self._hub = shared.hub

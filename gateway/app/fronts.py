@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp
 
-from config.settings import Portal, Settings
+from config.endpoints import Portal
+from config.settings import Settings
 from gateway.app.shared import Shared
 from gateway.context import Identify
 from gateway.protocol.dialects import Rules
@@ -56,7 +57,7 @@ def fronts(
         frozenset(settings.toolsets),
         profiles,
     )
-    front = Front(main, identify, batches, server.body_limit_bytes, profiles)
+    front = Front(main, identify, batches, server.body_limit_bytes, profiles, mcp.path)
     portal = replace(front, dispatcher=on_portal)
     paths = _portal(settings.portal)
     return {

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from config.settings import Settings
 from gateway.abc import Call, Execute, Guard, Middleware, Upstream
+from gateway.app.access import Access
 from gateway.app.federation import Federation
 from gateway.app.shared import Shared
-from gateway.app.skills import SkillParts
+from gateway.app.skills import SkillParts, file_reader
 from gateway.methods.agents import Agents
 from gateway.methods.answering import Answering
 from gateway.methods.completion import Completion
@@ -26,9 +27,10 @@ from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tasks import Tasks
 from gateway.methods.tools import Tools
 from gateway.methods.usage import Usage
-from gateway.policy.sight import Sight
 from gateway.protocol.dispatcher import Dispatcher, Method
 from registry.catalogs import Catalogs
+from registry.postgres import Pool
+from registry.search.feedback import Feedback
 from schemas.binding import GatewayBinding
 from schemas.mcp.revisions import PORTAL, Revision
 from schemas.tool import RelayedResult, ToolResult
@@ -40,19 +42,17 @@ def dispatchers(
     settings: Settings,
     catalogs: Catalogs,
     upstreams: Mapping[type, Upstream],
-    guards: Sequence[Guard],
+    access: Access,
     federation: Federation,
     shared: Shared,
     middleware: Sequence[Middleware],
     answering: Answering,
     find: Find,
-    usage: Usage | None,
-    skilled: Callable[[Lists], SkillParts],
-    sight: Sight,
+    pool: Callable[[], Pool | None],
 ) -> tuple[Dispatcher, Dispatcher]:
     """Of MCP and `/rpc`, and of the portal paths, whose tools/list is another one. `upstreams` is
-    keyed by the class of the bindings that it executes; `guards` stand before it, from the outside
-    in."""
+    keyed by the class of the bindings that it executes; `pool` gives the registry's connections,
+    None until it has answered."""
     mcp, verify_scope = settings.mcp, settings.auth.verify_scope
     fail_closed = mcp.when_down == "fail_closed"
     lists = Lists(
@@ -64,11 +64,14 @@ def dispatchers(
         verify_scope,
         _modes(settings),
         Agents(settings.skills.agent_claim),
-        sight,
+        access.sight,
     )
-    skills = skilled(lists)
+    skills = SkillParts(
+        settings, lists, federation.sealer, shared.sessions, find, file_reader(pool)
+    )
+    usage = Usage(Feedback(pool).record) if settings.search.feedback else None
     own = _own(settings, lists, find, skills, usage)
-    execute = guarded({**upstreams, GatewayBinding: own}, guards)
+    execute = guarded({**upstreams, GatewayBinding: own}, access.guards)
     passing = Passing(lists, skills.handles)
     tools = Tools(lists, execute, verify_scope, answering, passing, usage)
     services = Services(lists, execute, verify_scope, tools.call_by_name)

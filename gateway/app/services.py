@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway import hybrid
 from schemas.errors import ToolgateError
 

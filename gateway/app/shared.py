@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
-from config.limits import Limits as LimitSettings
-from config.settings import Answers as AnswerSettings
-from config.settings import Mcp, State
+import anyio
+
+from config.settings import Settings
 from gateway.methods.offers import announced
 from gateway.state.answers import Answers
 from gateway.state.asks import Asks
+from gateway.state.beats import beat
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
 from gateway.state.kept import Kept, Limits
 from gateway.state.news import fingerprint
-from gateway.state.sessions import SessionLimits, Sessions
+from gateway.state.open_sessions import SessionLimits
+from gateway.state.sessions import Sessions
 from gateway.state.stores import Keep, make_stores
 from gateway.state.streams import Streams
 from registry.catalog import Kind
@@ -23,20 +25,18 @@ from registry.postgres import Database
 class Shared:
     def __init__(
         self,
-        mcp: Mcp,
-        state: State,
-        answers: AnswerSettings,
+        settings: Settings,
         catalogs: Catalogs,
         opened: Callable[[], Database | None],
-        limits: LimitSettings,
-        tells_apart: bool,
     ) -> None:
-        """`opened` gives the registry's database, None until it has answered; `tells_apart` says
-        whether principals are known, and not all one."""
+        """`opened` gives the registry's database, None until it has answered."""
+        mcp, answers, limits = settings.mcp, settings.answers, settings.limits
+        tells_apart = settings.auth.mode != "none"  # principals: they are known, and not all one
         self._catalogs = catalogs
+        self._beat_s = settings.state.beat_s
         self.rules: Callable[[str], bytes] = _no_rules  # the version of those of a tenant
         keep = Keep(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
-        self.stores = make_stores(state, keep, opened)
+        self.stores = make_stores(settings.state, keep, opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
         kept = Limits(answers.keep_s, answers.caller_bytes, answers.kept_bytes)
         self.kept = Kept(self.stores.answers, counter, kept)
@@ -62,6 +62,13 @@ class Shared:
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later)
         said = Answers(log, sessions.shared, later, replay_s)
         self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
+
+    async def run(self) -> None:
+        """Hear the other nodes, and be known to them, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.stores.run)
+            tasks.start_soon(self.bus.run)
+            tasks.start_soon(beat, self.stores.sessions, self.bus.node, self._beat_s)
 
     def _version(self, tenant: str, toolset: str | None) -> str:
         return fingerprint(self._catalogs.of(tenant, toolset), self.rules(tenant))

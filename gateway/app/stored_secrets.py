@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from config.secrets import Secrets as SecretsSettings
-from config.settings import SchemeSettings
+from config.sources import SchemeSettings
 from registry.postgres import Pool
 from registry.secrets import Keys, Secrets
 

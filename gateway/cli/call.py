@@ -103,7 +103,7 @@ async def _call(
             await gateway.catalogs.reload(registry.store, registry.host_id)
         return await _dispatch(gateway, name, pairs, given)
     finally:
-        await gateway.client.close()
+        await gateway.upstreams.client.close()
 
 
 async def _dispatch(
@@ -127,7 +127,7 @@ async def _dispatch(
 
 def _check_loaded(tool: Tool, gateway: Gateway) -> None:
     """What is written in Python runs only where the settings name it."""
-    if isinstance(tool.binding, PythonBinding) and tool.source not in gateway.services:
+    if isinstance(tool.binding, PythonBinding) and tool.source not in gateway.upstreams.services:
         fail(
             f"{tool.name} is written in Python, and these settings do not name its source "
             f"{tool.source}: give the settings file that does, as in "

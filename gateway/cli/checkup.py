@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from config.settings import Server, SourceSettings
+from config.endpoints import Server
+from config.sources import SourceSettings
 from gateway import hybrid
 from registry.importers.hybrid import described, select
 from schemas.errors import ToolgateError

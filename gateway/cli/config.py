@@ -9,6 +9,7 @@ import yaml
 from config.load import masked, settings_file
 from config.schema import json_schema
 from config.settings import Settings
+from gateway.cli.exposure import check_exposure
 from gateway.cli.options import CONFIG_FILE, json_option
 from gateway.cli.output import print_json, say
 from gateway.cli.settings import settings_option
@@ -43,8 +44,10 @@ def show(ctx: click.Context, settings: Settings, as_json: bool) -> None:
 def check(ctx: click.Context, settings: Settings) -> None:
     """Check the settings file and the environment; exit code 2 names every mistake.
 
-    It asks neither the database nor the sources: `toolgate doctor` does.
+    A server.host where `toolgate serve` would not listen is one. It asks neither the database nor
+    the sources: `toolgate doctor` does.
     """
+    check_exposure(settings.server.host, settings.auth)
     count = len(settings.sources)
     say(f"Valid: {_origin(ctx)}; {'1 source' if count == 1 else f'{count} sources'}.")
 

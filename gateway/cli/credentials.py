@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.cli.checkup import Check
 from gateway.cli.database import Registry
 from gateway.upstreams.connections import NO_ENTRIES, Entries

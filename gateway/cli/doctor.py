@@ -32,7 +32,7 @@ from gateway.cli.mcp_checkup import held_back, mcp_server, toolsets
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import harmless, out, print_json, print_rows
 from gateway.cli.report import is_private
-from gateway.cli.script_checkup import functions, scripts
+from gateway.cli.script_checkup import functions, scripts, unused_scripts
 from gateway.cli.servers import open_lister
 from gateway.cli.settings import named_file
 from registry.found import Lister
@@ -103,6 +103,7 @@ async def _registry(settings: Settings) -> list[Check]:
                     checks += [check async for check in _source(source, settings, lister)]
             tools = await registry.store.tools(registry.host_id)
             checks += credentials(settings, tools, stored)
+            checks += unused_scripts(settings.scripts, tools)
             if settings.toolsets:
                 checks += [check async for check in toolsets(settings, tools, sources)]
             checks += costs(settings, tools)

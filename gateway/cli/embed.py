@@ -1,22 +1,25 @@
 """`toolgate embed`: the vectors of tools and skills, and the queue that makes them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import anyio
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from config.settings import Settings
+from config.settings import Embedding, Settings
 from gateway.cli.database import Registry, open_registry, run
-from gateway.cli.failure import FAILED, USAGE, fail, no_such
+from gateway.cli.embed_checkup import mismatch
+from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
-from gateway.cli.output import err, print_json, print_rows, remark, say
+from gateway.cli.output import err, harmless, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
 from gateway.cli.worker import crew_of, embedder_of
 from registry.embedding import population
+from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
-from registry.embedding.models import register, settle
+from registry.embedding.models import Models, models, register, settle
 from registry.embedding.status import Counts, Status, status, tasks
 from registry.postgres import borrowed
 
@@ -56,7 +59,7 @@ def status_(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json({"models": found.models, "counts": found.counts, "failed": found.failed})
         return
-    _print(found)
+    _print(found, settings.embedding)
 
 
 @click.command()
@@ -76,9 +79,10 @@ def backfill(settings: Settings, no_wait: bool, as_json: bool) -> None:
         print_json({"queued": queued, "done": done, "counts": found.counts})
     else:
         say(f"Queued {queued}, embedded {done}.")
-        _print(found)
-    if not no_wait and any(one.failed for one in found.counts):
-        click.get_current_context().exit(FAILED)
+        _print(found, settings.embedding)
+    failed = sum(one.failed for one in found.counts)
+    if failed and not no_wait:
+        fail(f"texts that failed: {failed}; `toolgate embed retry` queues them again.")
 
 
 @click.command()
@@ -107,7 +111,7 @@ def retry(settings: Settings, names: tuple[str, ...]) -> None:
     say(f"Queued {run(_retry(settings, names))} again.")
 
 
-def _print(found: Status) -> None:
+def _print(found: Status, settings: Embedding) -> None:
     if not found.counts:
         say("There are no tools yet.")
         return
@@ -121,10 +125,29 @@ def _print(found: Status) -> None:
     )
     for failure in found.failed:
         say(f"{failure.count} x {failure.error} (as {failure.example})")
-    if found.models.target is None:
-        remark("Embeddings are disabled, or no gateway has run yet: see embedding.provider.")
-    elif found.models.serving != found.models.target:
-        remark(f"{found.models.target} takes over when none of its texts is pending.")
+    if text := _of_models(found.models, settings):
+        remark(text)
+
+
+def _of_models(models: Models, settings: Embedding) -> str | None:
+    """Why vectors are not those of the settings' model, if so."""
+    try:
+        if text := mismatch(settings, models):
+            return f"{text[:1].upper()}{text[1:]}."
+    except EmbeddingFailed as error:
+        return str(error)
+    if models.target is None:
+        return _why_none(settings)
+    if models.serving != models.target:
+        return f"{models.target} takes over when none of its texts is pending."
+    return None
+
+
+def _why_none(settings: Embedding) -> str:
+    """Why no model makes vectors."""
+    if settings.provider == "disabled":
+        return "Embeddings are disabled: see embedding.provider."
+    return "Nothing has embedded yet: `toolgate serve` does, or `toolgate embed backfill` now."
 
 
 def _model(one: Counts) -> str:
@@ -133,55 +156,88 @@ def _model(one: Counts) -> str:
 
 async def _status(settings: Settings) -> Status:
     async with open_registry(settings) as registry:
-        return await status(registry.database.pool, registry.host_id)
+        found = await status(registry.database.pool, registry.host_id)
+    if found.models.target is not None or settings.embedding.provider == "disabled":
+        return found
+    return replace(found, counts=tuple(_awaited(one) for one in found.counts))
+
+
+def _awaited(one: Counts) -> Counts:
+    """Where embeddings are on, what no model is registered for waits for the first one."""
+    return replace(one, pending=one.pending + one.disabled, disabled=0)
 
 
 async def _backfill(settings: Settings, no_wait: bool) -> tuple[int, int]:
     embedder = embedder_of(settings)
-    async with open_registry(settings) as registry:
-        pool = registry.database.pool
-        await register(pool, embedder)
-        queued = await population.backfill(pool)
-        if no_wait:
-            return queued, 0
-        crew = crew_of(settings, registry.database, embedder)
-        async with anyio.create_task_group() as group:
-            group.start_soon(crew.run)
-            await _watch(registry, crew)
-            crew.stop()
-        async with borrowed(pool) as connection:
-            await settle(connection)
+    try:
+        async with open_registry(settings) as registry:
+            await _register(registry, embedder)
+            queued = await population.backfill(registry.database.pool)
+            if no_wait:
+                return queued, 0
+            return queued, await _embed_all(
+                registry, crew_of(settings, registry.database, embedder)
+            )
+    finally:
         await embedder.close()
-        return queued, crew.done
+
+
+async def _register(registry: Registry, embedder: Embedder) -> None:
+    pool = registry.database.pool
+    async with borrowed(pool) as connection:
+        before = (await models(connection)).target
+    if await register(pool, embedder) and before:
+        _warn(
+            f"Texts go to {embedder.model} from now on, no longer to {before}: gateways that are "
+            f"set to {before} embed nothing until they are started again."
+        )
+
+
+async def _embed_all(registry: Registry, crew: Crew) -> int:
+    """Work until the queue is empty; how many vectors were made."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(crew.run)
+        await _watch(registry, crew)
+        crew.stop()
+    if crew.displaced:
+        fail(
+            "another gateway has registered another model meanwhile; do they all have "
+            "the same settings under `embedding`?"
+        )
+    async with borrowed(registry.database.pool) as connection:
+        await settle(connection)
+    return crew.done
 
 
 async def _watch(registry: Registry, crew: Crew) -> None:
-    """Until the queue is empty, with a bar on standard error while somebody looks."""
+    """Until the queue is empty or the crew displaced, with a bar while somebody looks."""
     columns = (
         TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     )  # fmt: skip
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        total = 0
-        while not crew.stopped:
+        total, told = 0, False
+        while not crew.displaced:
             counts = await tasks(registry.database.pool)
             left = counts["pending"] + counts["running"]
             total = max(total, left)
             bar.update(task, completed=total - left, total=total)
             if not left:
                 return
-            if crew.displaced:
-                fail(
-                    "another gateway has registered another model meanwhile; do they all have "
-                    "the same settings under `embedding`?"
-                )
+            if not told and await crew.elsewhere() == left:
+                _warn(f"Texts that are being embedded elsewhere: {left}; waiting for them.")
+                told = True
             await anyio.sleep(EVERY_S)
+
+
+def _warn(text: str) -> None:
+    err.print(harmless(text), markup=False)
 
 
 async def _refresh(settings: Settings, names: Sequence[str], force: bool) -> int:
     async with open_registry(settings) as registry:
         ids = await _ids(registry, names)
-        await _check_enabled(registry)
+        await _check_begun(registry, settings.embedding)
         pool = registry.database.pool
         return await population.refresh(pool, registry.host_id, "tool", ids, force)
 
@@ -192,14 +248,11 @@ async def _retry(settings: Settings, names: Sequence[str]) -> int:
         return await population.retry(registry.database.pool, registry.host_id, ids)
 
 
-async def _check_enabled(registry: Registry) -> None:
+async def _check_begun(registry: Registry, settings: Embedding) -> None:
     found = await status(registry.database.pool, registry.host_id)
     if found.models.target is None:
-        fail(
-            "embeddings are disabled, or no gateway has run yet: set embedding.provider, then "
-            "`toolgate embed backfill`",
-            USAGE,
-        )
+        why = _why_none(settings)
+        fail(f"{why[:1].lower()}{why[1:]}", USAGE)
 
 
 async def _ids(registry: Registry, names: Sequence[str]) -> list[str]:

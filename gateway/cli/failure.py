@@ -5,18 +5,15 @@ good enough   130, 143 stopped by a signal
 """
 
 import os
-import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import IO, Any, NoReturn
 
 import click
 
 from config.masks import without_queries
+from gateway.near import meant
 
 FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130, 143
-NEAR = 3  # suggestions; a longer list is for `list` and `search`
-LIKENESS = 0.7  # of 1; at the usual 0.6 getPet is like GetPrices
 
 
 class Failure(click.ClickException):
@@ -38,15 +35,5 @@ def fail(message: str, exit_code: int = FAILED) -> NoReturn:
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
     """Fail because no `kind` ("tool", "source") has this name; suggests those that come close."""
-    by_letters = {_letters(one): one for one in known}
-    hint = f"`toolgate {kind}s list` shows what there is."
-    if _letters(name) in by_letters:
-        hint = f"Did you mean {by_letters[_letters(name)]}?"
-    elif near := get_close_matches(_letters(name), by_letters, n=NEAR, cutoff=LIKENESS):
-        hint = f"Did you mean {' or '.join(by_letters[one] for one in near)}?"
+    hint = meant(name, known) or f"`toolgate {kind}s list` shows what there is."
     fail(f"There is no {kind} {name!r}. {hint}")
-
-
-def _letters(name: str) -> str:
-    """For comparison: list_pets is meant for listPets."""
-    return re.sub(r"[-_]", "", name).casefold()

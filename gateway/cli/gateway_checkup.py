@@ -4,7 +4,7 @@ import http.client
 import json
 from collections.abc import Iterator
 
-from config.settings import Server
+from config.endpoints import Server
 from gateway.cli.checkup import TIMEOUT_S, Check
 
 READY_BYTES = 1_000_000

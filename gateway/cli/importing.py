@@ -24,8 +24,10 @@ from gateway.cli.reports import print_markdown, print_report_json, print_table
 from gateway.cli.servers import open_asking, open_lister
 from gateway.cli.telling import Telling, check
 from registry.changes import SourceDraft
+from registry.found import ImportSpec
+from registry.import_specs import configured
 from registry.saving import Progress
-from registry.sources import ImportSpec, Report, Sources, configured, preview
+from registry.sources import Report, Sources, preview
 from registry.toolsets import unknown
 from schemas.errors import ImportRejected
 

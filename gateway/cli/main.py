@@ -22,7 +22,7 @@ COMMANDS = {
     "agents": ("gateway.cli.agents:agents", "Who has which skills."),
     "policy": ("gateway.cli.policy:policy", "Say who may do what, and why."),
     "approvals": ("gateway.cli.approvals:approvals", "Agree to calls that wait for it."),
-    "secrets": ("gateway.cli.secrets:secrets", "Keep credentials of sources, encrypted."),
+    "secrets": ("gateway.cli.secrets:secrets", "Store secrets of sources, encrypted."),
     "token": ("gateway.cli.token:token", "Make, show and revoke tokens."),
     "keys": ("gateway.cli.keys:keys", "API keys for machines."),
     "audit": ("gateway.cli.audit:audit", "Look into the log of calls and decisions."),

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from config.settings import Settings
 from gateway.cli.checkup import Check, Status
 from registry.found import Lister
+from registry.import_specs import configured, spec_of
 from registry.pins import Pins
-from registry.sources import configured, preview, spec_of
+from registry.sources import preview
 from registry.toolsets import narrowed
 from schemas.errors import ImportRejected
 from schemas.source import Source

@@ -1,16 +1,30 @@
 """Options that commands share."""
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from gateway.cli.failure import USAGE, fail
+from gateway.near import meant
 
 CONFIG_FILE = "toolgate.config_file"  # key of the click context's `meta`
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """A range of finite numbers: NaN is in every FloatRange, and infinity in an open one."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        number = super().convert(value, param, context)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, context)
+        return float(number)
 
 
 def config_option(command: F) -> F:
@@ -61,7 +75,7 @@ _FINDING = (
     click.option("--domain", metavar="TEXT", help="Routing domain."),
     click.option("--namespace", metavar="TEXT", help="Semantic namespace."),
     click.option("--tier", metavar="TEXT", help="Sensitivity tier."),
-    click.option("--weight", type=click.FloatRange(0, 100, min_open=True), help="In search."),
+    click.option("--weight", type=Number(0, 100, min_open=True), help="In search."),
 )
 
 
@@ -70,3 +84,10 @@ def finding_options(command: F) -> F:
     for option in reversed(_FINDING):
         command = option(command)
     return command
+
+
+def check_tier(tier: str | None, known: Sequence[str]) -> None:
+    """Fail where `policy.tiers`, which are `known`, have no such tier; "" is none."""
+    if tier and tier not in known:
+        hint = meant(tier, known) or f"policy.tiers has {', '.join(known)}."
+        fail(f"There is no tier {tier!r}. {hint}", USAGE)

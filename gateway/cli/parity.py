@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from gateway.cli.database import run
 from gateway.cli.failure import FAILED, USAGE, fail
-from gateway.cli.options import json_option
+from gateway.cli.options import Number, json_option
 from gateway.cli.output import err, print_json, print_rows, say
 from gateway.parity import report
 from gateway.parity.compare import compare
@@ -75,7 +75,7 @@ class Wanted:
     metavar="NAME=PATH",
     help="Where --against has query, command or rpc, if not where the target has it.",
 )
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=30, metavar="S",
+@click.option("--timeout", "timeout_s", type=Number(min=0.1), default=30, metavar="S",
               help="Seconds for one answer.", show_default=True)  # fmt: skip
 @json_option
 def parity(

@@ -1,14 +1,15 @@
 """The checks of `toolgate doctor` for functions and scripts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 from config.settings import Scripts
 from gateway.cli.checkup import Check
 from gateway.functions import load_function
 from gateway.upstreams.sandbox.runs import Sandbox
-from schemas.binding import Language
+from schemas.binding import Language, ScriptBinding
 from schemas.errors import ToolgateError
+from schemas.tool import Tool
 
 
 def functions(targets: Mapping[str, str]) -> Iterator[Check]:
@@ -21,6 +22,14 @@ def functions(targets: Mapping[str, str]) -> Iterator[Check]:
             continue
         takes = "" if function.schema else "; its annotations do not say what it takes"
         yield Check("function", "ok", f"{name}: {target}{takes}")
+
+
+def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:
+    """Tools that nobody is shown, because scripts are switched off."""
+    count = sum(isinstance(tool.binding, ScriptBinding) for tool in tools)
+    if count and not settings.enabled:
+        some = "1 script tool" if count == 1 else f"{count} script tools"
+        yield Check("scripts", "warning", f"{some}, scripts are off (scripts.enabled)")
 
 
 async def scripts(settings: Scripts) -> list[Check]:

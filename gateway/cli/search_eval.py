@@ -13,6 +13,7 @@ from config.settings import Settings
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import UNWANTED, USAGE, fail
 from gateway.cli.output import err, out, print_json, print_rows, say
+from gateway.cli.search_serving import open_serving
 from gateway.cli.settings import settings_option
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
@@ -98,8 +99,12 @@ def eval_(
     the answer of an MCP server to tools/list. A catalog is loaded into a database of its own, which
     is thrown away.
 
-    Recall, NDCG and completeness (all tools of a request among the first ten) are per cent, with
-    95 % intervals; a difference between two modes is certain when its interval has a sign.
+    Recall, NDCG and completeness (all tools of a request among the first ten) are per cent. The
+    tables have a 95 % interval of NDCG, --json those of all measures. A difference between two
+    modes is certain when its interval has a sign; fewer than 30 requests are too few to say.
+
+    Without vectors dense is left out, and hybrid is what the gateway does then: by words, unless
+    disclosure.when_down is fail_closed.
 
     \b
     Examples:
@@ -114,6 +119,9 @@ def eval_(
     _tell(results, form or "table")
     qualities = [one.quality for one in results]
     overall = mean_of(qualities) if len(qualities) > 1 else qualities[0]
+    for one in thresholds:
+        if (mode := one.mode or modes[0]) not in overall.modes:
+            fail(f"--fail-under: {mode} was left out, without vectors")
     if wrong := missed(thresholds, overall):
         fail("; ".join(wrong), UNWANTED)
 
@@ -161,7 +169,8 @@ async def _corpus(stack: AsyncExitStack, settings: Settings, one: Wanted, heard:
     if one.catalog is not None:
         return await stack.enter_async_context(of_catalog(one.catalog, settings, heard))
     registry = await stack.enter_async_context(open_registry(settings))
-    corpus = await stack.enter_async_context(of_registry(registry.database, settings))
+    serving = await stack.enter_async_context(open_serving(settings, registry))
+    corpus = await of_registry(registry.database, settings, serving)
     if not corpus.tools:
         fail("The registry has no tools. Import some, or give --catalog TOOLS.")
     return corpus

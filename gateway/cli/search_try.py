@@ -7,13 +7,15 @@ import click
 
 from config.settings import Settings
 from gateway.cli.database import open_registry, run
+from gateway.cli.failure import fail
 from gateway.cli.options import json_option, source_option
 from gateway.cli.output import first_line, one_line, print_json, print_rows, say
+from gateway.cli.search_serving import open_serving
 from gateway.cli.settings import settings_option
 from gateway.cli.tools import check_source
+from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.texts import sentences
-from registry.evaluation.corpus import of_registry
-from registry.search import Filters, Found, Hit, Mode, Query
+from registry.search import Filters, Found, Hit, Mode, Query, Search
 from registry.search.fusion import enough
 
 COLUMNS = ("score", "meaning", "words", "cosine", "BM25", "name", "source", "what it does")
@@ -32,11 +34,20 @@ class Parts:
         return cls(share * (hit.semantic or 0.0), (1 - share) * words)
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    found: Found
+    tools: int  # that there are
+    failure: str | None  # of the model
+
+
 @click.command(name="try")
 @click.argument("query", nargs=-1, required=True)
 @click.option("--mode", type=click.Choice(get_args(Mode)), default="hybrid", show_default=True)
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
 @source_option
+@click.option("--domain", "domains", metavar="TEXT", multiple=True, help="Only of this domain.")
+@click.option("--tier", "tiers", metavar="TEXT", multiple=True, help="Only of this tier.")
 @json_option
 @settings_option
 def try_(
@@ -45,6 +56,8 @@ def try_(
     mode: Mode,
     limit: int,
     source: str | None,
+    domains: tuple[str, ...],
+    tiers: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Show what QUERY finds, and why.
@@ -52,7 +65,10 @@ def try_(
     The score of a tool is what meaning and words give it, times its weight (tool metadata, and
     less where it is deprecated). Meaning is its cosine; words its BM25 relative to the best one's,
     or to that of a good match where the best one is none; each times its share
-    (search.semantic_share).
+    (search.semantic_share). Where the model gives no vectors, it is done as in the gateway: by
+    words, with a note, unless disclosure.when_down is fail_closed; --mode dense fails.
+
+    Several --domain, or --tier, mean any of them.
 
     \b
     Examples:
@@ -60,15 +76,22 @@ def try_(
       toolgate search try --mode lexical --limit 3 "who is on call?"
     """
     text = " ".join(query)
-    found, tools = run(_found(settings, text, mode, limit, source))
+    filters = Filters(
+        settings.tenant.host_id,
+        sources=[source] if source else None,
+        domains=domains or None,
+        tiers=tiers or None,
+    )
+    searched = run(_found(settings, Query(text, limit, mode, filters)))
+    found = searched.found
     if as_json:
         print_json(_as_json(found))
         return
-    share, least = _weighing(settings, found, mode, tools)
+    share, least = _weighing(settings, found, mode, searched.tools)
     most = max([least, *(hit.lexical for hit in found.hits)])
     if rows := [_row(hit, Parts.of(hit, share, most)) for hit in found.hits]:
         print_rows(COLUMNS, rows)
-    _explain(found, settings, text)
+    _explain(searched, settings, text)
 
 
 def _weighing(settings: Settings, found: Found, mode: Mode, tools: int) -> tuple[float, float]:
@@ -78,20 +101,33 @@ def _weighing(settings: Settings, found: Found, mode: Mode, tools: int) -> tuple
     return (1.0 if mode == "dense" else settings.search.semantic_share), enough(tools)
 
 
-async def _found(
-    settings: Settings, text: str, mode: Mode, limit: int, source: str | None
-) -> tuple[Found, int]:
-    """And how many tools there are."""
-    async with (
-        open_registry(settings) as registry,
-        of_registry(registry.database, settings) as corpus,
-    ):
-        await check_source(registry, source)
-        if corpus.embedder and mode != "lexical":
-            await corpus.embedder.warm_up()
-        filters = Filters(registry.host_id, sources=[source] if source else None)
-        found = await corpus.search.run(Query(text, limit, mode, filters))
-        return found, len(corpus.tools)
+async def _found(settings: Settings, query: Query) -> Searched:
+    async with open_registry(settings) as registry, open_serving(settings, registry) as serving:
+        for source in query.filters.sources or ():
+            await check_source(registry, source)
+        failure = None
+        if query.mode != "lexical" and serving.embedder is not None:
+            failure = await _warmed_up(serving.embedder)
+        search = Search(
+            lambda: registry.database.pool,
+            lambda: serving.embedder,
+            settings.search,
+            settings.disclosure.when_down,
+            lambda: serving.note,
+        )
+        found = await search.run(query)
+        if query.mode == "dense" and found.model is None:
+            fail(". ".join(filter(None, (found.note, failure or serving.note))))
+        return Searched(found, len(await registry.store.tools(registry.host_id)), failure)
+
+
+async def _warmed_up(embedder: Embedder) -> str | None:
+    """Load what loads with the first query, which is not to be timed; why that fails, if so."""
+    try:
+        await embedder.embed(["warm up"], query=True)
+    except EmbeddingFailed as error:
+        return str(error)
+    return None
 
 
 def _row(hit: Hit, parts: Parts) -> tuple[str, ...]:
@@ -101,11 +137,14 @@ def _row(hit: Hit, parts: Parts) -> tuple[str, ...]:
     return (*numbers, f"{hit.lexical:.2f}", hit.name, hit.source, about)
 
 
-def _explain(found: Found, settings: Settings, text: str) -> None:
+def _explain(searched: Searched, settings: Settings, text: str) -> None:
+    found = searched.found
     if not found.hits:
         say("Nothing found; try other words.")
     if found.note:
         say(f"note: {found.note}", "yellow")
+    if searched.failure:
+        say(searched.failure, "yellow")
     how = {
         "exact": "all vectors were compared",
         "hnsw": "vectors were searched with an index",

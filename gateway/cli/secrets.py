@@ -1,4 +1,4 @@
-"""`toolgate secrets`: credentials of sources in the database, encrypted."""
+"""`toolgate secrets`: what sources ask for, stored in the database, encrypted."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 import click
 import msgspec
 
-from config.settings import SchemeSettings, Settings
-from gateway.cli.database import open_registry, run
+from config.settings import Settings
+from config.sources import SchemeSettings
+from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import USAGE, fail
 from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import ask, json_option, yes_option
 from gateway.cli.output import print_json, print_rows, say
 from gateway.cli.settings import settings_option
+from gateway.upstreams.schemes import NotAskedFor, check_asked_for
 from registry.secrets import Keys, Secrets, StoredSecret
 
 VALUE_LIMIT = 65536  # characters
@@ -21,7 +23,7 @@ VALUE_LIMIT = 65536  # characters
 SECRET_OF = {"username": "password", "client_id": "client_secret"}
 
 COMMANDS = {
-    "set": ("gateway.cli.secrets:set_", "Store a credential of a source."),
+    "set": ("gateway.cli.secrets:set_", "Store a secret of a source."),
     "list": ("gateway.cli.secrets:list_", "List which there are, not what they say."),
     "remove": ("gateway.cli.secrets:remove", "Remove one."),
     "rotate": ("gateway.cli.secrets:rotate", "Encrypt all with the key of today."),
@@ -30,7 +32,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def secrets() -> None:
-    """Keep credentials of sources in the database, encrypted.
+    """Store secrets of sources in the database, encrypted.
 
     They are what `sources.NAME.credentials` of the settings would be, for schemes of which the
     settings say nothing. The key to them comes from TOOLGATE_SECRETS__KEY, or from secrets.key as
@@ -54,9 +56,10 @@ def secrets() -> None:
     show_default=True,
     help="Where the client's secret stands.",
 )
+@click.option("--force", is_flag=True, help="Also where nothing asks for it yet.")
 @settings_option
 def set_(
-    settings: Settings, source: str, scheme: str, **given: str | tuple[str, ...] | None
+    settings: Settings, source: str, scheme: str, force: bool, **given: str | tuple[str, ...] | None
 ) -> None:
     """Store what satisfies the security scheme SCHEME of SOURCE, in the place of what was there. Of
     a source without security schemes (an MCP server, GraphQL, a hybrid service) SCHEME is the name
@@ -64,6 +67,9 @@ def set_(
 
     Secrets are read from standard input, or asked for at a terminal. Given as arguments, others on
     this machine can see them.
+
+    SOURCE is in the settings or imported, and SCHEME one of those that its tools ask for; --force
+    stores others, as for an MCP server that is imported with them.
 
     \b
     Examples:
@@ -74,8 +80,10 @@ def set_(
     entry = _entry(given)
 
     async def work() -> bool:
-        async with _opened(settings) as stored:
-            return await stored.put(source, scheme, entry)
+        async with open_registry(settings) as registry:
+            if not force:
+                await _check(settings, registry, source, scheme)
+            return await _secrets(settings, registry).put(source, scheme, entry)
 
     new = run(work())
     say(f"{'Stored' if new else 'Replaced'} the secret {scheme} of {source}.")
@@ -168,6 +176,16 @@ def _row(one: StoredSecret) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Secrets]:
-    keys = Keys.of(settings.secrets)
     async with open_registry(settings) as registry:
-        yield Secrets(registry.database.pool, registry.host_id, keys)
+        yield _secrets(settings, registry)
+
+
+def _secrets(settings: Settings, registry: Registry) -> Secrets:
+    return Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
+
+
+async def _check(settings: Settings, registry: Registry, source: str, scheme: str) -> None:
+    try:
+        await check_asked_for(registry.store, registry.host_id, settings.sources, source, scheme)
+    except NotAskedFor as error:
+        fail(f"{error} To store its secret nevertheless, add --force.")

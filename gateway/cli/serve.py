@@ -13,8 +13,8 @@ import click
 import uvloop
 
 from config.logging import configure
-from config.loopback import is_loopback
 from config.settings import Settings
+from gateway.cli.exposure import check_exposure
 from gateway.cli.failure import NO_DATABASE, USAGE, fail
 from gateway.cli.options import CONFIG_FILE
 from gateway.cli.serving import Serving
@@ -60,10 +60,7 @@ def serve(
     if workers != 1:
         _refuse_workers(workers)
     host = host or settings.server.host
-    if not is_loopback(host) and settings.auth.mode == "none":
-        _refuse_host(host)
-    if not is_loopback(host) and settings.auth.development_secret:
-        _refuse_development(host)
+    check_exposure(host, settings.auth)
     listener = _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
     try:
@@ -95,25 +92,6 @@ def _refuse_workers(workers: int) -> NoReturn:
     fail(
         f"--workers {workers}: one command is one process. Start several gateways behind a load "
         "balancer, with state.backend set to redis or postgres; they share sessions and streams",
-        USAGE,
-    )
-
-
-def _refuse_host(host: str) -> NoReturn:
-    fail(
-        f"refusing to listen on {host}: auth.mode is none, so whoever reaches it could call "
-        "everything. Set auth.mode: jwt with auth.key_file, auth.jwks_file or auth.jwks_url, or "
-        "auth.mode: keys, and server.allowed_hosts to the names that clients use; or listen on "
-        "127.0.0.1 and put a proxy that authenticates in front",
-        USAGE,
-    )
-
-
-def _refuse_development(host: str) -> NoReturn:
-    fail(
-        f"refusing to listen on {host}: auth.development_secret is set, and whoever knows it can "
-        "make tokens for everything. Take it out and use the key of an issuer (auth.key_file, "
-        "auth.jwks_file, auth.jwks_url); or listen on 127.0.0.1",
         USAGE,
     )
 

@@ -13,7 +13,7 @@ from gateway.cli.skills import open_skills
 from registry.skills.access import LEVELS, MEANING, Access
 from registry.skills.folders import Folder
 from registry.skills.generated import generated, tag_texts
-from registry.skills.store import Saved
+from registry.skills.store import Freed, Saved
 
 _LEVELS = "; ".join(f"{level}: {meaning}" for level, meaning in MEANING.items())
 
@@ -141,16 +141,23 @@ def rollback(settings: Settings, skill: str, number: int, as_json: bool) -> None
 @yes_option
 @settings_option
 def remove(settings: Settings, skill: str, yes: bool) -> None:
-    """Remove SKILL with all its versions. Refused while other skills require it."""
+    """Remove SKILL with all its versions. Refused while other skills require it.
+
+    Those listed below it are then at the top.
+    """
     if not yes:
         ask("remove", f"{skill} and its versions")
 
-    async def work() -> None:
+    async def work() -> Freed:
         async with open_skills(settings) as opened:
-            await opened.store.remove(opened.host_id, skill)
+            return await opened.store.remove(opened.host_id, skill)
 
-    run(work())
+    freed = run(work())
     say(f"Removed {skill}.")
+    if freed.below:
+        say(f"  at the top now, no longer below it: {', '.join(freed.below)}")
+    if freed.naming:
+        say(f"  suggest it no longer: {', '.join(freed.naming)}")
 
 
 async def _generate(

@@ -37,8 +37,10 @@ def import_(
     folders, saved = run(_import(settings, directory, strict, dry_run))
     print_saved(saved, as_json, dry_run=dry_run)
     for folder in folders:
-        place = Path(folder.where).absolute().parent.name
-        if place != folder.document.name:
+        place = Path(folder.where).absolute().parent
+        if not as_json:
+            _print_inner(folder, place)
+        if place.name != folder.document.name:
             remark(f"{folder.where}: its directory should be called {folder.document.name}, too.")
 
 
@@ -69,6 +71,14 @@ def print_saved(saved: list[Saved], as_json: bool, *, dry_run: bool = False) -> 
         if one.missing:
             named = ", ".join(one.missing)
             say(f"  no such tools here (the client may have them): {named}", "yellow")
+
+
+def _print_inner(folder: Folder, place: Path) -> None:
+    name = folder.document.name
+    for path in folder.inner:
+        inner = Path(path).parent
+        say(f"{name}: {path} is a file of it and no skill", "yellow")
+        say(f"  to import it as one, place {inner.name} beside {place.name}", "yellow")
 
 
 async def _import(

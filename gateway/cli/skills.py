@@ -15,6 +15,7 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
 from gateway.cli.output import first_line, out, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
+from registry.manual.tools import ManualTools
 from registry.skills.document import FILE
 from registry.skills.snapshot import Skill, Skills
 from registry.skills.store import SkillStore, Version
@@ -113,13 +114,18 @@ def show(settings: Settings, name: str, number: int | None, as_json: bool) -> No
         text = run(_text(settings, name, number))
         print_json({"name": name, "number": number, "text": text}) if as_json else say(text)
         return
-    skill, versions = run(_show(settings, name))
+    skill, versions, disabled = run(_show(settings, name))
     if as_json:
-        print_json({**_summary(skill), **_detail(skill), "versions": versions})
+        more = {"disabled": disabled, "versions": versions}
+        print_json({**_summary(skill), **_detail(skill), **more})
         return
     out.print(Text(skill.name, "bold").append(f"  version {skill.version}", "not bold"))
     say(skill.description)
-    print_rows(("tool", "access"), [(f"  {tool.name}", tool.access) for tool in skill.tools])
+    marks = dict.fromkeys(disabled, ", disabled")
+    print_rows(
+        ("tool", "access"),
+        [(f"  {tool.name}", f"{tool.access}{marks.get(tool.name, '')}") for tool in skill.tools],
+    )
     for line in _lines(skill):
         say(f"  {line}")
     for one in versions:
@@ -178,10 +184,17 @@ async def _list(settings: Settings) -> Mapping[str, Skill]:
         return (await opened.read()).of(None)
 
 
-async def _show(settings: Settings, name: str) -> tuple[Skill, list[Version]]:
-    async with open_skills(settings) as opened:
+async def _show(settings: Settings, name: str) -> tuple[Skill, list[Version], list[str]]:
+    """The skill, its versions, and the names of its tools that are disabled."""
+    async with open_registry(settings) as registry:
+        pool, host_id = registry.database.pool, registry.host_id
+        opened = Opened(SkillStore(pool, settings.skills), host_id)
         skill = await opened.named(name)
-        return skill, await opened.store.versions(opened.host_id, name)
+        served = {tool.id for tool in await registry.store.tools(host_id)}
+        standings = await ManualTools(pool, host_id).disabled()
+        gone = {one.name for one in standings}  # another tool may have the name now
+        disabled = [one.name for one in skill.tools if one.name in gone and one.id not in served]
+        return skill, await opened.store.versions(host_id, name), disabled
 
 
 async def _text(settings: Settings, name: str, number: int) -> str:

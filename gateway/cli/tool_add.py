@@ -13,17 +13,17 @@ from msgspec.structs import replace
 from config.settings import Settings
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail
-from gateway.cli.options import finding_options, json_option
+from gateway.cli.options import check_tier, finding_options, json_option
 from gateway.cli.output import print_json, remark, say
 from gateway.cli.settings import settings_option
 from gateway.functions import load_functions
 from gateway.upstreams.sandbox.runs import Sandbox
 from gateway.upstreams.script import OFF
 from registry.importers.openapi import parse
-from registry.manual.changes import New
-from registry.manual.making import make
+from registry.manual.changes import New, ToolRefused
+from registry.manual.making import make, way_of
 from registry.manual.tools import ManualTools
-from registry.manual.wanted import Known, Lifecycle, Wanted
+from registry.manual.wanted import Known, KnownFunction, Lifecycle, Wanted
 from schemas.binding import FunctionBinding, Language, ScriptBinding
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict
@@ -84,6 +84,9 @@ def add(
     credentials of that. What has an address of its own makes a source of it, by the name of the
     host or by --source; headers for it stand in the settings as sources.NAME.headers.
 
+    A function gets the arguments by name: its parameters and their annotations are the input
+    schema, unless one is given; a parameter annotated as gateway.hybrid.Call gets who calls.
+
     A FILE has `tools`: a list of objects with the names of these options, in snake_case
     (input_schema, tags), and also output_schema, annotations, examples, and `code`, source code
     without a file. All of them are made or none.
@@ -105,6 +108,8 @@ def add(
     if file and any(value for value in said.values()):
         fail("--from FILE says it all: it goes with --dry-run and --json only", USAGE)
     wanted = [_coded(one, folder, settings) for one in _read(objects, file or "the options")]
+    for one in wanted:
+        check_tier(one.tier, settings.policy.tiers)
     made = run(_add(settings, wanted, dry_run))
     if as_json:
         print_json([_told(new) for new in made])
@@ -167,6 +172,10 @@ def _read(objects: Sequence[Any], place: str) -> Iterator[Wanted]:
 
 def _coded(wanted: Wanted, folder: Path, settings: Settings) -> Wanted:
     """With the source code instead of the path of its file."""
+    try:
+        way_of(wanted)
+    except ToolRefused as error:
+        fail(str(error))
     if wanted.script is None:
         return wanted
     try:
@@ -183,7 +192,10 @@ async def _add(settings: Settings, wanted: Sequence[Wanted], dry_run: bool) -> l
     functions = {}
     if any(one.function is not None for one in wanted):
         loaded = load_functions(settings.functions)
-        functions = {name: (one.schema, one.description) for name, one in loaded.items()}
+        functions = {
+            name: KnownFunction(one.schema, one.description, one.takes)
+            for name, one in loaded.items()
+        }
     async with open_registry(settings) as registry:
         sources = await registry.store.sources(registry.host_id)
         tools = await registry.store.tools(registry.host_id)

@@ -9,7 +9,7 @@ import click
 from config.settings import Settings
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
-from gateway.cli.options import ask, finding_options, yes_option
+from gateway.cli.options import ask, check_tier, finding_options, yes_option
 from gateway.cli.output import say
 from gateway.cli.settings import settings_option
 from gateway.cli.tool_add import schema_of
@@ -35,7 +35,9 @@ T = TypeVar("T")
 @click.option("--personas", metavar="TEXT", help="Whom it is for.")
 @settings_option
 def edit(settings: Settings, name: str, **said: Any) -> None:
-    """Change what is said of the tool NAME; "" takes a text away.
+    """Change what is said of the tool NAME.
+
+    "" takes a text away, but no description: by it models choose a tool.
 
     Of an imported tool the description, which imports leave alone from then on (tools
     reset-description ends that), and what no description says: --domain, --namespace, --tier,
@@ -52,6 +54,7 @@ def edit(settings: Settings, name: str, **said: Any) -> None:
     description = given.get("description")
     if description is not None and not description.strip():
         fail("a description has to say something: by it models choose a tool", USAGE)
+    check_tier(given.get("tier"), settings.policy.tiers)
     change, user = _change(given), getpass.getuser()
     run(_with(settings, lambda tools: tools.edit(name, change, user)))
     say(f"Changed {name}.")

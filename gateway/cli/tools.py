@@ -13,10 +13,10 @@ from gateway.cli.options import json_option, source_option
 from gateway.cli.output import first_line, print_json, print_rows, remark
 from gateway.cli.settings import settings_option
 from gateway.cli.tool_show import held_back, summary, waiting
+from registry.import_specs import configured
 from registry.manual.changes import Standing
 from registry.manual.tools import ManualTools
 from registry.search import Filters, Hit, Query, Search
-from registry.sources import configured
 from schemas.tool import Tool
 
 COMMANDS = {

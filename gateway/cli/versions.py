@@ -22,8 +22,9 @@ from gateway.cli.settings import settings_option
 from gateway.cli.telling import Format, Reporting, check, report_option, unwanted_option
 from registry.compat import Change
 from registry.differences import Difference, ToolChange
+from registry.found import ImportSpec
 from registry.history import History, RolledTo
-from registry.sources import ImportSpec, configured, spec_of
+from registry.import_specs import configured, spec_of
 from registry.versions import Versions
 from schemas.source import Version
 

@@ -1,6 +1,6 @@
 """Whose skills are here: the agent that asks, what it has, and what of that is in use."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gateway.context import Context
@@ -28,8 +28,7 @@ class Agents:
             return None
         agent = catalog.skills.agent(name)
         if agent is None:
-            known = ", ".join(catalog.skills.agents[:NAMED])
-            there = f"there is {known}" if known and context.wishes.agent else "ask for another"
+            there = _others(catalog) if context.wishes.agent else "ask for another"
             raise InvalidParams(f"There is no agent {name[:100]!r}; {there}")
         return agent
 
@@ -38,11 +37,12 @@ class Agents:
         return catalog.skills.of(self.agent(context, catalog))
 
     def has_skills(self, context: Context, catalog: Catalog) -> bool:
-        """The same, for lists: an agent that there is not has none."""
+        """The same, for lists; true for an agent that there is not, so that who looks for its
+        skills hears that."""
         try:
             return bool(self.skills(context, catalog))
         except (Forbidden, InvalidParams):
-            return False
+            return True
 
     def _name(self, context: Context) -> str | None:
         told = context.principal.claims.get(self._claim) if self._claim else None
@@ -51,6 +51,11 @@ class Agents:
         if name is not None and wish is not None and wish != name:
             raise Forbidden(f"The token is of the agent {name[:100]!r}, the address of another")
         return name or wish
+
+
+def _others(catalog: Catalog) -> str:
+    known = ", ".join(catalog.skills.agents[:NAMED])
+    return f"there is {known}" if known else "there are none: toolgate agents add makes one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +104,20 @@ def given(skill: Skill, catalog: Catalog) -> Given:
     return found
 
 
-def in_use(context: Context, catalog: Catalog) -> list[Tool]:
-    """The tools of the skills that the session uses, by name: its list has them, too."""
-    if context.session is None or not context.session.skills:
-        return []
+def fitting(
+    names: Iterable[str], catalog: Catalog, cost: Callable[[Tool], int], most: int
+) -> tuple[list[str], list[Tool]]:
+    """Those of the skills whose tools cost no more than `most` together, the first first; and these
+    tools, by name."""
+    kept: list[str] = []
     tools: dict[str, Tool] = {}
-    for name in context.session.skills:
+    for name in names:
         skill = catalog.skills.get(name)
-        if skill is not None:
-            tools |= {tool.name: tool for tool in given(skill, catalog).tools.values()}
-    return [tools[name] for name in sorted(tools)]
+        of_it = given(skill, catalog).tools.values() if skill is not None else ()
+        new = {tool.name: tool for tool in of_it if tool.name not in tools}
+        costs = sum(map(cost, new.values()))
+        if costs <= most:
+            most -= costs
+            kept.append(name)
+            tools |= new
+    return kept, [tools[name] for name in sorted(tools)]

@@ -9,7 +9,7 @@ out is kept for who asks on.
 import codecs
 import logging
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,7 @@ from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.jsonrpc import decode_json, encode
 from schemas.jsonschema import Checker, Problem
+from schemas.memo import Memo
 from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool, ToolResult
 
 log = logging.getLogger("toolgate.answers")
@@ -79,7 +80,7 @@ class Answering:
         self._limit = tokens * CHARACTERS
         self._validates = validates
         self._mismatches = mismatches
-        self._checkers: OrderedDict[str, Checker | None] = OrderedDict()  # by digest
+        self._checkers: Memo[str, Checker | None] = Memo(CHECKERS_LIMIT)  # by digest
 
     def taken(self, tool: Tool, arguments: Json, called: str = "") -> tuple[Asked, Json]:
         """The reserved arguments, and the others. Raises InvalidParams."""
@@ -228,11 +229,8 @@ class Answering:
         hundred times as long."""
         if tool.output_schema is None:
             return None
-        if tool.digest not in self._checkers:
-            self._checkers[tool.digest] = _compiled(tool)
-            if len(self._checkers) > CHECKERS_LIMIT:
-                self._checkers.popitem(last=False)
-        return self._checkers[tool.digest]
+        checker = self._checkers.get(tool.digest, UNSET)
+        return self._checkers.put(tool.digest, _compiled(tool)) if checker is UNSET else checker
 
 
 class Mismatches(Collector):

@@ -28,6 +28,7 @@ NOTE = 300  # characters of what is said about the search itself
 AROUND = 40  # characters of an answer besides its parts
 AWAY = (Unavailable, OperationalError, PoolTimeout)  # of `Find`: the registry does not answer
 BY_WORDS = "The registry cannot be searched now: these were found by plain words."
+ANY_DOMAIN = "They may be of any domain."
 NOTHING = "Nothing was found: say in other words what the tool should do."
 
 Json = dict[str, Any]
@@ -98,7 +99,13 @@ class Finding:
         if len(denied) > len(catalog.tools):
             ids, denied = [tool.id for tool in catalog.tools], ()
         without = sorted(denied) or None
-        filters = Filters(context.principal.tenant, toolset, scopes, ids=ids, without=without)
+        domain = arguments.get("domain", "").replace("\0", "\ufffd")  # PostgreSQL takes no NUL
+        filters = Filters(
+            *(context.principal.tenant, toolset, scopes),
+            ids=ids,
+            without=without,
+            domains=[domain] if domain else None,
+        )
         return Query(arguments["query"], limit, "hybrid", filters)
 
     async def _found(
@@ -110,7 +117,8 @@ class Finding:
         except AWAY:
             wanted = None if query.filters.ids is None else set(query.filters.ids)
             tools = [one for one in catalog.tools if wanted is None or one.id in wanted]
-            return await to_thread.run_sync(_worded, tools, query.text, query.limit), BY_WORDS
+            seen = await to_thread.run_sync(_worded, tools, query.text, query.limit)
+            return seen, BY_WORDS if query.filters.domains is None else f"{BY_WORDS} {ANY_DOMAIN}"
         known = ((catalog.by_id(hit.id), hit.score) for hit in found.hits)
         seen = [(tool, score) for tool, score in known if tool is not None]
         if self._learn is not None:

@@ -1,7 +1,7 @@
 """Lists of all kinds, page by page. They come from the catalog, so no server has to answer."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,16 @@ from msgspec import Raw
 
 from config.types import DisclosureMode
 from gateway.context import Context
-from gateway.methods.agents import Agents, in_use
+from gateway.methods.agents import Agents, fitting
 from gateway.methods.checks import scopes_of
 from gateway.methods.server import STAMP
 from gateway.policy.sight import Sight
 from gateway.protocol import cursors
+from registry.budgets import tokens
 from registry.catalog import Catalog, Located, Page
 from registry.catalogs import Catalogs
 from registry.disclosing import FINDING, SKILLS
+from registry.listing import encode_tool
 from registry.profiles import Chosen
 from registry.shaping import Shaping
 from registry.skills.snapshot import Agent
@@ -25,7 +27,9 @@ from registry.tool_list import ShortList
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import META_CLIENT, ListParams, ToolListParams, read
+from schemas.mcp.revisions import V2026_07_28
 from schemas.mcp.snapshot import ItemKind
+from schemas.tool import Tool
 
 Down = Callable[[str, Catalog], Sequence[str]]
 """The names of the sources in the catalog of a tenant whose lists may have changed unheard."""
@@ -44,7 +48,7 @@ class Modes:
 
     usual: DisclosureMode
     of_toolsets: Mapping[str, DisclosureMode]
-    list_tokens: int  # of a list above which "auto" is "search"
+    list_tokens: int  # of a list above which "auto" is "search"; of what skills add to that at most
 
 
 ALL_DIRECT = Modes("direct", {}, 0)
@@ -108,9 +112,9 @@ class Lists:
         return None
 
     def visible(self, context: Context) -> Catalog:
-        """The same without what they may not call. Raises the Fault of a token that does not
-        hold."""
-        catalog, scopes = self.catalog(context), self.scopes(context)
+        """The same without what they may not call, or nobody can. Raises the Fault of a token that
+        does not hold."""
+        catalog, scopes = self._catalogs.shown(self.catalog(context)), self.scopes(context)
         return catalog if scopes is None else catalog.visible_to(scopes)
 
     def scopes(self, context: Context) -> frozenset[str] | None:
@@ -131,28 +135,50 @@ class Lists:
         params = read(request.params, ToolListParams)
         after = cursors.unseal(params.cursor)
         catalog, chosen = self.visible(context), self.profile(context, request)
-        mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
-        mode = context.wishes.mode or mode
-        if params.texts or mode != "search":
-            await self._prepare(catalog, chosen)
-        if mode == "auto":
-            mode = "search" if self._is_long(catalog, chosen) else "direct"
         revision, limit = context.revision, self._page_size
         if params.texts:
+            await self._prepare(catalog, chosen)
             many = catalog.tool_list(chosen)
             page = await to_thread.run_sync(many.matching, params.texts, revision, after, limit)
-        elif mode == "search" and all(one in catalog.own for one in FINDING):
+        elif await self.is_short(context, catalog, chosen):
             page = (await self._few(context, catalog, chosen)).page(revision, after, limit)
         else:
+            await self._prepare(catalog, chosen)
             page = catalog.page(revision, after, limit, chosen)
         return self._result(context, "tool", page)
+
+    async def is_short(self, context: Context, catalog: Catalog, chosen: Chosen) -> bool:
+        """Whether a list has only the tools with which the others are found."""
+        if any(one not in catalog.own for one in FINDING):
+            return False
+        mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
+        mode = context.wishes.mode or mode
+        if mode == "auto":
+            await self._prepare(catalog, chosen)
+            return self._is_long(catalog, chosen)
+        return mode == "search"
+
+    def fitting(
+        self, skills: Iterable[str], catalog: Catalog, chosen: Chosen
+    ) -> tuple[list[str], list[Tool]]:
+        """Those of the skills, the first first, for whose tools such a list has room; and these
+        tools, by name."""
+        describer = catalog.own_name("describe_tools")
+
+        def cost(tool: Tool) -> int:
+            shown = self.shaping.shown(tool, chosen, 0, describer)
+            listed = shown.left_out is None
+            return tokens(encode_tool(shown.tool, V2026_07_28, False)) if listed else 0
+
+        return fitting(skills, catalog, cost, self._modes.list_tokens)
 
     async def _few(self, context: Context, catalog: Catalog, chosen: Chosen) -> ShortList:
         """The gateway's own tools, and those of the skills that the session uses."""
         own = (*FINDING, *(SKILLS if self._agents.has_skills(context, catalog) else ()))
-        used = in_use(context, catalog)
-        if not used:
+        if context.session is None or not context.session.skills:
             return catalog.short_list(own, chosen=chosen)
+        names = sorted(context.session.skills)
+        _, used = await to_thread.run_sync(self.fitting, names, catalog, chosen)
         return await to_thread.run_sync(catalog.short_list, own, used, chosen)
 
     def _is_long(self, catalog: Catalog, chosen: Chosen) -> bool:

@@ -50,6 +50,11 @@ class Handles:
                 f"skill: {text[:64]!r} is no skill here, nor a handle that is good for you still; "
                 "list_skills tells the skills, and use_skill gives a handle"
             ) from error
+        asking = self._agents.agent(context, catalog)
+        if asking is not None and asking.name != handle.agent:
+            raise InvalidParams(
+                f"skill: its handle is not of the agent {asking.name}; use_skill gives another"
+            )
         agent = catalog.skills.agent(handle.agent) if handle.agent is not None else None
         granted = catalog.skills.of(agent) if agent or handle.agent is None else {}
         if handle.skill not in granted:

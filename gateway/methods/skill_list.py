@@ -1,6 +1,6 @@
 """list_skills: descriptions only, the most important first. An upstream like any other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.context import Context
@@ -64,11 +64,8 @@ class ListSkills:
 
 def _tree(skills: Mapping[str, Skill], room: int) -> Json:
     """All of them, below their parents; the first that there is room for."""
-    lines: dict[str, Json] = {
-        name: {"name": name, "description": skill.description} for name, skill in skills.items()
-    }
-    if sum(map(length, lines.values())) > room:
-        lines = {name: line_of(skill) for name, skill in skills.items()}
+    entries, shortened = _entries(skills.values(), room)
+    lines = dict(zip(skills, entries, strict=True))
     top: list[Json] = []
     left_out = 0
     for name, line in lines.items():
@@ -79,20 +76,31 @@ def _tree(skills: Mapping[str, Skill], room: int) -> Json:
         parent = skills[name].parent
         above = lines.get(parent) if parent is not None else None
         (top if above is None else above.setdefault("skills", [])).append(line)
-    told: Json = {"skills": top}
-    if left_out:
-        told["more"] = f"{left_out} left out: ask with a query for what is needed."
-    return told if skills else {**told, "more": "There are no skills here."}
+    more = [f"{left_out} left out: ask with a query for what is needed."] if left_out else []
+    if shortened:
+        more.append("Descriptions are shortened; ask with a query.")
+    if not skills:
+        more.append("There are no skills here.")
+    return {"skills": top, **({"more": " ".join(more)} if more else {})}
 
 
 def _hits(found: Sequence[Skill], note: str | None, room: int) -> Json:
-    entries = [{"name": one.name, "description": one.description} for one in found]
-    if sum(map(length, entries)) > room:
-        entries = [line_of(one) for one in found]
+    entries, shortened = _entries(found, room)
     told: Json = {"skills": entries[: max(1, room // (LINE + 100))]}
+    if shortened:
+        told["more"] = "Descriptions are shortened."
     if note:
         told["note"] = shorten(note, AROUND)
     return told if found else {**told, "more": "Nothing was found; without a query all are told."}
+
+
+def _entries(skills: Collection[Skill], room: int) -> tuple[list[Json], bool]:
+    """Names and descriptions, and whether these had to be shortened."""
+    whole = [{"name": one.name, "description": one.description} for one in skills]
+    if sum(map(length, whole)) <= room:
+        return whole, False
+    lines = [line_of(one) for one in skills]
+    return lines, lines != whole
 
 
 def line_of(skill: Skill) -> Json:

@@ -1,7 +1,8 @@
 """use_skill: the instructions of a skill, its tools and its files. An upstream like any other,
 though all but the files is in the catalog."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +65,7 @@ class UseSkill:
         self._read_file = read_file
         self._changed = changed
         self._tell = tell
+        self._turn = asyncio.Lock()  # a session that uses two skills at once loses none
 
     async def call(
         self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
@@ -79,13 +81,16 @@ class UseSkill:
         head: Json = {"name": skill.name, "version": skill.version}
         if after:
             return _read(head, instructions_of(found), after, self._limits)
+        unlisted: Sequence[str] = ()
         if context.session is not None:
-            await self._use(context.session, skill)
+            left_out = await self._use(context.session, skill, catalog, chosen)
+            if left_out and await self._lists.is_short(context, catalog, chosen):
+                unlisted = left_out
             head["skill"] = skill.name
         else:
             head["skill"] = await self._handles.seal(context, catalog, skill)
             head["good_for_s"] = self._limits.handle_s
-        about = await to_thread.run_sync(self._about, found, catalog, chosen)
+        about = await to_thread.run_sync(self._about, found, catalog, chosen, unlisted)
         return _read({**head, **about}, instructions_of(found), 0, self._limits)
 
     def _skill(self, name: str, context: Context, catalog: Catalog) -> Skill:
@@ -96,18 +101,29 @@ class UseSkill:
         there = f"; there is {', '.join((known or list(skills))[:NAMES])}" if skills else ""
         raise InvalidParams(f"name: there is no skill {name[:100]!r}{there}")
 
-    async def _use(self, session: Session, skill: Skill) -> None:
-        """Have the session's list of tools hold those of the skill, and say so."""
-        if skill.name not in session.skills:
-            session.skills.add(skill.name)
+    async def _use(
+        self, session: Session, skill: Skill, catalog: Catalog, chosen: Chosen
+    ) -> list[str]:
+        """Have the session's list of tools hold those of the skill, and say so; the skills, this
+        one or older ones, for whose tools the list has no room."""
+        async with self._turn:
+            before = session.skills
+            names = [skill.name, *sorted(before - {skill.name})]
+            kept, _ = await to_thread.run_sync(self._lists.fitting, names, catalog, chosen)
+            session.skills = set(kept)
+        if session.skills != before:
             await self._changed(session)
             await self._tell(session, MESSAGES["tools"])
+        return [name for name in names if name not in kept]
 
-    def _about(self, found: Given, catalog: Catalog, chosen: Chosen) -> Json:
+    def _about(
+        self, found: Given, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
+    ) -> Json:
+        """`unlisted` are skills whose tools the client's list does not have."""
         skill, told = found.skill, dict[str, Any]()
         if len(found.loaded) > 1:
             told["loaded"] = [one.name for one in found.loaded]
-        told |= self._tools(found, catalog, chosen)
+        told |= self._tools(found, catalog, chosen, unlisted)
         if found.withheld:
             names = [f"{name} ({level})" for name, level in found.withheld.items()]
             told["withheld"] = names[:NAMES]
@@ -121,7 +137,9 @@ class UseSkill:
             told["see_also"] = [line_of(one) for one in near[:NAMES]]
         return told
 
-    def _tools(self, found: Given, catalog: Catalog, chosen: Chosen) -> Json:
+    def _tools(
+        self, found: Given, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
+    ) -> Json:
         describer = catalog.own_name("describe_tools")
         ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaping, chosen, describer)
         entries = [
@@ -135,6 +153,10 @@ class UseSkill:
         if fitted.left_out:
             rest = [one.tool.name for one in entries[len(fitted.entries) :]][:NAMES]
             more.append(f"{fitted.left_out} left out: {', '.join(rest)}.")
+        if unlisted:
+            skills, caller = ", ".join(unlisted[:NAMES]), catalog.own_name("call_tool")
+            more.append(f"tools/list has no room for the tools of {skills}: call them by name, or")
+            more.append(f"with {caller}.")
         return {"tools": fitted.entries, **({"more_tools": " ".join(more)} if more else {})}
 
     async def _file(self, skill: Skill, path: str, context: Context) -> str:
@@ -180,5 +202,12 @@ def _read(about: Json, text: str, after: int, limits: Limits) -> ToolResult:
         told["more"] = f"These are {after:,} to {after + room:,} of {len(text):,} characters."
         told["more"] += " Call again with this `after` for what follows."
     rest = {key: value for key, value in told.items() if key != member}
-    shown = (TextContent(part or "(It has no instructions.)"), TextContent(encode(rest).decode()))
+    shown = (TextContent(part or _nothing(text, member)), TextContent(encode(rest).decode()))
     return ToolResult(shown, Raw(encode(told)))
+
+
+def _nothing(text: str, member: str) -> str:
+    """Why there is nothing to be read of `text`."""
+    if text:
+        return f"(Nothing follows: the text has {len(text):,} characters.)"
+    return "(The file is empty.)" if member == "content" else "(It has no instructions.)"

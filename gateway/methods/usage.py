@@ -3,7 +3,6 @@ query was for."""
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from gateway.context import Context
 from gateway.protocol.shapes import Members, is_failure
 from gateway.state.tasks import Tasks
 from registry.search.query import Found
+from schemas.memo import Memo
 from schemas.tool import Tool, ToolResult
 
 log = logging.getLogger("toolgate.usage")
@@ -39,7 +39,7 @@ class Usage:
     def __init__(self, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
         self._record = record
         self._clock = clock
-        self._searches: OrderedDict[tuple[str, ...], list[_Search]] = OrderedDict()
+        self._searches: Memo[tuple[str, ...], list[_Search]] = Memo(CALLERS)
         self.tasks = Tasks()
 
     def found(self, context: Context, found: Found, tools: Sequence[Tool]) -> None:
@@ -49,10 +49,7 @@ class Usage:
             return
         until = self._clock() + HOLDS_S
         search = _Search(found.model, found.vector, {tool.id for tool in tools}, until)
-        self._searches[caller] = [search, *self._searches.get(caller, ())][:SEARCHES]
-        self._searches.move_to_end(caller)
-        if len(self._searches) > CALLERS:
-            self._searches.popitem(last=False)
+        self._searches.put(caller, [search, *self._searches.get(caller, ())][:SEARCHES])
 
     def called(self, context: Context, tool: Tool, result: ToolResult | Members) -> None:
         """A caller called it; what follows from that does not delay the answer."""

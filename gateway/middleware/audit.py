@@ -8,7 +8,6 @@ what the client sent.
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -27,6 +26,7 @@ from schemas.jsonrpc import Request, encode
 from schemas.masking import Masks, masks_of
 from schemas.mcp.messages import CallToolResult
 from schemas.mcp.revisions import Revision
+from schemas.memo import Memo
 from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
 
 LISTS = frozenset(
@@ -47,7 +47,7 @@ class AuditTrail:
     def __init__(self, settings: Audit, writer: AuditWriter) -> None:
         self._settings = settings
         self._writer = writer
-        self._masks: OrderedDict[str, Masks | None] = OrderedDict()  # by digests of tools
+        self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by digests of tools
         self._refused = (0, 0)  # second, and how many in it
 
     def middleware(self, handler: Handler) -> Handler:
@@ -144,11 +144,9 @@ class AuditTrail:
         )
 
     def _shown(self, tool: Tool, arguments: Any, encoded: bytes) -> bytes:
-        if tool.digest not in self._masks:
-            if len(self._masks) >= TOOLS:
-                self._masks.popitem(last=False)
-            self._masks[tool.digest] = masks_of(bytes(tool.input_schema))
-        masks = self._masks[tool.digest]
+        masks = self._masks.get(tool.digest, UNSET)
+        if masks is UNSET:
+            masks = self._masks.put(tool.digest, masks_of(bytes(tool.input_schema)))
         return shown(arguments, encoded, masks, self._settings.arguments_bytes)
 
     def _refuse(self, identity: Identity, fault: Fault, scope: MutableMapping[str, Any]) -> None:

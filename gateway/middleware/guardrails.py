@@ -12,7 +12,6 @@ result.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,18 +22,19 @@ from config.policy import Guardrails as Settings
 from gateway.abc import Call, Execute
 from gateway.middleware.inspection import CompiledRule, Looked
 from gateway.middleware.seen import hide, seen_in
+from gateway.policy.facts import facts_of
 from schemas.binding import GatewayBinding, ServiceBinding
 from schemas.errors import RelayedFault
-from schemas.expressions import ExpressionFailed, too_large
+from schemas.expressions import ExpressionFailed
 from schemas.jsonrpc import decode_json, encode
 from schemas.masking import Masks, masks_of
+from schemas.memo import Memo
 from schemas.patterns import InvalidPattern
 from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
 
 log = logging.getLogger("toolgate.guardrails")
 
 TOOLS = 10_000  # whose plans are kept
-CLAIMS = (1000, 65_536, 16)  # values, bytes of text and levels that expressions get
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Guardrails:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._rules = [CompiledRule(name, rule) for name, rule in settings.rules.items()]
-        self._plans: OrderedDict[tuple[str, ...], _Plan | None] = OrderedDict()
+        self._plans: Memo[tuple[str, ...], _Plan | None] = Memo(TOOLS)
 
     def guard(self, execute: Execute) -> Execute:
         if not self._settings.mask and not self._rules:
@@ -86,11 +86,8 @@ class Guardrails:
 
     def _plan(self, tool: Tool) -> _Plan | None:
         key = (tool.digest, tool.name, tool.source)
-        if key not in self._plans:
-            if len(self._plans) >= TOOLS:
-                self._plans.popitem(last=False)
-            self._plans[key] = self._made(tool)
-        return self._plans[key]
+        plan = self._plans.get(key, UNSET)
+        return self._plans.put(key, self._made(tool)) if plan is UNSET else plan
 
     def _made(self, tool: Tool) -> _Plan | None:
         if isinstance(tool.binding, GatewayBinding):
@@ -188,18 +185,11 @@ def _looked(rule: CompiledRule, value: Any, texts: list[str], facts: Mapping[str
 
 
 def _facts(call: Call) -> dict[str, Any]:
-    """What expressions see of who calls what. Claims that are too large for them are missing."""
-    principal, tool = call.context.principal, call.tool
-    who: dict[str, Any] = {
-        "id": principal.id,
-        "tenant": principal.tenant,
-        "scopes": sorted(principal.scopes),
-        "roles": sorted(principal.roles),
-    }
-    claims = dict(principal.claims)
-    if too_large(claims, *CLAIMS) is None:
-        who["claims"] = claims
-    return {"principal": who, "tool": {"name": tool.name, "source": tool.source}}
+    """What expressions see of who calls what; nothing of a caller who is too large for them."""
+    facts: dict[str, Any] = {"tool": {"name": call.tool.name, "source": call.tool.source}}
+    if (who := facts_of(call.context.principal)) is not None:
+        facts["principal"] = who
+    return facts
 
 
 def _refusal(call: Call, denied: _Denied) -> ToolResult:

@@ -1,7 +1,7 @@
 """Who still sends the legacy payload: counted for each path, and told once for each client."""
 
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from gateway.abc import Handler
 from gateway.context import Context
 from schemas.jsonrpc import Request
+from schemas.memo import Memo
 
 log = logging.getLogger("toolgate.legacy")
 
@@ -20,7 +21,7 @@ CLIENTS_REMEMBERED = 1000
 class LegacyUse(Collector):
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
-        self._clients: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._clients: Memo[tuple[str, str], bool] = Memo(CLIENTS_REMEMBERED)  # who was told
 
     def collect(self) -> Iterator[Metric]:
         total = CounterMetricFamily(
@@ -42,12 +43,9 @@ class LegacyUse(Collector):
         path, address = context.letter.side or "rpc", context.letter.client
         self._count[path] += 1
         client = (context.principal.id if context.identity.verified else "", address)
-        if client in self._clients:
-            self._clients.move_to_end(client)
+        if self._clients.use(client):
             return
-        if len(self._clients) >= CLIENTS_REMEMBERED:
-            self._clients.popitem(last=False)
-        self._clients[client] = None
+        self._clients.put(client, True)
         log.warning(
             "legacy_payload_deprecated",
             extra={

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from ipaddress import IPv6Address
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from config.limits import Limits, Rate
 from gateway.abc import Call, Execute, Handler, RateKey, Rates
 from gateway.context import Context
+from gateway.networks import network
 from schemas.errors import Overloaded, TooManyRequests
 from schemas.jsonrpc import Request
 from schemas.tool import RelayedResult, ToolResult
@@ -198,19 +198,8 @@ def _owner(context: Context) -> RateKey | None:
     if identity.verified:
         return identity.principal.key
     if identity.refusal is not None:
-        return "", _network(context.letter.client)
+        return "", network(context.letter.client)
     return None
-
-
-def _network(address: str) -> str:
-    """Of IPv6 the first 64 bits: whoever has one address there has all (RFC 4291, 2.5.4)."""
-    if ":" not in address:
-        return address
-    try:
-        found = IPv6Address(address)
-    except ValueError:
-        return address
-    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
 
 
 def _tenant(context: Context) -> str | None:

@@ -15,11 +15,10 @@ from msgspec import json
 
 from config.policy import Policy, Rule
 from gateway.context import Principal
+from gateway.policy.facts import facts_of
 from gateway.policy.rules import CompiledRule, Effect, Subject, Values
-from schemas.expressions import too_large
 
 DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_destructive"
-CLAIMS = (2000, 65536, 50)  # values, bytes and levels of a token that expressions look at
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Engine:
         )
 
     def standing(self, principal: Principal, toolset: str | None) -> Standing:
-        facts = self._facts(principal)
+        facts = facts_of(principal)
         values = {} if facts is None else {"principal": facts}
         speaking = tuple(
             rule
@@ -143,18 +142,6 @@ class Engine:
     def wants_approval(self, subject: Subject) -> bool:
         """Whether nobody calls it without an approval, where the settings want that."""
         return self.policy.approve_destructive and subject.destructive and subject.kind == "tool"
-
-    def _facts(self, principal: Principal) -> dict[str, Any] | None:
-        claims = dict(principal.claims)
-        if too_large(claims, *CLAIMS) is not None:
-            return None
-        return {
-            "id": principal.id,
-            "tenant": principal.tenant,
-            "scopes": sorted(principal.scopes),
-            "roles": sorted(principal.roles),
-            "claims": claims,
-        }
 
 
 _ORDER: Sequence[Effect] = ("deny", "approve", "allow")

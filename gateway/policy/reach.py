@@ -24,6 +24,7 @@ class Reach:
         self._all = (1 << len(self._subjects)) - 1
         self._tools = (1 << len(catalog.tools)) - 1
         self._of_rules: dict[str, int] = {}
+        self._alike: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rules; see _grouped
 
     def hidden(self, standing: Standing) -> int:
         denied, opened = self._above.get(standing.clearance, 0), 0
@@ -80,18 +81,26 @@ class Reach:
 
     def _holding(self, rule: CompiledRule, among: int, standing: Standing | None) -> int:
         """Where its expression holds: asked once for all entries that look the same to it."""
-        known: dict[str, bool] = {}
 
         def holds(subject: Subject) -> bool:
-            values = subject.values(self._engine.tier(subject))
-            seen = rule.seen(values)
-            if seen not in known:
-                if standing is not None:
-                    values = self._engine.values(standing, subject)
-                known[seen] = rule.holds(values)
-            return known[seen]
+            if standing is None:
+                return rule.holds(subject.values(self._engine.tier(subject)))
+            return rule.holds(self._engine.values(standing, subject))
 
-        return self._where(among, holds)
+        alike = self._alike.get(rule.name)
+        if alike is None:
+            alike = self._alike[rule.name] = self._grouped(rule, among)
+        return _at([place for first, places in alike if holds(first) for place in places])
+
+    def _grouped(self, rule: CompiledRule, among: int) -> Sequence[tuple[Subject, list[int]]]:
+        """Of `among`, what looks the same to a rule: the first of them, and where all are."""
+        groups: dict[str, tuple[Subject, list[int]]] = {}
+        fitting = flags(among, len(self._subjects))
+        for place, (subject, fits) in enumerate(zip(self._subjects, fitting, strict=True)):
+            if fits:
+                seen = rule.seen(subject.values(self._engine.tier(subject)))
+                groups.setdefault(seen, (subject, []))[1].append(place)
+        return list(groups.values())
 
     def _where(self, among: int, holds: Callable[[Subject], bool]) -> int:
         fitting = flags(among, len(self._subjects))
@@ -112,7 +121,7 @@ def flags(bits: int, count: int) -> list[bool]:
 
 
 def _at(places: Sequence[int]) -> int:
-    found = bytearray(places[-1] // 8 + 1)
+    found = bytearray(max(places, default=0) // 8 + 1)
     for place in places:
         found[place // 8] |= 1 << place % 8
     return int.from_bytes(found, "little")

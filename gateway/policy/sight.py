@@ -6,10 +6,9 @@ catalog. A view lives as long as the catalog that it is of and the rules that ma
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from config.policy import Policy, Rule
@@ -23,6 +22,7 @@ from registry.postgres import Pool
 from registry.resources import Located
 from schemas.errors import InvalidParams
 from schemas.expressions import too_large
+from schemas.memo import Memo
 from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.policy")
@@ -34,17 +34,14 @@ ALLOWED = Decision("allow", DEFAULT)
 Changed = Callable[[str], None]
 NO_RULES: Mapping[str, Rule] = {}
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 
 @dataclass(slots=True)
 class _Seen:
     """What is known of one catalog under one set of rules."""
 
     reach: Reach
-    hidden: OrderedDict[tuple[Any, ...], int]  # by standing
-    views: OrderedDict[tuple[int, int], Catalog]  # by what is hidden here, and elsewhere
+    hidden: Memo[tuple[Any, ...], int]  # by standing
+    views: Memo[tuple[int, int], Catalog]  # by what is hidden here, and elsewhere
 
 
 class _Rules:
@@ -52,8 +49,8 @@ class _Rules:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.standings: OrderedDict[tuple[Any, ...], Standing] = OrderedDict()
-        self.verdicts: OrderedDict[tuple[Any, ...], tuple[Tool, Verdict]] = OrderedDict()
+        self.standings: Memo[tuple[Any, ...], Standing] = Memo(STANDINGS)
+        self.verdicts: Memo[tuple[Any, ...], tuple[Tool, Verdict]] = Memo(VERDICTS)
         self.seen: WeakKeyDictionary[Catalog, _Seen] = WeakKeyDictionary()
 
 
@@ -104,12 +101,8 @@ class Sight:
         elsewhere = hidden if whole is catalog else self._hidden(rules, whole, standing)
         views = rules.seen[catalog].views
         key = (hidden, elsewhere)
-        view = views.get(key)
-        if view is None:
-            view = _view(catalog, hidden, _denied(whole, elsewhere))
-            return _kept(views, key, view, self._policy.views)
-        views.move_to_end(key)
-        return view
+        view = views.use(key)
+        return view or views.put(key, _view(catalog, hidden, _denied(whole, elsewhere)))
 
     def admits(self, context: Context, located: Located) -> bool:
         """Whether the caller may have a resource. One that no list has is judged as if one had it
@@ -153,12 +146,11 @@ class Sight:
     def _hidden(self, rules: _Rules, catalog: Catalog, standing: Standing) -> int:
         seen = rules.seen.get(catalog)
         if seen is None:
-            seen = _Seen(Reach(rules.engine, catalog), OrderedDict(), OrderedDict())
+            seen = _Seen(Reach(rules.engine, catalog), Memo(STANDINGS), Memo(self._policy.views))
             rules.seen[catalog] = seen
         hidden = seen.hidden.get(standing.key)
         if hidden is None:
-            hidden = seen.reach.hidden(standing)
-            _kept(seen.hidden, standing.key, hidden, STANDINGS)
+            hidden = seen.hidden.put(standing.key, seen.reach.hidden(standing))
         return hidden
 
 
@@ -168,8 +160,7 @@ def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> Stand
     key = (*principal.key, principal.mark, principal.roles, principal.scopes, toolset)
     standing = rules.standings.get(key)
     if standing is None:
-        standing = rules.engine.standing(principal, toolset)
-        _kept(rules.standings, key, standing, STANDINGS)
+        standing = rules.standings.put(key, rules.engine.standing(principal, toolset))
     return standing
 
 
@@ -179,7 +170,7 @@ def _verdict(rules: _Rules, standing: Standing, tool: Tool) -> Verdict:
     if known is not None and known[0] is tool:
         return known[1]
     verdict = rules.engine.verdict(standing, Subject.of(tool))
-    _kept(rules.verdicts, key, (tool, verdict), VERDICTS)
+    rules.verdicts.put(key, (tool, verdict))
     return verdict
 
 
@@ -196,13 +187,6 @@ def _view(catalog: Catalog, hidden: int, denied: frozenset[str]) -> Catalog:
 def _denied(whole: Catalog, hidden: int) -> frozenset[str]:
     bits = flags(hidden, len(whole.tools) + len(whole.items))
     return frozenset(tool.id for tool, gone in zip(whole.tools, bits, strict=False) if gone)
-
-
-def _kept(known: OrderedDict[K, V], key: K, value: V, most: int) -> V:
-    while len(known) >= most:
-        known.popitem(last=False)
-    known[key] = value
-    return value
 
 
 def _nobody(_tenant: str) -> None:

@@ -14,7 +14,6 @@ While the counter is away, each node counts by itself, up to the whole limit, or
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from hashlib import blake2b
 
 import msgspec
@@ -22,6 +21,7 @@ import msgspec
 from gateway.abc import Counter, RateKey
 from gateway.state.windows import MICROS, Window, slot_us
 from schemas.errors import Unavailable
+from schemas.memo import Memo
 
 log = logging.getLogger("toolgate.limits")
 
@@ -38,21 +38,14 @@ class LocalRates:
     """Counts in the memory of this process."""
 
     def __init__(self, keys: int = KEYS) -> None:
-        self._keys = keys
-        self._windows: OrderedDict[_Known, Window] = OrderedDict()  # by their last use
+        self._windows: Memo[_Known, Window] = Memo(keys)
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float:
         known = key, window_s
-        window = self._windows.get(known)
-        if window is None:
-            window = self._windows[known] = Window()
-            if len(self._windows) > self._keys:
-                self._windows.popitem(last=False)
-        else:
-            self._windows.move_to_end(known)
+        window = self._windows.use(known) or self._windows.put(known, Window())
         return window.take(limit, int(time.monotonic() * MICROS), slot_us(window_s))
 
     async def ask(self, key: RateKey, limit: int, window_s: float) -> float:
@@ -89,8 +82,7 @@ class LeasedRates:
         """`alone` counts while the counter is away; without it calls are refused then."""
         self._counter = counter
         self._alone = alone
-        self._keys = keys
-        self._leases: OrderedDict[_Known, _Lease] = OrderedDict()  # by their last use
+        self._leases: Memo[_Known, _Lease] = Memo(keys)
         self._away_until = 0.0  # monotonic s
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
@@ -107,12 +99,15 @@ class LeasedRates:
         return None
 
     async def ask(self, key: RateKey, limit: int, window_s: float) -> float:
-        lease = self._lease(key, window_s)
+        known = key, window_s
+        lease = self._leases.use(known) or self._leases.put(known, _Lease())
         lease.waiting += 1
         try:
             async with lease.asking:
-                known = self.take(key, limit, window_s)  # others were here before
-                return await self._granted(lease, key, limit, window_s) if known is None else known
+                wait_s = self.take(key, limit, window_s)  # others were here before
+                if wait_s is None:
+                    wait_s = await self._granted(lease, key, limit, window_s)
+                return wait_s
         finally:
             lease.waiting -= 1
 
@@ -144,13 +139,6 @@ class LeasedRates:
         if self._alone is None:
             raise Unavailable(AWAY)
         return self._alone.take(key, limit, window_s)
-
-    def _lease(self, key: RateKey, window_s: float) -> _Lease:
-        lease = self._leases.setdefault((key, window_s), _Lease())
-        self._leases.move_to_end((key, window_s))
-        if len(self._leases) > self._keys:
-            self._leases.popitem(last=False)
-        return lease
 
 
 def _shared(key: RateKey) -> str:

@@ -9,8 +9,9 @@ from gateway.context import Identity, Outbox, Session, new_request_id
 from gateway.protocol import sse
 from gateway.protocol.positions import STANDALONE, Position
 from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, Said
-from gateway.transports.http import Responder, Watch, send_all
 from gateway.transports.mcp import McpFront
+from gateway.transports.responder import Responder
+from gateway.transports.watch import Watch, send_all
 from schemas.errors import InvalidRequest, Unavailable
 
 log = logging.getLogger("toolgate.streams")

@@ -19,18 +19,11 @@ from gateway.protocol.dispatcher import usable_id
 from gateway.protocol.positions import STANDALONE
 from gateway.protocol.running import run_cancellable
 from gateway.transports.event_streams import EventStreams
-from gateway.transports.http import (
-    Responder,
-    Watch,
-    caller,
-    letter,
-    query_value,
-    read_body,
-    require_json,
-    send_all,
-)
+from gateway.transports.http import caller, letter, query_value, read_body, require_json
 from gateway.transports.mcp import Endpoint
 from gateway.transports.peers import StreamPeer
+from gateway.transports.responder import Responder
+from gateway.transports.watch import Watch, send_all
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound, Unavailable
 from schemas.jsonrpc import Invalid, Message, Request, Response, decode, encode
 from schemas.mcp.revisions import V2024_11_05

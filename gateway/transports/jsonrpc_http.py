@@ -26,16 +26,17 @@ from gateway.protocol.dialects import (
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Answer as Reply
 from gateway.protocol.running import Batches
+from gateway.transports.fault_headers import fault_headers
 from gateway.transports.http import (
-    Responder,
-    Watch,
-    fault_headers,
     header,
     letter,
     one_command,
+    query_value,
     read_body,
     require_json,
 )
+from gateway.transports.responder import Responder
+from gateway.transports.watch import Watch
 from gateway.transports.wishes import wishes_of
 from schemas.errors import Fault, Forbidden, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
@@ -46,7 +47,9 @@ from schemas.hybrid import (
     StatusFault,
 )
 from schemas.jsonrpc import Invalid, Message, Request, decode_strict, encode
-from schemas.mcp.revisions import HYBRID
+from schemas.mcp.revisions import HYBRID, JSON_RPC
+
+NAME_LENGTH = 100  # characters of a toolset that nobody may know
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Front:
     batches: Batches
     body_limit_bytes: int
     profiles: Collection[str] = ()
+    mcp_path: str = "/mcp"
 
 
 class JsonRpcHTTP:
@@ -72,6 +76,8 @@ class JsonRpcHTTP:
         try:
             carried = letter(scope, rules.side, rules.auth_first)
             wishes = wishes_of(scope, self._front.profiles) if rules.spec else NO_WISHES
+            if rules.revision is JSON_RPC:
+                self._refuse_toolset(scope)
             body = await self._body(scope, receive)
         except Fault as fault:  # of the HTTP request itself
             if rules.spec:
@@ -93,6 +99,15 @@ class JsonRpcHTTP:
         context = Context(identity, revision, responder.request_id, letter=carried, wishes=wishes)
         with Watch(receive):
             await self._serve(message, context, responder)
+
+    def _refuse_toolset(self, scope: Scope) -> None:
+        """Raises InvalidRequest for `?scope=`, which narrows MCP only. Parts of a legacy payload
+        are something else."""
+        toolset = query_value(scope, "scope")
+        if toolset is None or (scope["method"] == "GET" and query_value(scope, "cmd") is None):
+            return
+        at = f"{self._front.mcp_path}/{toolset[:NAME_LENGTH]}"
+        raise InvalidRequest(f"`scope` has no effect here: the tools of a toolset are at {at}")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The JSON text, whichever way it came. Raises the Fault of the HTTP request."""

@@ -13,10 +13,8 @@ from gateway.context import Context, Identity, Letter, Principal, Session
 from gateway.protocol.admission import Admitted, admit
 from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.running import member_server, run_cancellable
+from gateway.transports.fault_headers import fault_headers
 from gateway.transports.http import (
-    Responder,
-    Watch,
-    fault_headers,
     header,
     letter,
     one_command,
@@ -28,6 +26,8 @@ from gateway.transports.http import (
 from gateway.transports.mcp import Endpoint
 from gateway.transports.peers import Peer, SessionPeer
 from gateway.transports.pulse import Pulse
+from gateway.transports.responder import Responder
+from gateway.transports.watch import Watch
 from schemas.errors import (
     Fault,
     HeaderMismatch,

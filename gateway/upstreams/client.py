@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from yarl import URL
 
-from config.settings import SourceSettings
 from config.settings import Upstream as Limits
+from config.sources import SourceSettings
 from gateway.context import Context
 from gateway.upstreams.behalf import on_behalf, proof, refuted
 from gateway.upstreams.caller import Caller, OwnAudiences

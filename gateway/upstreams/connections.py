@@ -10,8 +10,8 @@ import aiohttp
 from yarl import URL
 
 from config.conflicts_sources import FRAMING
-from config.settings import SchemeSettings, SourceSettings
 from config.settings import Upstream as Limits
+from config.sources import SchemeSettings, SourceSettings
 from gateway.upstreams.caller import OwnAudiences
 from gateway.upstreams.exchange import Exchange
 from gateway.upstreams.tls import USUAL, Contexts, contexts

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from config.settings import SchemeSettings
+from config.sources import SchemeSettings
 from gateway.context import Context
 from gateway.upstreams.behalf import on_behalf
 from gateway.upstreams.client import HttpRequest

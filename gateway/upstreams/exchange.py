@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import aiohttp
 
-from config.settings import TokenExchange
+from config.sources import TokenExchange
 from gateway.upstreams.caller import Caller
 from gateway.upstreams.token_endpoint import (
     Login,

@@ -13,6 +13,7 @@ from gateway.upstreams.answers import failed
 from gateway.upstreams.python import PythonUpstream
 from schemas.binding import FunctionBinding
 from schemas.errors import InternalError
+from schemas.jsonrpc import decode_json
 from schemas.source import Source
 from schemas.tool import Tool, ToolResult
 
@@ -41,6 +42,8 @@ class FunctionUpstream:
         function = self._functions.get(binding.name)
         if function is None:
             return failed(f"{tool.name}: the settings have no function {binding.name} any more")
+        if (reason := _misfit(function, tool, arguments)) is not None:
+            return failed(f"{tool.name} cannot be called: its function {reason}")
         values = function.values(arguments)
         call = Call(context.principal, context.request_id, tool.name)
         try:
@@ -49,3 +52,15 @@ class FunctionUpstream:
             )
         except InternalError:
             return failed(f"{tool.name} failed; the log of the gateway says why")
+
+
+def _misfit(function: Function, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+    """How the function is not the one that the tool's input schema describes."""
+    beyond = [name for name in arguments if name not in function.takes]
+    if beyond:  # what the schema does not name either is left out
+        named = decode_json(bytes(tool.input_schema)).get("properties", {})
+        beyond = [name for name in beyond if name in named]
+    if beyond:
+        return f"does not take {', '.join(beyond)}"
+    lacking = [name for name in function.needs if name not in arguments]
+    return f"needs {', '.join(lacking)}" if lacking else None

@@ -5,7 +5,7 @@ Pure. `credentials` and `headers` are those of a source's settings.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from config.settings import SchemeSettings
+from config.sources import SchemeSettings
 from schemas.binding import Credential
 
 Alternative = tuple[Credential, ...]

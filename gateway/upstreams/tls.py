@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.settings import SourceSettings, Tls
+from config.sources import SourceSettings, Tls
 from schemas.errors import ToolgateError
 
 NO_PASSWORD = ""  # of a key that wants one: nobody is here to be asked

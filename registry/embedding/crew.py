@@ -48,9 +48,12 @@ class Crew:
         self._embedder = embedder
         self._serving = serving
         self._poll_s = settings.poll_s
+        self._longest_pause_s = settings.backoff_max_s
         self._after = after
         self._workers = [Worker(database.pool, embedder, settings) for _ in range(settings.workers)]
         self._registered = False
+        self._refused = ""  # why its model could not be registered the last time
+        self._ask_at = 0.0  # when to try again, in the loop's time
         self._open = 1  # tasks, as far as is known: at first there may be some
         self._noticed = anyio.Event()
         self._stopped = anyio.Event()
@@ -63,13 +66,19 @@ class Crew:
         return sum(worker.done for worker in self._workers)
 
     @property
-    def stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    @property
     def displaced(self) -> bool:
         """Another process has registered another model since: there is nothing to do here."""
-        return self._serving.models.target not in (None, self._embedder.model)
+        mine = self._embedder.model
+        return self._registered and self._serving.models.target not in (None, mine)
+
+    async def elsewhere(self) -> int:
+        """Texts that other workers than its own have in hand."""
+        async with borrowed(self._database.pool) as connection:
+            found = await connection.execute(
+                "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)",
+                [[worker.name for worker in self._workers]],
+            )
+            return found.rowcount
 
     async def run(self) -> None:
         """Until stopped or cancelled."""
@@ -107,24 +116,18 @@ class Crew:
                 await self._look()
             except (OperationalError, PoolTimeout) as error:
                 log.warning("embedding_queue_away", extra={"reason": type(error).__name__})
-            except EmbeddingFailed as error:
-                log.error("embedding_model_refused", extra={"reason": str(error)})
-                if not error.retryable:
-                    self.stop()
             except Exception:
                 log.exception("embedding_care_crashed")
             with anyio.move_on_after(self._poll_s):
                 await self._noticed.wait()
 
     async def _look(self) -> None:
-        pool = self._database.pool
-        if not self._registered:
-            await register(pool, self._embedder)
-            self._registered = True
-            await self._serving.refresh()
-            await queue_missing(pool)
-        displaced = self.displaced
+        pool, displaced = self._database.pool, self.displaced
         await self._serving.refresh()
+        if not self._registered:
+            await self._register()
+        if not self._registered:
+            return
         if self.displaced and not displaced:
             told = {"mine": self._embedder.model, "model": self._serving.models.target}
             log.warning("embedding_model_displaced", extra=told)
@@ -135,6 +138,23 @@ class Crew:
         if before:
             await self._after(self._database)
         await self._hand_over()
+
+    async def _register(self) -> None:
+        """Make its model the target. While that is refused, the model before it serves."""
+        if anyio.current_time() < self._ask_at:
+            return
+        try:
+            await register(self._database.pool, self._embedder)
+        except EmbeddingFailed as error:
+            if not error.retryable:
+                self._ask_at = anyio.current_time() + self._longest_pause_s
+            if self._refused != str(error):
+                self._refused = str(error)
+                log.error("embedding_model_refused", extra={"reason": self._refused})
+            return
+        await self._serving.refresh()
+        self._registered = True
+        await queue_missing(self._database.pool)
 
     async def _hand_over(self) -> None:
         """Let this crew's model serve, when it can; then forget the one before."""

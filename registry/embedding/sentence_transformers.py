@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 INSTALL = "pip install 'toolgate[sentence-transformers]'"
+NOT_INSTALLED = (
+    "The library sentence-transformers is not installed, or cannot be loaded here: "
+    f"{INSTALL}, or choose another embedding.provider."
+)
 
 
 class SentenceTransformers:
@@ -67,11 +71,7 @@ def _load(name: str) -> "SentenceTransformer":
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise EmbeddingFailed(
-            "The library sentence-transformers is not installed, or cannot be loaded here: "
-            f"{INSTALL}, or choose another embedding.provider.",
-            retryable=False,
-        ) from error
+        raise EmbeddingFailed(NOT_INSTALLED, retryable=False) from error
     try:
         return SentenceTransformer(name)
     except Exception as error:  # among others whatever the HTTP client of the model hub raises

@@ -28,6 +28,9 @@ _MARKUP = re.compile(
 )
 _BULLET = re.compile(r"^[ \t]{0,40}(?:[-*+\u2022\u2013]|\d{1,3}[.)])[ \t]+", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])\s*|[\n\r]+\s*")
+_CAMEL_CASE = re.compile(
+    r"\b(?:[a-z]{2,40}(?:[A-Z][a-z0-9]{0,40}){1,20}|(?:[A-Z][a-z0-9]{1,40}){3,20})\b"
+)
 _ABBREVIATED = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|approx|incl|no|nr|fig|mr|mrs|ms|dr|st|inc|ltd))\.\Z",
     re.IGNORECASE,
@@ -75,6 +78,14 @@ def skill_text(name: str, description: str, instructions: str = "") -> str:
 def identifier_words(identifier: str) -> str:
     """'repos_list-forUser' gives 'repos list for user', as the SQL function of this name does."""
     return _joined("".join(_spaced(readable(identifier, _NAME))).lower())
+
+
+def query_text(query: str) -> str:
+    """`query` with names like createIssue as the words that tools with such names are known by.
+
+    A name of two words that begins with a capital stays whole: GitHub, PayPal.
+    """
+    return _CAMEL_CASE.sub(lambda found: identifier_words(found[0]), query)
 
 
 def sentences(query: str, most: int = SENTENCES) -> list[str]:

@@ -11,6 +11,8 @@ from registry.embedding.abc import EmbeddingFailed, Vectors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+OPPOSED = 1e-6  # length of the mean of vectors that cancel each other
+
 
 def normalised(
     rows: "Sequence[Sequence[float]] | NDArray[Any]", texts: int, dimension: int
@@ -43,6 +45,18 @@ def together(rows: Sequence[Any], dimension: int) -> Vectors:
     import numpy as np
 
     return np.array(rows, dtype=np.float32).reshape(len(rows), dimension)
+
+
+def with_whole(sentences: Vectors, weights: Sequence[float]) -> Vectors:
+    """The vector of a text in front of those of its sentences: where they point to together, each
+    with its weight. Shape (sentences + 1, dimension)."""
+    import numpy as np
+
+    whole = np.average(sentences, axis=0, weights=weights)
+    length = float(np.linalg.norm(whole))
+    # of sentences that point away from each other the first one counts
+    first = whole / length if length > OPPOSED else sentences[0]
+    return np.vstack([first, sentences]).astype(np.float32)
 
 
 def checked(vectors: Vectors, texts: int, dimension: int) -> Vectors:

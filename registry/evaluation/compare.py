@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+ENOUGH = 30  # requests: of fewer, the bootstrap takes chance for certainty
 RESAMPLES = 2000
 SEED = 6  # the same intervals in each run
 _PERCENTILES = (2.5, 97.5)
@@ -25,11 +26,16 @@ class Interval:
     mean: float
     low: float
     high: float
+    requests: int  # that it is of; one has no interval
+
+    @property
+    def enough(self) -> bool:
+        return self.requests >= ENOUGH
 
     @property
     def certain(self) -> bool:
-        """Of a difference: it has a sign."""
-        return self.low > 0 or self.high < 0
+        """Of a difference: it has a sign, and not by chance."""
+        return self.enough and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Sampled:
 
     means: Values  # (columns,)
     draws: Values  # (resamples, columns)
+    requests: int  # of several sets: of the smallest
 
     def interval(self, column: int, minus: int | None = None) -> Interval:
         """Of a column, or of what it has more than another one."""
@@ -45,7 +52,10 @@ class Sampled:
         if minus is not None:
             mean, draws = mean - self.means[minus], draws - self.draws[:, minus]
         low, high = np.percentile(draws, _PERCENTILES)
-        return Interval(float(mean), float(low), float(high))
+        return Interval(float(mean), float(low), float(high), self.requests)
+
+    def only(self, columns: Sequence[int]) -> "Sampled":
+        return Sampled(self.means[columns], self.draws[:, columns], self.requests)
 
 
 def sampled(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sampled:
@@ -56,13 +66,14 @@ def sampled(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sam
     for number in range(resamples):  # a matrix of all weights would take 8 bytes x 2000 x requests
         weights = np.bincount(generator.integers(count, size=count), minlength=count)
         draws[number] = weights @ values / count
-    return Sampled(values.mean(axis=0), draws)
+    return Sampled(values.mean(axis=0), draws, count)
 
 
 def macro(sets: Sequence[Sampled]) -> Sampled:
     """The mean over sets, each of which weighs the same."""
     means = np.mean([one.means for one in sets], axis=0)
-    return Sampled(means, np.mean([one.draws for one in sets], axis=0))
+    draws = np.mean([one.draws for one in sets], axis=0)
+    return Sampled(means, draws, min(one.requests for one in sets))
 
 
 def percentiles(values: Sequence[float]) -> Mapping[str, float]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from config.settings import Settings
 from registry.embedding.abc import Embedder
-from registry.embedding.models import models, register
-from registry.embedding.providers import embedder_for, make_embedder
+from registry.embedding.models import register
+from registry.embedding.providers import make_embedder
+from registry.embedding.serving import Serving
 from registry.embedding.worker import Worker
 from registry.evaluation.running import Remembering
 from registry.evaluation.scratch import HOST, load, scratch_database
@@ -22,7 +23,7 @@ Progress = Callable[[str, int, int], None]  # what is done, how much of how much
 
 
 class NotEmbedded(ToolgateError):
-    """The tools of a catalog have no vectors, so nothing can be measured."""
+    """Tools have no vectors, so nothing can be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +45,19 @@ class Corpus:
     embedder: Remembering | None
 
 
-@asynccontextmanager
-async def of_registry(database: Database, settings: Settings) -> AsyncIterator[Corpus]:
-    """The tools that the registry has, with the vectors that it has."""
+async def of_registry(database: Database, settings: Settings, serving: Serving) -> Corpus:
+    """The tools that the registry has, searched with what the gateway embeds queries with."""
     host_id = settings.tenant.host_id
-    async with borrowed(database.pool) as connection:
-        label = (await models(connection)).serving
-    embedder = embedder_for(settings.embedding, label) if label else None
     tools = await ToolStore(database.pool).tools(host_id)
-    remembering = Remembering(embedder) if embedder else None
-    try:
-        yield Corpus(
-            _search(database, settings, remembering),
-            Filters(host_id),
-            {tool.id: tool.id for tool in tools},
-            Index([(tool.id, tool.name, tool.source) for tool in tools]),
-            [Known(tool.id, tool.name, tool.description) for tool in tools],
-            remembering,
-        )
-    finally:
-        if embedder:
-            await embedder.close()
+    remembering = Remembering(serving.embedder) if serving.embedder else None
+    return Corpus(
+        _search(database, settings, remembering, serving.note),
+        Filters(host_id),
+        {tool.id: tool.id for tool in tools},
+        Index([(tool.id, tool.name, tool.source) for tool in tools]),
+        [Known(tool.id, tool.name, tool.description) for tool in tools],
+        remembering,
+    )
 
 
 @asynccontextmanager
@@ -109,8 +102,16 @@ async def loaded(
     )
 
 
-def _search(database: Database, settings: Settings, embedder: Remembering | None) -> Search:
-    return Search(lambda: database.pool, lambda: embedder, settings.search)
+def _search(
+    database: Database, settings: Settings, embedder: Remembering | None, why: str | None = None
+) -> Search:
+    return Search(
+        lambda: database.pool,
+        lambda: embedder,
+        settings.search,
+        settings.disclosure.when_down,
+        lambda: why,
+    )
 
 
 async def _embed(database: Database, worker: Worker, progress: Progress) -> None:

@@ -7,11 +7,12 @@ import numpy as np
 
 from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.compare import SEED
-from registry.evaluation.corpus import Corpus, Progress
+from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
 from registry.evaluation.results import BASELINE, SetResult, measured
 from registry.evaluation.running import Ran, search_all
 from registry.evaluation.sets import Request
 from registry.search import Mode
+from registry.search.run import NO_VECTORS
 
 EMBEDDED_AT_ONCE = 512  # texts of the baseline
 
@@ -34,10 +35,17 @@ async def evaluate(
     baseline: bool = False,
     number: int = 0,
 ) -> SetResult:
-    """`number`: of the set, among those that are evaluated together."""
+    """`number`: of the set, among those that are evaluated together.
+
+    Without vectors dense is left out, with a note. Raises NotEmbedded where that leaves no mode.
+    """
     ran: dict[str, Ran] = {}
+    left_out = [mode for mode in modes if mode == "dense" and corpus.embedder is None]
+    measurable = [mode for mode in modes if mode not in left_out]
+    if not measurable:
+        raise NotEmbedded(f"{name}: {NO_VECTORS}")
     await _warm_up(corpus, requests[0])
-    for mode in modes:
+    for mode in measurable:
         ran[mode] = await _searched(corpus, requests, mode, progress)
     answers = {mode: one.found for mode, one in ran.items()}
     if baseline:
@@ -51,7 +59,10 @@ async def evaluate(
         encode_ms=[ms for one in ran.values() for ms in one.encode_ms],
         search_ms={mode: one.search_ms for mode, one in ran.items()},
         paths={mode: dict(one.paths) for mode, one in ran.items()},
-        notes={mode: dict(one.notes) for mode, one in ran.items() if one.notes},
+        notes={
+            **{mode: dict(one.notes) for mode, one in ran.items() if one.notes},
+            **{mode: {NO_VECTORS: len(requests)} for mode in left_out},
+        },
         model=corpus.embedder.model if corpus.embedder else None,
     )
 

@@ -69,18 +69,25 @@ def quality_rows(one: Measured) -> list[tuple[str, ...]]:
 
 def _quality(interval: Interval, metric: str) -> str:
     mean = f"{interval.mean:.1f}"
-    return f"{mean} [{interval.low:.1f}, {interval.high:.1f}]" if metric == MAIN else mean
+    if metric != MAIN or interval.requests == 1:
+        return mean
+    return f"{mean} [{interval.low:.1f}, {interval.high:.1f}]"
 
 
 def difference_rows(one: Measured) -> list[tuple[str, ...]]:
-    """Set, which modes, what the first has more of MAIN, its interval, whether that is certain."""
+    """Set, which modes, what the first has more of MAIN, its interval, if that is certain."""
     rows: list[tuple[str, ...]] = []
     for mode, other in comparisons(one.modes):
         more = one.interval(mode, MAIN, minus=other)
-        bounds = f"[{more.low:+.1f}, {more.high:+.1f}]"
-        sign = "certain" if more.certain else "may be chance"
-        rows.append((one.name, f"{mode} - {other}", f"{more.mean:+.1f}", bounds, sign))
+        bounds = "-" if more.requests == 1 else f"[{more.low:+.1f}, {more.high:+.1f}]"
+        rows.append((one.name, f"{mode} - {other}", f"{more.mean:+.1f}", bounds, _sign(more)))
     return rows
+
+
+def _sign(more: Interval) -> str:
+    if not more.enough:
+        return "too few requests"
+    return "certain" if more.certain else "may be chance"
 
 
 def latency_rows(one: SetResult) -> list[tuple[str, ...]]:
@@ -135,8 +142,7 @@ def _quality_json(one: Measured) -> dict[str, Any]:
 
 
 def _interval_json(interval: Interval) -> dict[str, float]:
-    return {
-        "mean": round(interval.mean, 2),
-        "low": round(interval.low, 2),
-        "high": round(interval.high, 2),
-    }
+    mean = {"mean": round(interval.mean, 2)}
+    if interval.requests == 1:
+        return mean
+    return {**mean, "low": round(interval.low, 2), "high": round(interval.high, 2)}

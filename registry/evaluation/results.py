@@ -27,6 +27,9 @@ class Measured:
         other = None if minus is None else self._column(minus, metric)
         return self.sample.interval(self._column(mode, metric), other)
 
+    def only(self, modes: Sequence[str]) -> Sampled:
+        return self.sample.only([self._column(one, metric) for one in modes for metric in METRICS])
+
     def _column(self, mode: str, metric: str) -> int:
         return self.modes.index(mode) * len(METRICS) + METRICS.index(metric)
 
@@ -61,4 +64,6 @@ def measured(
 
 
 def mean_of(sets: Sequence[Measured]) -> Measured:
-    return Measured(f"mean of {len(sets)}", sets[0].modes, macro([one.sample for one in sets]))
+    """Of the modes that all of them have."""
+    modes = tuple(one for one in sets[0].modes if all(one in other.modes for other in sets))
+    return Measured(f"mean of {len(sets)}", modes, macro([one.only(modes) for one in sets]))

@@ -25,14 +25,14 @@ from schemas.tool import ToolDraft
 HOST = "00000000-0000-0000-0000-000000000001"
 SOURCE_LIMIT = 63  # characters, of the column
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
-_CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @asynccontextmanager
 async def scratch_database(settings: Settings) -> AsyncIterator[Database]:
     """An embedded database of its own, whatever database the settings name."""
     with _folder() as folder:
-        options = {**settings.options, **_CARELESS}
+        options = {**settings.options, **CARELESS}
         own = msgspec.structs.replace(
             settings, url=EMBEDDED, data_dir=str(folder / "data"), options=options
         )

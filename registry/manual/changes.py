@@ -91,6 +91,7 @@ class Standing:
     keywords: Any
 
 
+MOST_WEIGHT = 100
 _LENGTHS = {"routing_domain": 128, "semantic_namespace": 128, "sensitivity_tier": 64}
 
 
@@ -125,11 +126,14 @@ def columns_of(details: Details) -> dict[str, Any]:
     for name, limit in _LENGTHS.items():
         if len(getattr(details, name) or "") > limit:
             raise ToolRefused(f"the {name.replace('_', ' ')} may have {limit} characters")
+    weight = details.semantic_weight
+    if weight is not None and not 0 < weight <= MOST_WEIGHT:  # neither does NaN fit
+        raise ToolRefused(f"the semantic weight is above 0 and at most {MOST_WEIGHT}")
     given = {one.name: getattr(details, one.name) for one in fields(Details)}
     keywords = given.pop("keywords")
     columns = {name: value or None for name, value in given.items() if value is not None}
-    if details.semantic_weight is not None:
-        columns["semantic_weight"] = details.semantic_weight
+    if weight is not None:
+        columns["semantic_weight"] = weight
     if keywords is not None:
         told = {"routing": {"semanticKeywords": list(keywords)}} if keywords else None
         columns["tool_metadata"] = told and Jsonb(told)

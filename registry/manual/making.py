@@ -28,15 +28,20 @@ from schemas.tool import Annotations, Tool, ToolDraft
 Json = dict[str, Any]
 
 
-def make(wanted: Wanted, known: Known) -> New:
-    """Raises ToolRefused."""
+def way_of(wanted: Wanted) -> str:
+    """Which of WAYS it goes. Raises ToolRefused unless that is one."""
     ways = [way for way in WAYS if getattr(wanted, way) is not None]
     if len(ways) != 1:
         found = ", ".join(ways) or "none"
         raise ToolRefused(
             f"{wanted.name}: expected exactly one of {', '.join(WAYS)}, found {found}"
         )
-    made = _MAKERS[ways[0]](wanted, known)
+    return ways[0]
+
+
+def make(wanted: Wanted, known: Known) -> New:
+    """Raises ToolRefused."""
+    made = _MAKERS[way_of(wanted)](wanted, known)
     draft = made.draft
     if not draft.description.strip():
         raise ToolRefused(f"{wanted.name}: it needs a description, by which models choose it")
@@ -146,14 +151,22 @@ def _function(wanted: Wanted, known: Known) -> New:
     if name not in known.functions:
         there = ", ".join(sorted(known.functions)) or "none"
         raise ToolRefused(f"{wanted.name}: the settings have no function {name!r}; there: {there}")
-    schema, described = known.functions[name]
-    if wanted.input_schema is None and schema is None:
+    function = known.functions[name]
+    if wanted.input_schema is None and function.schema is None:
         raise ToolRefused(
             f"{wanted.name}: the annotations of {name} do not say what it takes: give it an input "
             "schema"
         )
-    given = wanted if wanted.description else replace(wanted, description=described)
-    return New(_draft(given, FunctionBinding(name), wanted.input_schema or schema))
+    described = (wanted.input_schema or {}).get("properties")
+    named = described if isinstance(described, dict) else {}
+    if beyond := [one for one in named if one not in function.takes]:
+        takes = ", ".join(function.takes) or "nothing"
+        raise ToolRefused(
+            f"{wanted.name}: the function {name} does not take {', '.join(beyond)}, which the "
+            f"input schema has; it takes {takes}"
+        )
+    given = wanted if wanted.description else replace(wanted, description=function.description)
+    return New(_draft(given, FunctionBinding(name), wanted.input_schema or function.schema))
 
 
 def _script(wanted: Wanted, known: Known) -> New:

@@ -54,11 +54,19 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownFunction:
+    """A function of the settings."""
+
+    schema: dict[str, Any] | None  # of its arguments, if its annotations say it
+    description: str
+    takes: tuple[str, ...]  # names of its parameters
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What tools made by hand can be made of."""
 
     sources: Mapping[str, Source] = field(default_factory=dict)  # by name
     tools: tuple[Tool, ...] = ()
-    functions: Mapping[str, tuple[dict[str, Any] | None, str]] = field(default_factory=dict)
-    # ^ by name in the settings: input schema, if its annotations say one, and description
+    functions: Mapping[str, KnownFunction] = field(default_factory=dict)  # by name in the settings
     source_bytes: int = 2**18  # of a script

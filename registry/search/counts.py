@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from schemas.memo import Memo
+
 BELIEVED_S = 60.0
 KEPT = 256
 
@@ -11,14 +13,12 @@ class Counts:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: dict[tuple[object, ...], tuple[float, int]] = {}
+        self._known: Memo[tuple[object, ...], tuple[float, int]] = Memo(KEPT)
 
     def get(self, key: tuple[object, ...]) -> int | None:
         moment, count = self._known.get(key, (float("-inf"), 0))
         return count if self._clock() - moment < BELIEVED_S else None
 
     def put(self, key: tuple[object, ...], count: int) -> int:
-        if len(self._known) >= KEPT:
-            self._known.clear()
-        self._known[key] = (self._clock(), count)
+        self._known.put(key, (self._clock(), count))
         return count

@@ -4,6 +4,7 @@ Whoever asks waits for them, so a model that fails or does not answer in time is
 seconds: a dead service costs one query its patience, not each of them.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +13,20 @@ from typing import TYPE_CHECKING
 import anyio
 
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.texts import sentences
+from registry.embedding.texts import query_text, sentences
+from registry.embedding.vectors import with_whole
+from schemas.memo import Memo
 
 if TYPE_CHECKING:
     from registry.embedding.abc import Vectors
 
-PAUSE_S = 10.0  # after a failure
+log = logging.getLogger("toolgate.search")
 
-DISABLED = "searched by words only: embeddings are disabled"
-DOWN = "searched by words only: the embedding model gives no vectors at the moment"
+PAUSE_S = 10.0  # after a failure
+KNOWN = 256  # queries whose vectors are remembered, some 4 MB: many agents ask the same
+
+DISABLED = "embeddings are disabled"
+DOWN = "the embedding model gives no vectors at the moment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class Encoded:
 
     vectors: "Vectors | None" = None
     model: str | None = None
-    note: str | None = None  # why there are none
+    why: str | None = None  # there are none
     took_ms: float = 0.0
 
     @property
@@ -43,7 +49,7 @@ class Ready:
     """Who makes vectors at the moment, or why nobody does."""
 
     embedder: Embedder | None = None
-    note: str | None = None
+    why: str | None = None
 
 
 class Encoding:
@@ -62,27 +68,42 @@ class Encoding:
         self._why = why
         self._clock = clock
         self._paused_until = 0.0
+        self._known: Memo[tuple[str, str], Vectors] = Memo(KNOWN)
 
     def ready(self) -> Ready:
         embedder = self._embedder()
         if embedder is None:
-            why = self._why()
-            return Ready(None, f"searched by words only: {why}" if why else DISABLED)
+            return Ready(None, self._why() or DISABLED)
         if self._clock() < self._paused_until:
             return Ready(None, DOWN)
         return Ready(embedder)
 
     async def encode(self, embedder: Embedder, text: str) -> Encoded:
-        """All texts in one call of the model."""
+        """All texts in one call of the model.
+
+        Where there are several sentences they alone are encoded, and the whole query is where they
+        point to together, each as much as it is long: that finds the same as the vector of the
+        whole text would, in half the time, and no model cuts its end off.
+        """
         started = time.perf_counter()
-        texts = [text, *sentences(text, self._most_sentences)]
-        try:
-            with anyio.fail_after(self._timeout_s):
-                vectors = await embedder.embed(texts, query=True)
-        except (EmbeddingFailed, TimeoutError):
-            self._paused_until = self._clock() + PAUSE_S
-            return Encoded(note=DOWN, took_ms=_since(started))
+        key = (embedder.model, text)
+        vectors = self._known.use(key)
+        if vectors is None:
+            try:
+                with anyio.fail_after(self._timeout_s):
+                    vectors = self._known.put(key, await self._encoded(embedder, text))
+            except (EmbeddingFailed, TimeoutError) as error:
+                self._paused_until = self._clock() + PAUSE_S
+                reason = str(error) or f"no answer in {self._timeout_s:g} s"
+                log.warning("search_model_failed", extra={"reason": reason, "pause_s": PAUSE_S})
+                return Encoded(why=DOWN, took_ms=_since(started))
         return Encoded(vectors, embedder.model, took_ms=_since(started))
+
+    async def _encoded(self, embedder: Embedder, text: str) -> "Vectors":
+        text = query_text(text)
+        parts = sentences(text, self._most_sentences)
+        vectors = await embedder.embed(parts or [text], query=True)
+        return with_whole(vectors, [len(part) for part in parts]) if parts else vectors
 
 
 def _since(started: float) -> float:

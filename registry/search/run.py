@@ -6,6 +6,7 @@ scores all of it by both, and reads what is shown of the best. Between statement
 functions: `lexical.plan` and `fusion.ranked`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,11 @@ from registry.search.statements import Shape
 from registry.search.transaction import LOOKUPS, NARROWED_SCANS, SCANS, Planner, Transaction
 from registry.search.vectors import Vector
 
+NO_VECTORS = "no vectors: nothing can be found by meaning"
 MISSING_MOST = 1000  # that are counted
 FEW = 40  # candidates of the index for one sentence, at least
+USUAL = 100_000  # vectors in an index that `search.hnsw_ef` is meant for
+MOST = 1000  # of hnsw.ef_search, says pgvector
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,6 @@ class Run:
         self._model = model
         self._narrowed, narrow = narrowing(query.filters)
         self._reach = max(settings.candidates, query.limit)
-        self._ef = min(max(settings.hnsw_ef, settings.candidates), 1000)
         self._values: dict[str, Any] = {
             **narrow,
             "host": query.filters.host_id,
@@ -71,7 +74,7 @@ class Run:
         part_id, _, docs, length, indexed, missing = next(row for row in rows if row[1] == "")
         words = [Word(term, count) for _, term, count, *_ in rows if term]
         planned = Plan(docs=docs)
-        if self._query.mode != "dense":
+        if not self._dense:
             planned = plan(words, docs, length, self._postings_limit)
         return Prepared(
             part_id,
@@ -87,12 +90,22 @@ class Run:
         least = 0.0 if path == "lexical" else enough(prepared.plan.docs)
         share = 0.0 if path == "lexical" else self._share
         best = ranked(candidates, share, self._query.limit, least)
-        note = encoded.note or _waiting(prepared.missing, self._query.entity_type)
+        note = self.note(encoded, prepared.missing)
         return Found(await self._hits(transaction, best), note, path)
+
+    def note(self, encoded: Encoded, missing: int = 0) -> str | None:
+        """What could not be searched, if anything."""
+        if encoded.why:
+            return NO_VECTORS if self._dense else f"searched by words only: {encoded.why}"
+        return _waiting(missing, self._query.entity_type, self._dense)
+
+    @property
+    def _dense(self) -> bool:
+        return self._query.mode == "dense"
 
     @property
     def _share(self) -> float:
-        return 1.0 if self._query.mode == "dense" else self._settings.semantic_share
+        return 1.0 if self._dense else self._settings.semantic_share
 
     @property
     def _postings_limit(self) -> int:
@@ -151,13 +164,14 @@ class Run:
             usage=self._settings.feedback and vectors is not None,
         )
         share = max(self._reach // max(shape.sentences, 1), 2 * self._query.limit)
+        ef = effort(self._settings.hnsw_ef, words.docs, self._reach)
         values = {
             **self._values,
             "part": prepared.part_id,
             "proposed": prepared.proposed,
             "share": share,
-            "ef": str(self._ef),
-            "few": str(min(max(share, FEW), self._ef)),
+            "ef": str(ef),
+            "few": str(min(max(share, FEW), ef)),
             "terms": [one.term for one in words.all],
             "idfs": idfs(words.all, words.docs),
             "average": words.average,
@@ -182,6 +196,16 @@ class Run:
         return predicate(self._query.filters.host_id, self._query.entity_type, self._model or "")
 
 
+def effort(ef: int, docs: int, reach: int) -> int:
+    """Candidates that an index of `docs` vectors keeps (hnsw.ef_search), where it keeps `ef` in one
+    of USUAL.
+
+    The larger an index is, the less of what is near do as many find: with 400 in a million it is as
+    much as with 200 in 300,000 and 100 in 100,000 (`make bench-large`). `reach` are wanted of them.
+    """
+    return min(max(round(ef * math.pow(docs / USUAL, 0.6)), reach), MOST)
+
+
 def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
     found = one.candidate
     return Hit(
@@ -189,13 +213,15 @@ def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
     )
 
 
-def _waiting(missing: int, kind: str) -> str | None:
+def _waiting(missing: int, kind: str, dense: bool) -> str | None:
     if missing == 0:
         return None
     if missing == 1:
-        return f"1 {kind} has no vector yet and is found by its words only"
+        how = "not found" if dense else "found by its words only"
+        return f"1 {kind} has no vector yet and is {how}"
     many = "more than 999" if missing >= MISSING_MOST else str(missing)
-    return f"{many} {kind}s have no vector yet and are found by their words only"
+    how = "not found" if dense else "found by their words only"
+    return f"{many} {kind}s have no vector yet and are {how}"
 
 
 def _numbered(vectors: Any) -> dict[str, Vector]:

@@ -47,7 +47,8 @@ class Search:
     async def run(self, query: Query) -> Found:
         """The best `query.limit`, best first.
 
-        Without vectors, or a model for the query, it is the words that count, and `note` says so.
+        Without vectors, or a model for the query, it is the words that count, and `note` says so;
+        where meaning alone was asked for, nothing is found.
         Raises InvalidParams for an empty query, Unreachable where the settings want meaning or
         nothing, and Unavailable without a database.
         """
@@ -72,13 +73,13 @@ class Search:
         started = time.perf_counter()
         prepare = partial(_prepared, pool, run)
         if ready.embedder is None:
-            prepared, encoded = await prepare(), Encoded(note=ready.note)
+            prepared, encoded = await prepare(), Encoded(why=ready.why)
         else:
             encode = partial(self._encoding.encode, ready.embedder, text)
             prepared, encoded = await both(prepare, encode)
             if encoded.vectors is None:
                 self._refuse_words()
-        found = Found(note=encoded.note)
+        found = Found(note=run.note(encoded))
         if prepared is not None:
             async with transaction(pool) as opened:
                 found = await run.finish(opened, prepared, encoded)

@@ -13,6 +13,8 @@ from typing import Literal
 
 from registry.search.lexical import K1, B
 
+WHOLE = 0.3  # of a cosine, where there are sentences: the rest is that of the best of them
+
 # A row for each word of the query, and one, with the empty word, for all documents. The last word,
 # half typed, stands for the most frequent ones that begin with it.
 FACTS = b"""
@@ -97,7 +99,8 @@ def candidates(shape: Shape) -> bytes:
 
 def count(narrowed: str) -> bytes:
     """How many documents there are, counted as far as %(most)s."""
-    return f"SELECT count(*) FROM ({_DOCS} AND {narrowed} LIMIT %(most)s) AS doc".encode()
+    allowed = f"SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s AND {narrowed}"
+    return f"SELECT count(*) FROM ({allowed} LIMIT %(most)s) AS doc".encode()
 
 
 def details(kind: str) -> bytes:
@@ -108,7 +111,6 @@ def details(kind: str) -> bytes:
     """.encode()
 
 
-_DOCS = "SELECT doc.doc_id, doc.entity_id FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
 _REACH = "LIMIT %(reach)s"
 _PROPOSED = "doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])"
 
@@ -117,6 +119,7 @@ _BM25 = f"""sum(word.idf * {K1 + 1} * posting.tf
 
 # Of a candidate; read once, since a look-up costs as much as a cosine.
 _SHOWN = "doc.doc_id, doc.entity_id, doc.name, doc.weight"
+_DOCS = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
 
 # All words, of the candidates alone: PostgreSQL walks once through the entries of a word.
 _WORDED = f"""worded AS MATERIALIZED (
@@ -139,25 +142,29 @@ def _worded_only(_: Shape) -> list[str]:
 
 
 def _exact(shape: Shape) -> list[str]:
-    """The cosines of all documents, or all that are allowed."""
+    """The cosines of all documents, or all that are allowed; of what words propose besides those
+    that are near they are looked up."""
     docs = f"{_DOCS} AND {shape.narrowed} OFFSET 0" if shape.narrowed else _DOCS
     cosine, used = _cosine("vector.embedding", shape.sentences), ""
     if shape.usage:
         cosine = f"CASE WHEN used.principals IS NULL THEN {cosine} ELSE {_drawn(shape)} END"
         used = f"LEFT JOIN usage_embedding_t AS used ON {_same('used', 'doc')}"
     return [
-        f"""dense AS MATERIALIZED (
-            SELECT doc.doc_id, {cosine} AS cosine
+        f"""near AS MATERIALIZED (
+            SELECT {_SHOWN}, {cosine} AS cosine
             FROM ({docs}) AS doc
             JOIN entity_embedding_t AS vector ON {_ready("doc")}
             {used}
+            ORDER BY cosine DESC, doc_id {_REACH}
         )""",
         f"""candidate AS MATERIALIZED (
-            SELECT {_SHOWN}, dense.cosine FROM (
-                (SELECT doc_id FROM dense ORDER BY cosine DESC, doc_id {_REACH})
-                UNION SELECT unnest(%(proposed)s::integer[])
-            ) AS one JOIN search_doc_t AS doc USING (doc_id) LEFT JOIN dense USING (doc_id)
-            WHERE doc.part_id = %(part)s
+            SELECT * FROM near
+            UNION ALL
+            SELECT {_SHOWN}, (
+                SELECT {_looked_up(shape)} FROM entity_embedding_t AS vector WHERE {_ready("doc")}
+            ) FROM search_doc_t AS doc
+            WHERE {_PROPOSED}
+                AND NOT EXISTS (SELECT FROM near WHERE near.doc_id = doc.doc_id)
         )""",
     ]
 
@@ -221,13 +228,13 @@ def _findable(shape: Shape, table: str) -> str:
 
 
 def _cosine(column: str, sentences: int) -> str:
-    """Of vectors of length 1: half of it that of the whole query, half that of the sentence that
+    """Of vectors of length 1: that of the whole query, and more of it that of the sentence that
     fits best. `<#>` is the negative inner product."""
     whole = f"({column} <#> %(q0)s::vector)"
     if not sentences:
         return f"-{whole}"
     each = ", ".join(f"{column} <#> %(q{n})s::vector" for n in range(1, sentences + 1))
-    return f"-({whole} + least({each})) / 2"
+    return f"-({WHOLE} * {whole} + {1 - WHOLE} * least({each}))"
 
 
 def _drawn(shape: Shape) -> str:

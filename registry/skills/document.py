@@ -8,6 +8,7 @@ What that leaves to others stands in `metadata`, whose values are texts: `versio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import msgspec
@@ -29,6 +30,8 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 NAME_RULE = f"at most {NAME_LIMIT} characters out of a-z, 0-9 and single hyphens between them"
 REQUIRES, SUGGESTS = "toolgate-requires", "toolgate-suggests"
 PARENT, ACCESS = "toolgate-parent", "toolgate-access"
+PREFIX = "toolgate-"
+KEYS = (REQUIRES, SUGGESTS, PARENT, ACCESS)
 
 _FENCE = "---"
 # `Bash(git add:*) Read` are two: patterns of arguments may hold spaces.
@@ -90,6 +93,23 @@ def read_document(content: bytes, where: str) -> Document:
         next(iter(_skills(extra, PARENT, where)), None),
         _version(extra.get("version", metadata.get("version")), where),
     )
+
+
+def check_own(document: Document, where: str) -> None:
+    """What is asked of documents that are imported, and not of stored ones, which were imported
+    when it was not. Raises ImportRejected for what of ours would have no effect."""
+    for key in document.metadata.get("metadata") or {}:
+        if isinstance(key, str) and key.startswith(PREFIX) and key not in KEYS:
+            _reject(where, f"metadata.{key[:80]} is unknown; {_instead(key)}")
+    for tool in document.access:
+        if tool not in document.tools:
+            _reject(where, f"metadata.{ACCESS} names {tool[:80]!r}, which allowed-tools does not")
+
+
+def _instead(key: str) -> str:
+    named = {one.removeprefix(PREFIX): one for one in KEYS}  # the rest is the same in all of them
+    near = get_close_matches(key[:80].removeprefix(PREFIX), named, n=1)
+    return f"did you mean {named[near[0]]}?" if near else f"there is {', '.join(KEYS)}"
 
 
 def checked_name(name: Any, where: str) -> str:

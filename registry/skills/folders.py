@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from config.settings import Skills
-from registry.skills.document import FILE, Document, read_document
+from registry.skills.document import FILE, Document, check_own, read_document
 from schemas.errors import ImportRejected
 
 PATH_LIMIT = 255  # characters
@@ -51,6 +51,11 @@ class Folder:
     files: tuple[File, ...]  # in the order of their paths
 
     @property
+    def inner(self) -> list[str]:
+        """Files of it that are called as if they were skills themselves."""
+        return [one.path for one in self.files if PurePosixPath(one.path).name == FILE]
+
+    @property
     def digest(self) -> str:
         """Equal for equal contents."""
         return digest_of(self.document.text, self.files)
@@ -67,6 +72,8 @@ def read_folders(directory: Path, limits: Skills) -> list[Folder]:
 
     Raises ImportRejected, before anything else is done, if any of them cannot be read.
     """
+    if directory.is_file():
+        _reject(directory, f"it is a file; name its directory, {directory.parent}")
     if not directory.is_dir():
         raise ImportRejected(f"{directory}: there is no such directory.")
     places = sorted(_places(directory, LEVELS))
@@ -89,6 +96,7 @@ def read_folder(directory: Path, limits: Skills) -> Folder:
     where = directory / FILE
     text = _read(where, limits.document_bytes, "skills.document_bytes")
     document = read_document(text, str(where))
+    check_own(document, str(where))
     files: list[File] = []
     size = len(text)
     for path in _files(directory, directory, LEVELS):
@@ -116,6 +124,8 @@ def write_folder(
             path = made / checked_path(file.path, str(target))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.content)
+            if file.content.startswith(b"#!"):  # modes are not kept
+                path.chmod(0o755)
         made.chmod(0o755)
         if target.exists():
             shutil.rmtree(target)

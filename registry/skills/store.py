@@ -18,7 +18,7 @@ from registry.skills.saving import Saved, Saving, label
 from registry.skills.snapshot import Skill, Skills
 from registry.tenants import lock
 
-__all__ = ["Saved", "SkillRefused", "SkillStore", "Version"]
+__all__ = ["Freed", "Saved", "SkillRefused", "SkillStore", "Version"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,14 @@ class Version:
     created: datetime
     user: str
     current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Skills that a skill which was removed stood with, by name."""
+
+    below: list[str]  # that have no parent any more
+    naming: list[str]  # that suggest it no longer
 
 
 class SkillStore:
@@ -62,21 +70,24 @@ class SkillStore:
                 await connection.rollback()
         return saved
 
-    async def remove(self, host_id: str, name: str) -> None:
+    async def remove(self, host_id: str, name: str) -> Freed:
         """With its versions. Refused while other skills require it."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
             rows = await connection.execute(
-                "SELECT skill.name FROM skill_dependency_t AS dependency"
+                "SELECT skill.name, required FROM skill_dependency_t AS dependency"
                 " JOIN skill_t AS skill USING (host_id, skill_id)"
-                " WHERE host_id = %s AND depends_on_skill_id = %s AND required ORDER BY 1",
+                " WHERE host_id = %s AND depends_on_skill_id = %s ORDER BY 1",
                 [host_id, skill.id],
             )
-            if users := [user async for (user,) in rows]:
+            naming = {user: required async for user, required in rows}
+            if users := [user for user, required in naming.items() if required]:
                 raise SkillRefused(f"{name} is required by {', '.join(users)}")
             await connection.execute(
                 "DELETE FROM skill_t WHERE (host_id, skill_id) = (%s, %s)", [host_id, skill.id]
             )
+        below = sorted(one for one, other in known.skills.items() if other.parent == name)
+        return Freed(below, list(naming))
 
     async def link(
         self, host_id: str, name: str, tools: Sequence[str], access: Access | None

@@ -206,6 +206,11 @@ def test_profiles_are_told_by_names_that_there_are() -> None:
     assert loaded("profiles: {default: mine, own: {mine: {}}}").profiles.default == "mine"
 
 
+@pytest.mark.parametrize("number", [".nan", ".inf"])
+def test_a_number_is_finite(number: str) -> None:
+    assert "search.query_timeout_s: expected" in problem(f"search: {{query_timeout_s: {number}}}\n")
+
+
 def test_names_of_arguments_are_told_by_a_regular_expression() -> None:
     said = problem("profiles: {own: {mine: {arguments: '[a'}}}")
     assert said.endswith("profiles.own.mine.arguments: expected a regular expression")
@@ -237,3 +242,20 @@ def test_an_embedding_provider_needs_its_model_or_address(embedding: str, expect
 )
 def test_an_embedding_provider_with_all_it_needs_is_fine(embedding: str) -> None:
     assert loaded(f"embedding: {{{embedding}}}\n").embedding.provider in embedding
+
+
+@pytest.mark.parametrize("key", ["model: m", "url: http://a", "api_key: hidden"])
+def test_the_bundled_model_has_no_use_for_settings_of_others(key: str) -> None:
+    said = problem(f"embedding: {{{key}}}\n")
+    assert said.startswith(f"toolgate.yaml:1: embedding.{key.partition(':')[0]}: expected nothing")
+    assert said.endswith("set embedding.provider")
+    assert "hidden" not in said
+    off = loaded(f"embedding: {{provider: disabled, {key}}}\n")
+    assert off.embedding.provider == "disabled", "they may wait until it is switched on again"
+
+
+def test_meaning_or_nothing_needs_meaning() -> None:
+    closed = "disclosure: {when_down: fail_closed}\n"
+    said = problem(f"{closed}embedding: {{provider: disabled}}\n")
+    assert said.startswith("toolgate.yaml:1: disclosure.when_down: expected lexical")
+    assert loaded(closed).disclosure.when_down == "fail_closed"

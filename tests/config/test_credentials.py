@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from config.load import SettingsError, load
-from config.settings import SchemeSettings
+from config.sources import SchemeSettings
 
 
 def loaded(directory: Path, credentials: str, **env: str) -> dict[str, SchemeSettings]:

@@ -41,6 +41,9 @@ state:
   redis_url: redis://me:hunter2@cache.example/1
   secret: hunter2-hunter2-hunter2
 embedding:
+  provider: openai-compatible
+  model: small
+  url: https://c.example/v1
   api_key: hunter2
 """
 

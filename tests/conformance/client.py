@@ -39,7 +39,8 @@ from mcp.client.client import Client as McpClient
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.context import Context, Identity
 from schemas.mcp.revisions import HANDSHAKE, STATELESS
 from tests.fixtures_database import settings_for

@@ -1,6 +1,9 @@
 """The agent of `examples/skills/`: from a task to calls, by skills alone."""
 
 import re
+from pathlib import Path
+
+import yaml
 
 from tests.examples.conftest import errors, program, running
 
@@ -34,3 +37,11 @@ def test_an_agent_goes_from_skills_to_calls() -> None:
     assert re.search(r"call_tool listPets: \w+ is \$\d+\.\d\d", printed)
     assert re.search(r"call_tool placeOrder: order \d+ is \w+", printed)
     assert "deletePet is not a tool of the skill sell-a-pet" in printed
+
+
+def test_the_species_that_a_skill_names_are_those_of_the_shop() -> None:
+    shop = yaml.safe_load(Path("examples/petshop/openapi.yaml").read_text())
+    table = Path("examples/skills/shop/find-a-pet/references/species.md").read_text()
+    rows = [line.split("|") for line in table.splitlines()[4:]]
+    species = {row[2].strip() for row in rows}
+    assert species == {*shop["components"]["schemas"]["Species"]["enum"]}

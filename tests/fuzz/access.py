@@ -25,7 +25,8 @@ import click
 from msgspec.structs import replace
 
 from config.policy import Policy
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.context import Principal
 from registry.found import ImportSpec
 from registry.sources import Sources
@@ -43,7 +44,7 @@ from tests.gateway.test_front_policy import apply, drawn
 
 ROUND = 1_000_000  # seeds are smaller, to be typed again
 RULES_CHANGE = 20  # cases under the same rules
-QUERY = {"query": "pets, and the key of the vault", "limit": 50}
+QUERY = {"query": "pets, and the key of the vault", "limit": 20}
 DENIED = ("Unknown tool", "Method not found", "there is no tool")
 INITIALIZE = {
     "protocolVersion": "2025-06-18",

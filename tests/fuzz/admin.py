@@ -17,7 +17,8 @@ from random import SystemRandom
 import click
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings, Toolset
+from config.settings import Settings, Toolset
+from config.sources import SourceSettings
 from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import Client, pets, running, wordless
 from tests.fixtures_servers import serving
@@ -91,6 +92,7 @@ def _settings(cluster: Cluster, folder: Path, url: str) -> Settings:
         database=replace(cluster.settings, url=cluster.url("fuzz_admin")),
         auth=by_jwks(folder, [KEY.jwk()]),
         audit=replace(defaults.audit, spool_dir=str(folder / "audit")),
+        admin=replace(defaults.admin, requests=0),
         secrets=replace(defaults.secrets, key="A" * 43 + "="),
         sources={"own": own},
         toolsets={"some": Toolset(include=("get*",))},

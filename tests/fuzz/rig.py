@@ -13,7 +13,8 @@ import aiohttp
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from registry.embedded import Embedded
 from tests.fixtures_database import Cluster, settings_for
 from tests.fixtures_gateway import Client, pets, running, wordless

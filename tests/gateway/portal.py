@@ -12,7 +12,8 @@ from urllib.parse import quote
 from msgspec.structs import replace
 from yarl import URL
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from tests.fixtures_gateway import Client, running
 from tests.gateway.guards.signing import FOREVER, Signer, by_key, signer
 from tests.servers import rules

@@ -203,13 +203,30 @@ async def test_any_query_has_an_answer(client: Client) -> None:
     assert "words only" in nothing["note"]
 
 
+async def test_a_search_of_a_domain_finds_its_tools_alone(
+    client: Client, settings: Settings
+) -> None:
+    with psycopg.connect(settings.database.url, autocommit=True) as db:
+        db.execute("UPDATE tool_t SET routing_domain = 'care' WHERE name = 'getPet'")
+    found = await told(client, "search_tools", query="pet", domain="care", detail="names")
+    assert [one["name"] for one in found["tools"]] == ["getPet"]
+    for domain in ("nowhere", "\0care", "' OR 1=1; --"):
+        nothing = await told(client, "search_tools", query="pet", domain=domain)
+        assert nothing["tools"] == []
+        assert "Nothing was found" in nothing["more"]
+    assert len((await told(client, "search_tools", query="pet"))["tools"]) > 1
+
+
 async def test_a_large_answer_says_what_is_not_in_it_and_how_to_get_it(
     settings: Settings,
 ) -> None:
     async with running(finding(settings, answer_tokens=250, limit_max=20)) as client:
-        found = await told(client, "search_tools", query="one more", limit=200)
+        found = await told(client, "search_tools", query="one more", limit=20)
         assert tokens(json.dumps(found, separators=(",", ":"))) <= 250
         assert 0 < len(found["tools"]) < 20
+        refused = await called(client, "search_tools", query="one more", limit=21)
+        assert "limit: " in refused["content"][0]["text"]
+        assert "maximum of 20" in refused["content"][0]["text"]
         assert f"{20 - len(found['tools'])} left out: ask for fewer" in found["more"]
         only = await told(client, "search_tools", query="one more", detail="names", limit=3)
         assert [set(one) for one in only["tools"]] == [{"name", "description", "score"}] * 3

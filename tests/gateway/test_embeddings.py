@@ -48,6 +48,21 @@ async def test_e1_without_embeddings_tools_are_called_as_ever(client: Client) ->
     assert not answer["result"].get("isError")
 
 
+async def test_vectors_serve_on_where_the_next_provider_is_dead(settings: Settings) -> None:
+    bundled = replace(load(None, {}).embedding, poll_s=0.1)
+    async with running(replace(settings, embedding=bundled)) as client:
+        await until(lambda: client.gateway.embeddings.embedder is not None)
+        model = client.gateway.embeddings.serving.label
+        with psycopg.connect(settings.database.url, autocommit=True) as database:
+            counted = "SELECT FROM entity_embedding_t WHERE status = 'ready'"
+            await until(lambda: database.execute(counted).rowcount == 5)
+    dead = replace(bundled, provider="openai-compatible", model="m", url="http://127.0.0.1:9/v1")
+    async with running(replace(settings, embedding=dead)) as client:
+        embeddings = client.gateway.embeddings
+        await until(lambda: embeddings.embedder is not None)
+        assert (embeddings.serving.label, embeddings.serving.note) == (model, None)
+
+
 async def test_a_provider_that_lacks_a_setting_stops_no_gateway(settings: Settings) -> None:
     wrong = replace(settings.embedding, provider="openai-compatible", model="", url="")
     async with running(replace(settings, embedding=wrong)) as client:

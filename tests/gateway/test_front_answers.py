@@ -12,7 +12,8 @@ from mcp.client.client import Client as McpClient
 from mcp.client.sse import sse_client
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import Serve

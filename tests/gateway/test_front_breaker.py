@@ -6,8 +6,9 @@ import pytest
 from anyio import to_thread
 from msgspec.structs import replace
 
+from config.endpoints import Server
 from config.load import load
-from config.settings import Server, Settings
+from config.settings import Settings
 from gateway.cli.gateway_checkup import breakers
 from tests.fixtures_gateway import Recorder, running
 

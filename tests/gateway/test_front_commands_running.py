@@ -44,7 +44,7 @@ async def test_a_client_that_goes_away_finds_its_command_done(open_portal: Porta
         while b'outcome="cancelled"' not in metrics:  # until the gateway has noticed
             metrics = (await open_portal.send("GET", "/metrics", b"", {})).body
         rules.state.release.set()
-        await open_portal.client.gateway.python.finishing.settle(time.monotonic() + 30)
+        await open_portal.client.gateway.upstreams.python.finishing.settle(time.monotonic() + 30)
         assert (await send(idempotency_key="k")).brief == (200, (1, {"done": 1}))
     assert not rules.state.stopped
 
@@ -101,5 +101,5 @@ async def test_a_gateway_waits_for_no_command_longer_than_it_may(settings: Setti
             sending.cancel()
         assert not rules.state.stopped
         rules.state.release.set()
-        await client.gateway.python.finishing.settle(time.monotonic() + 30)
+        await client.gateway.upstreams.python.finishing.settle(time.monotonic() + 30)
     assert not rules.state.stopped

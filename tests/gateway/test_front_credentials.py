@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.secrets import Secrets as SecretsSettings
-from config.settings import SchemeSettings, Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SchemeSettings, SourceSettings
 from registry.secrets import Keys, Secrets
 from tests.fixtures_gateway import Client, running
 from tests.gateway.guards.signing import by_jwks

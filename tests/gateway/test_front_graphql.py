@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from tests.fixtures_gateway import running
 from tests.servers.graphql import PetShop
 

@@ -12,7 +12,8 @@ from mcp.client.client import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from tests.fixtures_gateway import META, MODERN, Client, running
 from tests.gateway.events import listening
 from tests.gateway.guards.signing import FOREVER, NOW, by_jwks, signer

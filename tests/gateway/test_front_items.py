@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database, SourceSettings
+from config.settings import Database
+from config.sources import SourceSettings
 from schemas.mcp.revisions import STREAMABLE, V2026_07_28
 from tests.fixtures_gateway import Client, running, wordless
 from tests.fixtures_servers import serving

@@ -76,7 +76,34 @@ async def test_what_is_made_is_served_and_what_is_disabled_is_not(
         with anyio.fail_after(60):
             while {"made", "listPets"} & await listed(session):
                 await anyio.wait_all_tasks_blocked()
-        assert {"greet", "script", "getPet"} <= await listed(session)
+        assert {"greet", "getPet"} <= await listed(session)
+
+
+async def test_scripts_are_shown_only_while_they_are_switched_on(settings: Settings) -> None:
+    on = replace(settings, scripts=replace(settings.scripts, enabled=True))
+    async with running(settings) as client:
+        tools, session = by_hand(client), await client.session()
+        await tools.add([
+            new("greet", FunctionBinding("greet")),
+            new("script", ScriptBinding("python", "def main(a): return 1")),
+        ])  # fmt: skip
+        await called(session, "script", name="x")
+        assert {"greet", "script"} & await listed(session) == {"greet"}
+        assert await found(session) == {"greet"}
+        asked = {"name": "describe_tools", "arguments": {"names": ["script"]}}
+        refused = await session.call("tools/call", asked)
+        assert "there is no tool 'script'" in refused["error"]["message"]
+
+        await client.gateway.reconfigure(on)
+        assert "script" in await listed(session)
+        assert await found(session) == {"greet", "script"}
+        await client.gateway.reconfigure(settings)
+        assert "script" not in await listed(session)
+
+
+async def found(session: SessionClient) -> set[str]:
+    told = await called(session, "search_tools", query="greet script does", limit=2)
+    return {tool["name"] for tool in told["structuredContent"]["tools"]}
 
 
 async def listed(session: SessionClient) -> set[str]:

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 from starlette.responses import JSONResponse
 
-from config.settings import Settings, SourceSettings, Toolset
+from config.settings import Settings, Toolset
+from config.sources import SourceSettings
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import Serve
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer

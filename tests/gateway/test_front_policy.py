@@ -190,7 +190,7 @@ async def check_sight(caller: Caller, policy: Policy, tools: dict[str, Tool]) ->
     assert {one["name"] for one in methods} - {"tools/list", "tools/call", "rpc.discover"} == (
         everywhere
     )
-    found = await caller.told("search_tools", query="pet pets rule one list add remove", limit=50)
+    found = await caller.told("search_tools", query="pet pets rule one list add remove", limit=20)
     assert {one["name"] for one in found["structuredContent"]["tools"]} <= everywhere
     for name in tools:
         told = await caller.told("describe_tools", names=[name])

@@ -1,6 +1,7 @@
 """`POST /rpc` as a JSON-RPC client uses it."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -142,6 +143,19 @@ async def test_the_http_request_itself_can_be_refused(client: Client) -> None:
     status, answer, _ = await client.post("/rpc", b" " * 5_000_000)
     assert status == 413
     assert "server.body_limit_bytes" in answer["error"]["message"]
+
+
+async def test_a_toolset_is_not_narrowed_to_here(client: Client) -> None:
+    for body in (request("tools/list"), [request("tools/list")]):
+        status, answer, _ = await client.post("/rpc?scope=two", body)
+        assert (status, answer["error"]["code"]) == (400, -32600)
+        assert answer["error"]["message"].endswith("the tools of a toolset are at /mcp/two")
+    asked = {"scope": "two", "cmd": json.dumps(request("tools/list"))}
+    async with client.http.get(client.url + "/rpc", params=asked) as response:
+        assert response.status == 400
+    parts = {"host": "h", "service": "s", "action": "a", "version": "1", "scope": "two"}
+    async with client.http.get(client.url + "/rpc", params=parts) as response:
+        assert "toolset" not in await response.text()  # it belongs to the data of the payload
 
 
 async def test_a_client_that_leaves_cancels_the_call_upstream(

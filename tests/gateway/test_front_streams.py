@@ -12,7 +12,8 @@ import pytest
 
 from config.settings import Settings
 from gateway.context import Session, new_request_id
-from registry.sources import ImportSpec, Sources
+from registry.found import ImportSpec
+from registry.sources import Sources
 from registry.store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running, with_mcp
 from tests.gateway.events import listening

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from tests.fixtures_gateway import running
 from tests.servers.rest import arrived, respond
 

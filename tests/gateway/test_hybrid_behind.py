@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database, SourceSettings
+from config.settings import Database
+from config.sources import SourceSettings
 from tests.examples.conftest import ROOT
 from tests.fixtures_gateway import Client, running, wordless
 from tests.fixtures_servers import Serve, serving

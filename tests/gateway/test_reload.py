@@ -7,7 +7,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
 from schemas.errors import ToolgateError
 from tests.fixtures_gateway import Client, running

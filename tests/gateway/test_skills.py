@@ -143,7 +143,9 @@ async def test_an_agent_of_the_address_has_its_own(skilled: Client) -> None:
     nobody = await ask("/mcp?agent=nobody", "prompts/list", {})
     assert nobody["error"]["message"] == "There is no agent 'nobody'; there is finder"
     tools = await ask("/mcp?agent=nobody", "tools/list", {})
-    assert "use_skill" not in [one["name"] for one in tools["result"]["tools"]]
+    assert "use_skill" in [one["name"] for one in tools["result"]["tools"]]
+    used = await ask("/mcp?agent=nobody", "tools/call", call("use_skill", name="find-pets"))
+    assert "There is no agent 'nobody'; there is finder" in json.dumps(used)
 
 
 async def test_files_are_resources_and_the_extension_is_served(skilled: Client) -> None:

@@ -12,7 +12,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.context import Session
 from gateway.state.news import updated
 from tests.fixtures_gateway import Client, SessionClient, running, with_mcp

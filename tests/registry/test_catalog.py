@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import decode
 
-from registry.catalog import Catalog
+from registry.catalog import VIEWS_LIMIT, Catalog
 from schemas.binding import Binding, HybridBinding, OpenAPIBinding, PythonBinding
 from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision
 from schemas.tool import Annotations, Tool
@@ -105,3 +105,13 @@ def test_who_may_not_see_a_tool_finds_the_gateway_s_own_under_the_name_that_it_h
     assert part.describer is not None
     assert part.describer.name == "toolgate_describe_tool"
     assert catalog.find(part.describer.name) == part.describer
+
+
+def test_one_view_too_many_takes_the_oldest_alone() -> None:
+    names = [str(number) for number in range(VIEWS_LIMIT + 1)]
+    catalog = Catalog(
+        tool(f"tool_{one}", HybridBinding(f"h/{one}/a/1", scope=one)) for one in names
+    )
+    views = [catalog.visible_to(frozenset({one})) for one in names]
+    assert catalog.visible_to(frozenset({names[1]})) is views[1]
+    assert catalog.visible_to(frozenset({names[0]})) is not views[0]

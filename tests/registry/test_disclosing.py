@@ -52,10 +52,20 @@ def test_two_definitions_that_differ_have_two_digests() -> None:
     assert first["describe_tools"].digest == second["describe_tools"].digest
 
 
+def test_a_search_says_how_many_it_can_be_asked_for() -> None:
+    search = own_tools((), [], most=20)["search_tools"]
+    assert decode(search.input_schema)["properties"]["limit"]["maximum"] == 20
+    accepts = Checker(bytes(search.input_schema)).accepts
+    assert accepts({"query": "x", "limit": 20})
+    assert not accepts({"query": "x", "limit": 21})
+
+
 def test_their_schemas_check_what_they_say() -> None:
     own = own_tools((), [], skills=True)
     checkers = {does: Checker(bytes(tool.input_schema)) for does, tool in own.items()}
     assert checkers["search_tools"].accepts({"query": "x", "limit": 3, "detail": "names"})
+    assert checkers["search_tools"].accepts({"query": "x", "domain": "sales"})
+    assert not checkers["search_tools"].accepts({"query": "x", "domain": "x" * 129})
     assert not checkers["search_tools"].accepts({"query": "x", "limit": 0})
     assert not checkers["search_tools"].accepts({})
     assert not checkers["describe_tools"].accepts({"names": []})

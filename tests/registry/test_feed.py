@@ -10,11 +10,12 @@ import pytest
 
 from config.load import load
 from config.settings import Database as DatabaseSettings
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from registry import feed as feed_module
 from registry.catalogs import Catalogs
 from registry.feed import Feed
-from registry.sources import NO_SERVICES, ImportSpec, Lister, Services, Sources
+from registry.found import NO_SERVICES, ImportSpec, Lister, Services
+from registry.sources import Sources
 from registry.store import ToolStore
 from schemas.hybrid import Action
 from tests.fixtures_database import HOST

@@ -8,9 +8,12 @@ import pytest
 from graphql import build_schema
 
 from config.load import load
-from config.settings import Imports, SourceSettings
+from config.settings import Imports
+from config.sources import SourceSettings
+from registry.found import ImportSpec
+from registry.import_specs import configured
 from registry.introspection import introspect
-from registry.sources import ImportSpec, Sources, configured, preview
+from registry.sources import Sources, preview
 from registry.store import ToolStore
 from schemas.binding import GraphQLBinding
 from schemas.errors import ImportRejected

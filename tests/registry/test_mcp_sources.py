@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from config.load import load
-from config.settings import Imports, SourceSettings
+from config.settings import Imports
+from config.sources import SourceSettings
 from registry.catalog import Catalog
 from registry.catalogs import Catalogs
+from registry.found import ImportSpec
+from registry.import_specs import configured
 from registry.postgres import Database
-from registry.sources import ImportSpec, Report, Sources, configured, preview
+from registry.sources import Report, Sources, preview
 from registry.store import SourceDraft, ToolStore
 from schemas.binding import McpBinding
 from schemas.errors import ImportRejected

@@ -9,7 +9,7 @@ from jsonschema_rs import Draft202012Validator
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from config.settings import Profile
+from config.profiles import Profile
 from registry.catalog import Catalog
 from registry.folding import Fold
 from registry.profiles import BUILT_IN, PLAIN, Profiles

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from config.secrets import Secrets as SecretsSettings
-from config.settings import SchemeSettings
+from config.sources import SchemeSettings
 from registry.postgres import Database
 from registry.secrets import Keys, SecretRefused, Secrets, key_id
 from tests.fixtures_database import HOST

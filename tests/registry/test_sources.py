@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from config.load import load
-from config.settings import Imports, SourceSettings
-from registry.sources import ImportSpec, Sources, configured, preview
+from config.settings import Imports
+from config.sources import SourceSettings
+from registry.found import ImportSpec
+from registry.import_specs import configured
+from registry.sources import Sources, preview
 from registry.store import ToolStore
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected

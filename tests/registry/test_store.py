@@ -10,6 +10,7 @@ import msgspec
 import psycopg
 import pytest
 
+from config.settings import Database as Settings
 from registry.postgres import Database
 from registry.saving import ROWS_PER_STATEMENT
 from registry.store import Saved, SourceDraft, ToolStore
@@ -325,6 +326,20 @@ async def test_progress_is_told(store: ToolStore) -> None:
     await store.save(HOST, SHOP, drafts, progress=lambda *done: heard.append(done))
     total = len(drafts)
     assert heard == [(ROWS_PER_STATEMENT, total), (total, total)]
+
+
+async def test_the_planner_is_told_of_what_is_written_as_soon_as_it_can_be(
+    store: ToolStore, database: Database, database_settings: Settings
+) -> None:
+    known = "SELECT min(reltuples) FROM pg_class WHERE relname IN ('tool_t', 'api_endpoint_t')"
+    async with database.connect() as connection:
+        await connection.execute("VACUUM ANALYZE tool_t, api_endpoint_t")  # they are empty
+    assert await rows(database, known) == [(0.0,)]
+    drafts = [draft(f"t{number}") for number in range(4 * ROWS_PER_STATEMENT)]
+    with psycopg.connect(database_settings.url) as other:  # an autovacuum, say
+        other.execute("LOCK tool_t, api_endpoint_t IN SHARE UPDATE EXCLUSIVE MODE")
+        await store.save(HOST, SHOP, drafts, progress=lambda *_: other.rollback())
+    assert (await rows(database, known))[0][0] >= 2 * ROWS_PER_STATEMENT
 
 
 async def test_characters_that_postgresql_cannot_hold_sink_no_import(store: ToolStore) -> None:

@@ -10,6 +10,7 @@ from registry.catalog import Catalog
 from registry.catalogs import Catalogs
 from registry.skills.snapshot import Skills
 from registry.toolsets import unknown
+from schemas.binding import ScriptBinding
 from schemas.mcp.revisions import V2026_07_28
 from schemas.source import Source
 from tests.fixtures_database import HOST
@@ -69,6 +70,21 @@ def test_a_toolset_that_is_not_set_up_is_empty() -> None:
     assert len(catalogs.of(HOST).tools) == len(catalogs.of(HOST, "one").tools) == 3
     assert catalogs.of(HOST, "other").tools == ()
     assert catalogs.of("another tenant", "one").tools == ()
+
+
+def test_those_who_listed_scripts_are_told_when_they_are_switched() -> None:
+    catalogs, told = Catalogs(shows_scripts=False), list[tuple[str, frozenset[str]]]()
+    script = replace(listed_tool("s"), binding=ScriptBinding("python", "def main(a): return 1"))
+    catalogs._current |= {HOST: Catalog([script, listed_tool("t")]), "b": WHOLE}
+    catalogs.on_change(lambda tenant, kinds: told.append((tenant, kinds)))
+    catalogs.show_scripts(False)
+    assert told == []
+    assert [one.name for one in catalogs.shown(catalogs.of(HOST)).tools] == ["t"]
+    assert catalogs.shown(catalogs.of(HOST)).denied == {script.id}
+    assert catalogs.shown(WHOLE) is WHOLE
+    catalogs.show_scripts(True)
+    assert told == [(HOST, frozenset({"tools"}))]
+    assert [one.name for one in catalogs.shown(catalogs.of(HOST)).tools] == ["s", "t"]
 
 
 class Stored:

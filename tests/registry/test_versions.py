@@ -11,10 +11,11 @@ import pytest
 
 from config.load import load
 from config.settings import Imports
+from registry.found import ImportSpec
 from registry.history import History
 from registry.migrate import migrations
 from registry.postgres import Database
-from registry.sources import ImportSpec, Sources
+from registry.sources import Sources
 from registry.store import ToolStore
 from registry.versions import Versions
 from schemas.errors import ImportRejected

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, running
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer
 
@@ -114,7 +115,7 @@ async def test_secrets_are_in_no_log_error_list_or_export(
             params = {"name": name, "arguments": {"id": 1}, "_meta": META}
             body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
             await client.post("/mcp", body, {**sent, **bearer()})
-        for path in ("/admin/v1/sources", "/admin/v1/credentials", "/metrics", "/ready", "/"):
+        for path in ("/admin/v1/sources", "/admin/v1/secrets", "/metrics", "/ready", "/"):
             async with client.http.get(client.url + path, headers=bearer()) as response:
                 told.append(await response.text())
         for method in ("tools/list", "rpc.discover"):

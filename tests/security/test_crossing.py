@@ -92,7 +92,7 @@ async def test_lists_searches_and_descriptions_have_one_s_own(client: Both) -> N
         await ours.session("tools/list", "2024-11-05"),
         await ours.rpc(request("rpc.discover", {})),
         await ours.rpc([request("tools/list", {}), request("tools/list", {}, 2)]),
-        await ours.told("search_tools", query="key of the vault", limit=50),
+        await ours.told("search_tools", query="key of the vault", limit=20),
         await ours.modern("resources/list"),
         await ours.modern("prompts/list"),
         await ours.modern("server/discover"),

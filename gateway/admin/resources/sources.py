@@ -15,15 +15,18 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.masks import without_queries
-from config.settings import Imports, SourceSettings
+from config.settings import Imports
+from config.sources import SourceSettings
 from gateway.admin.ground import Ground
 from gateway.admin.operations import Asked, Given, Operation, Paging
 from gateway.admin.pages import Page
 from gateway.admin.problems import conflict, invalid, not_found, unavailable
-from gateway.admin.resources.credentials import CredentialOperations
 from gateway.admin.resources.imports import Described, Document, Import
+from gateway.admin.resources.secrets import SecretOperations
+from registry.found import ImportSpec, Lister
 from registry.history import History
-from registry.sources import ImportSpec, Lister, Report, SourceExists, Sources, configured
+from registry.import_specs import configured
+from registry.sources import Report, SourceExists, Sources
 from registry.store import ToolStore
 from registry.versions import Versions
 from schemas.source import Outcome, Source, Version
@@ -80,14 +83,14 @@ class SourceOperations:
         host_id: str,
         wanted: Callable[[], Mapping[str, SourceSettings]],
         lister: Lister | None,
-        credentials: CredentialOperations,
+        secrets: SecretOperations,
     ) -> None:
         """`wanted`: those of the settings, which are about the tenant `host_id`."""
         self._ground = ground
         self._limits = limits
         self._wanted = wanted
         self._lister = lister
-        self._credentials = credentials
+        self._secrets = secrets
         self._host_id = host_id
         self._running = 0
 
@@ -139,8 +142,8 @@ class SourceOperations:
     async def create(self, asked: Asked) -> Given:
         body: Import = asked.body
         self._check_ours(body.name)
-        if await self._credentials.of(asked.tenant, body.name):
-            raise conflict(f"There are credentials for {body.name}, which it would get.")
+        if await self._secrets.of(asked.tenant, body.name):
+            raise conflict(f"There are secrets for {body.name}, which it would get.")
         document, base_url = None, None
         if isinstance(body, Described):
             if (body.url is None) == (body.document is None):
@@ -184,7 +187,7 @@ class SourceOperations:
         self._check_ours(name)
         if await self._store.remove(asked.tenant, name) is None:
             raise not_found("source", name)
-        await self._credentials.forget(asked.tenant, name)
+        await self._secrets.forget(asked.tenant, name)
 
     async def versions(self, asked: Asked) -> Page[Version]:
         name = asked.names["source"]

@@ -3,8 +3,8 @@
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from config.settings import SourceSettings
 from config.settings import Upstream as Limits
+from config.sources import SourceSettings
 from gateway.upstreams.caller import Holder
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.mcp.duplex import DuplexLink

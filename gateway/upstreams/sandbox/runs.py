@@ -158,6 +158,8 @@ def _answer(ended: Ended, settings: Scripts) -> Raw:
         raise ScriptFailed(f"cannot be run: this machine does not let scripts be confined: {what}")
     if ended.code != 0:
         raise ScriptFailed(_death(ended))
+    if not ended.output.strip():
+        raise ScriptFailed("ended without an answer")
     try:
         decode_strict(ended.output)
         said = _said.decode(ended.output)

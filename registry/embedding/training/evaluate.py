@@ -1,8 +1,9 @@
 """Retrieval quality of a model on tool sets: dense, lexical and fused, in numpy.
 
 A reference for decisions about training. It ranks as the product does (the product's own measure
-is `toolgate search eval`): dense = half the cosine to the query, half the best of its sentences;
-lexical = BM25F (Robertson & Zaragoza 2009) over split, stemmed words.
+is `toolgate search eval`): dense = the cosine to the query, which is where its sentences point to
+together, and more of it the best of them; lexical = BM25F (Robertson & Zaragoza 2009) over split,
+stemmed words.
 """
 
 import math
@@ -16,7 +17,7 @@ import numpy as np
 import snowballstemmer
 from numpy.typing import NDArray
 
-from registry.embedding.texts import identifier_words, sentences
+from registry.embedding.texts import identifier_words, query_text, sentences
 from registry.embedding.training.sets import Query, Tool, ToolSet, tool_text
 
 Vectors = NDArray[np.float32]
@@ -24,6 +25,7 @@ Embed = Callable[[list[str]], Vectors]
 
 K1, B = 1.2, 0.6
 SHARE = 0.8  # of the cosine in the fused score
+WHOLE = 0.3  # of the cosine: the rest is that of the best sentence
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -69,15 +71,18 @@ def evaluate(
 
 def dense_scores(tools: Vectors, queries: Sequence[Query], embed: Embed) -> Vectors:
     """Shape (queries, tools)."""
-    parts = [sentences(query.text) for query in queries]
-    whole = embed([query.text for query in queries]) @ tools.T
-    single = embed([part for found in parts for part in found] or [""]) @ tools.T
+    asked = [query_text(query.text) for query in queries]
+    parts = [sentences(text) or [text] for text in asked]
+    vectors = embed([part for found in parts for part in found])
+    scores = np.empty((len(queries), len(tools)), np.float32)
     start = 0
-    for row, found in zip(whole, parts, strict=True):
-        if found:
-            row[:] = (row + single[start : start + len(found)].max(0)) / 2
-            start += len(found)
-    return whole
+    for row, found in zip(scores, parts, strict=True):
+        own = vectors[start : start + len(found)]
+        start += len(found)
+        whole = np.array([len(part) for part in found], np.float32) @ own
+        row[:] = WHOLE * (tools @ (whole / np.linalg.norm(whole)))
+        row += (1 - WHOLE) * (tools @ own.T).max(1)
+    return scores
 
 
 def ndcg(scores: NDArray[np.floating], gold: set[int], depth: int = 10) -> float:

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.secrets import Secrets
-from config.settings import Settings, SourceSettings, Toolset
+from config.settings import Settings, Toolset
+from config.sources import SourceSettings
 from gateway.admin.health import Health
 from gateway.admin.service import Action
 from gateway.app.admin import Parts, admin_api
@@ -34,8 +35,10 @@ from tests.gateway.state.conftest import Node, stores_of
 @pytest.fixture
 def admin_settings(tmp_path: Path) -> Settings:
     """Those of a gateway that knows one source, and one toolset."""
+    defaults = wordless()
     return replace(
-        wordless(),
+        defaults,
+        admin=replace(defaults.admin, requests=0),
         auth=by_jwks(tmp_path, [KEY.jwk()]),
         secrets=Secrets(key=base64.b64encode(bytes(32)).decode(), old_keys=()),
         sources={"own": SourceSettings(openapi="/nowhere.json")},

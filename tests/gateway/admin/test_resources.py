@@ -51,7 +51,7 @@ async def test_every_operation_is_called_and_does_what_it_is_described_to(
     await rules_and_approvals(api, database)
     await sessions(api, parts)
     await audit(api, database)
-    await credentials(api, done)
+    await secrets(api, done)
     await explaining(api, parts, database)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
@@ -195,21 +195,30 @@ async def audit(api: Admin, database: Database) -> None:
     assert (report["records"], report["problems"]) == (3, [])
 
 
-async def credentials(api: Admin, done: list[Action]) -> None:
-    kept = (await api("PUT", "/credentials/pets/a%2Fb", {"token": "s3cret"})).json
+async def secrets(api: Admin, done: list[Action]) -> None:
+    kept = (await api("PUT", "/secrets/pets/a%2Fb?force=true", {"token": "s3cret"})).json
     assert (kept["source"], kept["scheme"], kept["readable"]) == ("pets", "a/b", True)
-    assert (await api("GET", "/credentials")).json == {"items": [kept]}
+    assert (await api("GET", "/secrets")).json == {"items": [kept]}
     assert "s3cret" not in json.dumps(kept)
-    assert done[-2].operation == "putCredentials"
+    assert done[-2].operation == "putSecret"
     assert done[-2].body == b""  # a digest of it could be guessed
     assert (await api("POST", "/sources", uploaded())).status == 409  # it would get them
-    assert (await api("DELETE", "/credentials/pets/a%2Fb")).status == 204
-    assert (await api("DELETE", "/credentials/pets/a%2Fb")).status == 404
-    assert (await api("PUT", "/credentials/pets/key", {})).status == 422
+    assert (await api("DELETE", "/secrets/pets/a%2Fb")).status == 204
+    assert (await api("DELETE", "/secrets/pets/a%2Fb")).status == 404
+    assert (await api("PUT", "/secrets/pets/key?force=true", {})).status == 422
     await api("POST", "/sources", uploaded())
-    await api("PUT", "/credentials/pets/key", {"token": "s3cret"})
+    astray = await api("PUT", "/secrets/pts/key", {"token": "s3cret"})
+    assert (astray.status, (await api("GET", "/secrets")).json) == (404, {"items": []})
+    assert "Did you mean pets?" in astray.json["detail"]
+    assert "force=true" in astray.json["detail"]
+    forced = await api("PUT", "/secrets/pts/key?force=true", {"token": "s3cret"})
+    assert (forced.status, forced.json["source"]) == (200, "pts")
+    assert (await api("DELETE", "/secrets/pts/key")).status == 204
+    assert (await api("PUT", "/secrets/own/key", {"token": "s3cret"})).status == 200  # of settings
+    assert (await api("DELETE", "/secrets/own/key")).status == 204
+    await api("PUT", "/secrets/pets/key", {"token": "s3cret"})
     assert (await api("DELETE", "/sources/pets")).status == 204
-    assert (await api("GET", "/credentials")).json == {"items": []}  # none for the next of the name
+    assert (await api("GET", "/secrets")).json == {"items": []}  # none for the next of the name
 
 
 async def explaining(api: Admin, parts: Parts, database: Database) -> None:
@@ -282,9 +291,9 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
 
     url = await serve(admin_api(with_(parts, identify=stranger)))
     other = await described(url, api.http)
-    await api("PUT", "/credentials/pets/key", {"token": "s3cret"})
+    await api("PUT", "/secrets/pets/key", {"token": "s3cret"})
     for path in (
-        "credentials",
+        "secrets",
         "sources",
         "tools",
         "keys",
@@ -309,7 +318,7 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
         ("DELETE", f"keys/{key}", None),
         ("DELETE", f"revocations/{revocation}", None),
         ("DELETE", "policy/rules/a", None),
-        ("DELETE", "credentials/pets/key", None),
+        ("DELETE", "secrets/pets/key", None),
         ("GET", f"approvals/{approval}", None),
         ("POST", f"approvals/{approval}/decision", {"approve": True}),
         ("DELETE", f"sessions/{session}", None),

@@ -10,7 +10,7 @@ from gateway.admin.operations import Operation
 from gateway.admin.service import Action
 from gateway.app.admin import Parts, admin_api, operations_of
 from tests.fixtures_servers import serving
-from tests.gateway.admin.client import ROOT, Admin, Answer, bearer
+from tests.gateway.admin.client import ROOT, Admin, Answer, bearer, described
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +72,37 @@ async def test_there_is_none_while_everybody_is_let_in(parts: Parts) -> None:
 def _with(parts: Parts, **changes: object) -> Parts:
     members = {name: getattr(parts, name) for name in Parts.__dataclass_fields__}
     return Parts(**{**members, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def limited(parts: Parts) -> AsyncIterator[Admin]:
+    """An API of three requests in a minute; its description was the first one of root."""
+    admin = replace(parts.settings.admin, requests=3)
+    app = admin_api(_with(parts, settings=replace(parts.settings, admin=admin)))
+    async with serving(app) as url, aiohttp.ClientSession() as http:
+        yield await described(url, http)
+
+
+async def test_a_principal_has_so_many_requests(limited: Admin, done: list[Action]) -> None:
+    assert [(await limited("GET", "/keys")).status for _ in range(2)] == [200, 200]
+    done.clear()
+    answer = await limited("GET", "/keys")
+    assert told(answer) == (429, "too-many-requests")
+    assert "at most 3 in 60 s (admin.requests)" in answer.json["detail"]
+    assert 1 <= int(answer.headers["retry-after"]) <= 61
+    assert done == []
+    for headers, status in [(bearer("ada"), 200), (bearer(tenant="other"), 429)]:
+        assert (await limited.raw("GET", "/keys", None, headers)).status == status
+
+
+async def test_strangers_share_the_requests_of_their_address(limited: Admin) -> None:
+    guesses = [{"X-API-Key": f"tg_{number}"} for number in range(3)]
+    told_of = [told(await limited.raw("GET", "/keys", None, guess)) for guess in guesses]
+    assert told_of == [(401, "unauthorized")] * 3
+    answer = await limited("GET", "/keys", Authorization="Bearer x")
+    assert told(answer) == (429, "too-many-requests")
+    assert "retry-after" in answer.headers
+    assert (await limited("GET", "/keys")).status == 200  # who says who they are is none of them
 
 
 async def test_a_path_says_what_it_takes(api: Admin) -> None:

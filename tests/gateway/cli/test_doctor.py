@@ -201,3 +201,19 @@ def test_functions_and_scripts_are_tried(
     assert [one["detail"].split()[0] for one in scripts] == ["python", "javascript"]
     for one in scripts:  # not everywhere are there namespaces, and a Node.js
         assert ("runs in a sandbox" in one["detail"]) == (one["status"] == "ok")
+
+
+def test_scripts_that_are_off_are_counted(toolgate: Toolgate, folder: Path) -> None:
+    (folder / "one.py").write_text("def main(arguments): return 1\n")
+    script = ("--description", "One", "--script", "one.py", "--language", "python")
+    assert toolgate("tools", "add", "one", *script).code == 0
+    assert scripts_of(toolgate) == [("warning", "1 script tool, scripts are off (scripts.enabled)")]
+    assert toolgate("tools", "add", "two", *script).code == 0
+    assert scripts_of(toolgate)[0][1].startswith("2 script tools, scripts are off")
+    (folder / "toolgate.yaml").write_text("scripts: {enabled: true, time_s: 60}\n")
+    assert not any("scripts are off" in detail for _, detail in scripts_of(toolgate))
+
+
+def scripts_of(toolgate: Toolgate) -> list[tuple[str, str]]:
+    checks = toolgate("doctor", "--json").json
+    return [(one["status"], one["detail"]) for one in checks if one["name"] == "scripts"]

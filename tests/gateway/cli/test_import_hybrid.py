@@ -11,7 +11,8 @@ from config.load import load
 from config.settings import Database
 from gateway.cli.database import open_registry
 from gateway.hybrid import load as load_service
-from registry.sources import ImportSpec, Sources
+from registry.found import ImportSpec
+from registry.sources import Sources
 from tests.fixtures_hybrid import RULE, SPEC, action, described, wanting
 from tests.gateway.cli.conftest import Toolgate, answering
 

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.cli.conftest import Toolgate
+from tests.gateway.cli.conftest import Toolgate, answering
 
 OFF = {"TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
+UNUSABLE = {
+    "TOOLGATE_EMBEDDING__PROVIDER": "sentence-transformers",
+    "TOOLGATE_EMBEDDING__MODEL": "./nowhere",
+}
 TOOLS = [
     {"name": "forecast", "description": "Weather forecast of a city", "server": "Sky"},
     {"name": "delete_invoice", "description": "Delete an invoice"},
@@ -130,6 +134,61 @@ def test_what_cannot_be_measured_is_said(
     assert "Traceback" not in ran.err
 
 
+@pytest.fixture
+def with_vectors(with_pets: Toolgate, here: Path) -> Toolgate:
+    """Runs commands on tools with vectors of the bundled model; `asked.jsonl` asks for one."""
+    write(here / "asked.jsonl", [{"query": "remove a pet", "gold": "deletePet"}])
+    queued = with_pets("embed", "backfill")
+    assert queued.code == 0, queued.err
+    return with_pets
+
+
+def test_vectors_that_the_gateway_does_not_use_are_not_measured(with_vectors: Toolgate) -> None:
+    [on] = with_vectors("search", "eval", "asked.jsonl", "--json").json["sets"]
+    assert (on["model"].startswith("bundled/"), on["notes"]) == (True, {})
+    assert set(on["modes"]) == {"hybrid", "dense", "lexical"}
+    ran = with_vectors("search", "eval", "asked.jsonl", "--json", **OFF)
+    assert ran.code == 0, ran.err
+    [off] = ran.json["sets"]
+    assert (off["model"], off["paths"]["hybrid"]) == (None, {"lexical": 1})
+    assert set(off["modes"]) == {"hybrid", "lexical"}
+    assert off["notes"] == {
+        "hybrid": {
+            "searched by words only: Embeddings are disabled (embedding.provider).": 1,
+        },
+        "dense": {"no vectors: nothing can be found by meaning": 1},
+    }
+    told = with_vectors("search", "eval", "asked.jsonl", **OFF)
+    assert "asked: dense, 1 times: no vectors: nothing can be found by meaning" in told.out
+
+
+def test_what_the_gateway_refuses_is_not_measured(with_pets: Toolgate, here: Path) -> None:
+    closed = {"TOOLGATE_DISCLOSURE__WHEN_DOWN": "fail_closed"}
+    write(here / "asked.jsonl", [{"query": "remove a pet", "gold": "deletePet"}])
+    ran = with_pets("search", "eval", "asked.jsonl", **closed)
+    assert (ran.code, ran.out) == (1, "")
+    assert "disclosure.when_down is fail_closed" in ran.err
+    words = with_pets("search", "eval", "asked.jsonl", "--modes", "lexical", **closed)
+    assert words.code == 0, words.err
+
+
+def test_nothing_is_measured_by_meaning_without_vectors(with_vectors: Toolgate) -> None:
+    args = ("search", "eval", "asked.jsonl")
+    alone = with_vectors(*args, "--modes", "dense", **OFF)
+    assert (alone.code, alone.out) == (1, "")
+    assert "asked: no vectors: nothing can be found by meaning" in alone.err
+    for gate in (("dense:mrr@10=1",), ("mrr@10=1", "--modes", "dense,lexical")):
+        gated = with_vectors(*args, "--fail-under", *gate, **OFF)
+        assert gated.code == 1
+        assert "--fail-under: dense was left out" in gated.err
+
+
+def test_few_requests_are_told_to_be_few(with_pets: Toolgate, here: Path) -> None:
+    ran = with_pets("search", "eval", "both", "--modes", "lexical", "--baseline", **OFF)
+    assert "too few requests" in ran.out
+    assert "certain" not in ran.out
+
+
 def test_queries_of_any_kind_have_an_outcome(toolgate: Toolgate, here: Path) -> None:
     odd = [
         "é" * 100_000,
@@ -163,10 +222,93 @@ def test_a_query_is_explained(with_pets: Toolgate) -> None:
     assert found["hits"][0]["name"] == "deletePet"
 
 
+def test_a_query_can_be_of_domains_and_tiers(with_pets: Toolgate) -> None:
+    with_pets("tools", "edit", "listPets", "--domain", "sales", "--tier", "public")
+    with_pets("tools", "edit", "getPet", "--domain", "care", "--tier", "public")
+
+    def names(*options: str) -> list[str]:
+        told = with_pets("search", "try", "pet", "--mode", "lexical", "--json", *options, **OFF)
+        return sorted(hit["name"] for hit in told.json["hits"])
+
+    assert len(names()) > 2
+    assert names("--domain", "sales") == ["listPets"]
+    assert names("--domain", "sales", "--domain", "care") == ["getPet", "listPets"]
+    assert names("--tier", "public") == ["getPet", "listPets"]
+    assert names("--tier", "public", "--domain", "care") == ["getPet"]
+    assert names("--domain", "nowhere") == []
+    nothing = with_pets("search", "try", "pet", "--domain", "nowhere", **OFF)
+    assert (nothing.code, nothing.out.splitlines()[0]) == (
+        0,
+        "Nothing found; try other words.",
+    )
+
+
 def test_a_query_without_vectors_says_why_words_decide(with_pets: Toolgate) -> None:
     ran = with_pets("search", "try", "remove a pet")
     assert ran.code == 0, ran.err
     assert "note: searched by words only" in ran.out
+
+
+@pytest.fixture
+def with_vectors_of_a_service(with_pets: Toolgate, folder: Path) -> Toolgate:
+    """Runs commands on tools whose vectors a service made that is away now."""
+    made = json.dumps({"embeddings": [[1.0] + [0.0] * 383] * 5}).encode()
+    with answering({"/embed": made}) as port:
+        settings = {"provider": "local-http", "url": f"http://127.0.0.1:{port}/embed"}
+        (folder / "toolgate.yaml").write_text(json.dumps({"embedding": settings}))
+        queued = with_pets("embed", "backfill")
+    assert queued.code == 0, queued.err
+    return with_pets
+
+
+def test_while_the_provider_is_down_words_decide_as_in_the_gateway(
+    with_vectors_of_a_service: Toolgate,
+) -> None:
+    ran = with_vectors_of_a_service("search", "try", "remove a pet")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[0].split()[5:7] == ["deletePet", "pets"]
+    assert "note: searched by words only: the embedding model gives no vectors" in ran.out
+    assert "The embedding service could not be reached" in ran.out
+    found = with_vectors_of_a_service("search", "try", "remove a pet", "--json").json
+    assert found["note"].startswith("searched by words only")
+
+
+def test_by_meaning_alone_nothing_is_found_while_the_provider_is_down(
+    with_vectors_of_a_service: Toolgate,
+) -> None:
+    ran = with_vectors_of_a_service("search", "try", "remove a pet", "--mode", "dense")
+    assert (ran.code, ran.out) == (1, "")
+    assert "toolgate: no vectors: nothing can be found by meaning. The embedding" in ran.err
+
+
+def test_settings_that_want_meaning_or_nothing_get_nothing(
+    with_vectors_of_a_service: Toolgate,
+) -> None:
+    closed = {"TOOLGATE_DISCLOSURE__WHEN_DOWN": "fail_closed"}
+    ran = with_vectors_of_a_service("search", "try", "remove a pet", **closed)
+    assert (ran.code, ran.out) == (1, "")
+    assert "disclosure.when_down is fail_closed" in ran.err
+    words = with_vectors_of_a_service("search", "try", "pet", "--mode", "lexical", **closed)
+    assert words.code == 0, "words were asked for"
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+def test_by_meaning_alone_nothing_is_found_without_vectors(
+    with_pets: Toolgate, form: tuple[str, ...]
+) -> None:
+    ran = with_pets("search", "try", "remove a pet", "--mode", "dense", *form)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        "toolgate: no vectors: nothing can be found by meaning. There are no vectors yet.\n"
+    )
+
+
+def test_settings_of_no_model_are_a_reason_for_words(with_pets: Toolgate) -> None:
+    assert with_pets("embed", "backfill").code == 0
+    ran = with_pets("search", "try", "remove a pet", **UNUSABLE)
+    assert ran.code == 0, ran.err
+    assert "note: searched by words only: " in ran.out
+    assert "there is no directory" in ran.out
 
 
 def test_an_empty_query_is_refused(with_pets: Toolgate) -> None:

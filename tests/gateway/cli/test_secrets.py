@@ -11,6 +11,7 @@ from tests.gateway.cli.test_credentials import DESCRIPTION, IMPORT, checked
 
 CANARY = "hunter2-canary"
 KEY = {"TOOLGATE_SECRETS__KEY": base64.b64encode(bytes(32)).decode()}
+SET = ("secrets", "set", "guarded")
 OTHER = {"TOOLGATE_SECRETS__KEY": base64.b64encode(bytes([1]) * 32).decode()}
 
 
@@ -20,8 +21,8 @@ def test_secrets_are_stored_used_and_removed_without_being_shown(
     (folder / "guarded.json").write_text(json.dumps(DESCRIPTION))
     said = [
         toolgate("secrets", "list", **KEY),
-        toolgate("secrets", "set", "guarded", "appKey", stdin=f"{CANARY}\n", **KEY),
-        toolgate("secrets", "set", "guarded", "login", "--username", "me", stdin=CANARY, **KEY),
+        toolgate(*SET, "appKey", "--force", stdin=f"{CANARY}\n", **KEY),
+        toolgate(*SET, "login", "--force", "--username", "me", stdin=CANARY, **KEY),
         toolgate(*IMPORT, **KEY),
         toolgate("secrets", "list", **KEY),
         toolgate("secrets", "list", "--json", **KEY),
@@ -50,6 +51,34 @@ def test_secrets_are_stored_used_and_removed_without_being_shown(
     gone = toolgate("secrets", "remove", "guarded", "appKey", "--yes", **OTHER)
     assert (gone.code, gone.err) == (1, "toolgate: there is no secret appKey of guarded\n")
     assert checked(lambda *args: toolgate(*args, **OTHER))[0][0] == "warning"
+
+
+def test_a_secret_of_a_source_that_is_not_there_needs_force(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text("sources: {guarded: {openapi: guarded.json}}")
+    ran = toolgate("secrets", "set", "gaurded", "appKey", stdin=CANARY, **KEY)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        "toolgate: There is no source 'gaurded' in the settings or the registry. Did you mean "
+        "guarded? To store its secret nevertheless, add --force.\n"
+    )
+    assert toolgate("secrets", "list", **KEY).out == "No secrets are stored.\n"
+    forced = toolgate("secrets", "set", "gaurded", "appKey", "--force", stdin=CANARY, **KEY)
+    assert forced.out == "Stored the secret appKey of gaurded.\n"
+    assert toolgate(*SET, "anything", stdin=CANARY, **KEY).code == 0  # nobody knows yet
+
+
+def test_a_secret_that_no_tool_asks_for_needs_force(toolgate: Toolgate, folder: Path) -> None:
+    (folder / "guarded.json").write_text(json.dumps(DESCRIPTION))
+    assert toolgate(*IMPORT, **KEY).code == 0
+    ran = toolgate(*SET, "appKye", stdin=CANARY, **KEY)
+    assert (ran.code, ran.out) == (1, "")
+    assert "No tool of guarded asks for 'appKye', but for " in ran.err
+    assert "Did you mean appKey? To store its secret nevertheless, add --force." in ran.err
+    for scheme in ("appKey", "APPKEY"):  # as a variable of the environment would spell it
+        assert toolgate(*SET, scheme, stdin=CANARY, **KEY).code == 0
+    assert toolgate(*SET, "appKye", "--force", stdin=CANARY, **KEY).code == 0
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,35 @@ def test_config_check_names_the_file_and_counts_the_sources(bare: Toolgate, fold
     assert bare("config", "check", TOOLGATE_CONFIG="mine.yaml").out == expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("server: {host: 0.0.0.0}", "auth.mode is none, so whoever reaches it could call"),
+        (
+            f"server: {{host: 192.0.2.1}}\nauth: {{mode: jwt, development_secret: {'s' * 32}}}",
+            "auth.development_secret is set, and whoever knows it",
+        ),
+    ],
+)
+def test_config_check_refuses_an_address_as_serve_does(
+    bare: Toolgate, folder: Path, settings: str, reason: str
+) -> None:
+    (folder / "toolgate.yaml").write_text(settings)
+    checked = bare("config", "check")
+    assert (checked.code, checked.out) == (2, "")
+    assert reason in checked.err
+    assert checked == bare("serve")
+
+
+def test_config_check_takes_any_address_where_callers_say_who_they_are(
+    bare: Toolgate, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        "server: {host: 0.0.0.0}\nauth: {mode: keys, api_keys: true}"
+    )
+    assert bare("config", "check").code == 0
+
+
 def test_config_schema_is_a_schema_of_what_config_show_prints(bare: Toolgate, folder: Path) -> None:
     schema = bare("config", "schema").json
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -93,6 +93,18 @@ def test_versions_are_shown_and_served_again(toolgate: Toolgate, folder: Path) -
     assert "no version 7 of a" in toolgate("skills", "rollback", "a", "7").err
 
 
+def test_a_disabled_tool_is_marked(with_pets: Toolgate, folder: Path) -> None:
+    write(folder, "a")
+    assert with_pets("skills", "import", "skills").code == 0
+    assert with_pets("skills", "link", "a", "listPets", "getPet").code == 0
+    assert with_pets("tools", "disable", "getPet").code == 0
+    shown = with_pets("skills", "show", "a", "--json").json
+    assert (shown["disabled"], set(shown["tools"])) == (["getPet"], {"listPets", "getPet"})
+    lines = with_pets("skills", "show", "a").out.splitlines()
+    assert [line.endswith("disabled") for line in lines if "etPet" in line] == [True]
+    assert [line.endswith("disabled") for line in lines if "listPets" in line] == [False]
+
+
 def test_skills_are_linked_and_depend(with_pets: Toolgate, folder: Path) -> None:
     write(folder, "a")
     write(folder, "b")
@@ -120,6 +132,22 @@ def test_below_their_parents(toolgate: Toolgate, folder: Path) -> None:
     assert toolgate("skills", "import", "skills").code == 0
     lines = toolgate("skills", "list").out.splitlines()
     assert [line.split("  ")[0] or line.split()[0] for line in lines] == ["all", "a-part"]
+    ran = toolgate("skills", "remove", "all", "--yes")
+    assert ran.out == "Removed all.\n  at the top now, no longer below it: a-part\n"
+
+
+def test_a_skill_within_a_skill_is_told_to_be_none(toolgate: Toolgate, folder: Path) -> None:
+    (write(folder, "chi")).rename(write(folder, "par") / "chi")
+    ran = toolgate("skills", "import", "skills", "--dry-run")
+    assert ran.out == (
+        "par: would be added, version 1.0.0, 0 tools\n"
+        "par: chi/SKILL.md is a file of it and no skill\n"
+        "  to import it as one, place chi beside par\n"
+    )
+    assert len(toolgate("skills", "import", "skills", "--json").json) == 1
+    assert (
+        "name its directory, skills/par" in toolgate("skills", "import", "skills/par/SKILL.md").err
+    )
 
 
 def test_skills_are_made_of_tags(toolgate: Toolgate, folder: Path) -> None:

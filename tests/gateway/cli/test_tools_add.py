@@ -152,10 +152,12 @@ def test_one_that_is_wrong_stops_all(toolgate: Toolgate, folder: Path) -> None:
         (["a", "--rest", "GET http://x/", "--input-schema", "nowhere.json"], 1, "no such file"),
         (["a", "--rest", "GET http://x/", "--input-schema", "{"], 2, "--input-schema"),
         (["a", "--script", "nowhere.py", "--language", "python"], 1, "no such file"),
+        (["a", "--script", "x", "--function", "y"], 1, "found function, script"),
         (["a", "--script", "x", "--language", "perl"], 2, "'perl' is not one of"),
         (["a", "--rest", "GET http://u:pw@x/", "--description", "D"], 1, "without credentials"),
         (["a", "--from", "tools.yaml"], 2, "or --from FILE"),
         (["a", "--function", "nobody", "--description", "D"], 1, "no function 'nobody'"),
+        (["a", "--rest", "GET http://x/", "--description", "D", "--tier", "pubic"], 2, "n public?"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

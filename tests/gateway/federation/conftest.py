@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Database as DatabaseSettings
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from schemas.mcp.headers import NAMED_BY
 from tests.fixtures_gateway import META, MODERN, Client, SessionClient, running, wordless
 from tests.fixtures_servers import serving

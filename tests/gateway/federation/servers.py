@@ -8,7 +8,8 @@ import anyio
 from msgspec.structs import replace
 from starlette.types import ASGIApp
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving
 

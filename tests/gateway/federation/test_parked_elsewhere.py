@@ -7,7 +7,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Settings, SourceSettings
+from config.settings import Settings
+from config.sources import SourceSettings
 from tests.fixtures_gateway import MODERN, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.federation.conftest import Caller, caller

@@ -8,7 +8,7 @@ import pytest
 from gateway.context import Identity, Principal
 from gateway.guards.oauth import Challenges, demanding
 from gateway.guards.resources import WELL_KNOWN, Resources
-from gateway.transports.http import challenge
+from gateway.transports.fault_headers import challenge
 from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,

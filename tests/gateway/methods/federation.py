@@ -75,6 +75,7 @@ class Held(Catalogs):
     """Catalogs that hold what a test put there."""
 
     catalog: Catalog
+    _shows_scripts: bool = True
 
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
         assert (tenant, toolset) == (TENANT, None)

@@ -11,7 +11,7 @@ from psycopg import OperationalError
 
 from config.settings import Toolset
 from gateway.context import Context, Identity, Principal, Session, Wishes
-from gateway.methods.finding import BY_WORDS, Finding, Limits
+from gateway.methods.finding import ANY_DOMAIN, BY_WORDS, Finding, Limits
 from gateway.methods.lists import Lists
 from gateway.methods.usage import HOLDS_S, Usage
 from registry.budgets import tokens
@@ -102,6 +102,24 @@ async def test_without_tokens_nobody_s_scopes_are_looked_at() -> None:
     await found(search, Context(Identity(Principal("p", "t")), V2026_07_28, "r"))
     assert search.asked[0].filters.scopes is None
     assert search.asked[0].limit == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "domains"),
+    [({}, None), ({"domain": ""}, None), ({"domain": "sales"}, ["sales"])],
+    ids=str,
+)
+async def test_a_search_can_be_of_a_domain(said: dict[str, str], domains: list[str] | None) -> None:
+    search = Searches()
+    await found(search, **said)
+    assert search.asked[0].filters.domains == domains
+
+
+async def test_plain_words_know_no_domain_and_say_so() -> None:
+    away = Searches(failure=Unavailable("gone"))
+    told = await found(away, query="Remove a pet", domain="sales")
+    assert told["note"] == f"{BY_WORDS} {ANY_DOMAIN}"
+    assert [one["name"] for one in told["tools"]] == ["deletePet", "getPet"]
 
 
 async def test_what_the_search_finds_too_much_is_not_told() -> None:

@@ -4,11 +4,13 @@ import base64
 import hashlib
 from typing import Any
 
+import anyio
 import pytest
 from msgspec import Raw
 
 from gateway.context import Context, Identity, Principal, Wishes
-from gateway.methods.agents import Agents, given, in_use
+from gateway.methods.agents import Agents, given
+from gateway.methods.lists import Lists, Modes
 from gateway.methods.offers import announced, capabilities
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import Resources
@@ -41,6 +43,7 @@ from tests.gateway.methods.federation import (
     PRINCIPAL,
     REVISIONS,
     Answers,
+    Held,
     context,
     item,
     lists,
@@ -97,12 +100,22 @@ def hits(*names: str, note: str | None = None) -> Found:
 class Rig:
     """The handlers over one catalog; `heard` has the sessions that changed."""
 
-    def __init__(self, catalog: Catalog = CATALOG, limits: Limits = LIMITS, found: Any = AWAY):
+    def __init__(
+        self,
+        catalog: Catalog = CATALOG,
+        limits: Limits = LIMITS,
+        found: Any = AWAY,
+        modes: Modes | None = None,
+    ):
         self.lists, self.agents = lists(catalog), Agents("agent")
+        if modes is not None:
+            self.lists = Lists(Held(catalog), 100, 1000, lambda *_: (), False, modes=modes)
+        self.tools = catalog.tools
         self.heard: list[str] = []
         self.said: list[bytes] = []
         self.sought: list[Query] = []
         self.found = found
+        self.files_of = dict(FILES)
         self.clock = 1000.0
         sealer = Sealer(b"s" * 32, lambda: self.clock)
 
@@ -129,8 +142,8 @@ class Rig:
         return self.found
 
     async def _read(self, tenant: str, skill: Skill, path: str) -> bytes | None:
-        assert (tenant, skill) == (PRINCIPAL.tenant, CARE)
-        return FILES.get(path)
+        assert (tenant, skill.name) == (PRINCIPAL.tenant, "care")
+        return self.files_of.get(path)
 
     async def _changed(self, session: Any) -> None:
         self.heard.append(session.id)
@@ -174,11 +187,11 @@ async def test_an_agent_sees_its_own_the_most_important_first() -> None:
     assert listed == {"skills": [], "more": "There are no skills here."}
 
 
-async def test_an_agent_that_there_is_not_is_an_error_and_has_no_skills() -> None:
+async def test_an_agent_that_there_is_not_is_an_error_and_may_find_that_out() -> None:
     rig = Rig()
     with pytest.raises(InvalidParams, match="There is no agent 'nobody'; there is keeper"):
         await rig.list(stateless("nobody"))
-    assert not rig.agents.has_skills(stateless("nobody"), CATALOG)
+    assert rig.agents.has_skills(stateless("nobody"), CATALOG)  # calls of these tools say it
     assert not rig.agents.has_skills(stateless("newcomer"), CATALOG)
     assert rig.agents.has_skills(stateless("keeper"), CATALOG)
 
@@ -207,7 +220,8 @@ async def test_where_there_are_no_agents_the_claim_is_about_something_else() -> 
     rig = Rig(Catalog(TOOLS, [source("one")], skills=Skills(SKILLS)))
     listed = await rig.list(stateless(principal=claiming("browser"), verified=True))
     assert len(listed["skills"]) == 3
-    with pytest.raises(InvalidParams, match="There is no agent 'keeper'"):
+    said = "There is no agent 'keeper'; there are none: toolgate agents add makes one"
+    with pytest.raises(InvalidParams, match=said):
         await rig.list(stateless("keeper"))
 
 
@@ -254,6 +268,18 @@ async def test_a_list_stays_under_the_ceiling(length: int, query: str | None) ->
         assert f"{500 - len(listed['skills'])} left out" in listed["more"]
 
 
+@pytest.mark.parametrize("query", [None, "long"], ids=["all", "query"])
+async def test_that_descriptions_are_shortened_is_told(query: str | None) -> None:
+    asked = {"query": query} if query else {}
+    long = "A long one. " + "It goes on. " * 60
+    for text, shortened in ((long, True), ("A long one.", False)):
+        many = [skill(f"s{number}", description=text.strip()) for number in range(30)]
+        found = hits(*(one.name for one in many))
+        listed = await Rig(Catalog(skills=Skills(many)), found=found).list(stateless(), **asked)
+        assert listed["skills"][0]["description"].startswith("A long one.")
+        assert ("Descriptions are shortened" in listed.get("more", "")) == shortened
+
+
 async def test_using_a_skill_gives_instructions_tools_and_what_it_requires_first() -> None:
     used = await Rig().use(stateless(), "care")
     assert used["loaded"] == ["basics", "care"]
@@ -288,6 +314,24 @@ async def test_long_instructions_are_given_in_parts() -> None:
 async def test_beyond_the_end_there_is_nothing() -> None:
     used = await Rig().use(stateless(), "basics", after=10_000)
     assert (used["instructions"], "after" in used) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": "basics", "after": 16}, "(Nothing follows: the text has 16 characters.)"),
+        ({"name": "care", "file": "empty.md"}, "(The file is empty.)"),
+        ({"name": "bare"}, "(It has no instructions.)"),
+    ],
+    ids=["beyond the end", "empty file", "no instructions"],
+)
+async def test_where_there_is_nothing_to_read_it_says_why(arguments: Any, said: str) -> None:
+    care = skill("care", files=(SkillFile("empty.md", "text/markdown", "", 0),))
+    skills = [care, skill("basics", text="Wash your hands."), skill("bare", text="\n")]
+    rig = Rig(Catalog(TOOLS, skills=Skills(skills)))
+    rig.files_of["empty.md"] = b""
+    result = await rig.using.call(OWN, None, arguments, stateless())
+    assert result.content[0].text == said
 
 
 async def test_a_skill_that_is_not_here_names_those_that_come_near() -> None:
@@ -344,6 +388,16 @@ async def test_a_handle_is_good_for_its_bearer_until_it_expires() -> None:
         await rig.handles.given(stateless(), CATALOG, handle)
 
 
+@pytest.mark.parametrize("agent", ["keeper", None])
+async def test_a_handle_is_of_its_agent_alone(agent: str | None) -> None:
+    rig = Rig()
+    handle = (await rig.use(stateless(agent), "care"))["skill"]
+    with pytest.raises(InvalidParams, match="its handle is not of the agent newcomer"):
+        await rig.handles.given(stateless("newcomer"), CATALOG, handle)
+    found = await rig.handles.given(stateless(agent), CATALOG, handle)
+    assert [*found.tools] == ["clean", "feed"]
+
+
 async def test_a_handle_ends_with_what_its_agent_has() -> None:
     rig = Rig()
     handle = (await rig.use(stateless("keeper"), "care"))["skill"]
@@ -355,14 +409,86 @@ async def test_a_handle_ends_with_what_its_agent_has() -> None:
 
 
 async def test_in_a_session_its_tools_are_listed_from_then_on() -> None:
-    rig, here = Rig(), context(V2025_11_25)
+    rig, here = Rig(modes=Modes("search", {}, 1000)), context(V2025_11_25)
     used = await rig.use(here, "care")
     assert used["skill"] == "care"
-    assert [one.name for one in in_use(here, CATALOG)] == ["clean", "feed"]
+    assert await listed(rig, here) == ["clean", "feed"]
     await rig.use(here, "care")
     assert (rig.heard, rig.said) == (["s"], [MESSAGES["tools"]])
-    assert in_use(context(V2025_11_25), CATALOG) == []
-    assert in_use(stateless(), CATALOG) == []
+    assert await listed(rig, context(V2025_11_25)) == []
+    assert await listed(rig, stateless()) == []
+
+
+async def listed(rig: Rig, here: Context) -> list[str]:
+    """The tools of the list that are not the gateway's own."""
+    found = shown(await rig.lists.tools(here, request("tools/list")))["tools"]
+    return [one["name"] for one in found if one["name"] in {tool.name for tool in rig.tools}]
+
+
+def wide(name: str) -> list[Any]:
+    """Tools of about 100 tokens each."""
+    schema = {"type": "object", "description": "x" * 350}
+    return [tool(f"{name}{number}", schema) for number in range(3)]
+
+
+FIRST, SECOND = wide("first"), wide("second")
+HEAVY = Catalog(
+    [*FIRST, *SECOND, tool("clean")],
+    [source("one")],
+    skills=Skills(
+        [
+            skill("first", *(one.name for one in FIRST)),
+            skill("second", *(one.name for one in SECOND)),
+            skill("both", *(one.name for one in [*FIRST, *SECOND])),
+            skill("light", "clean"),
+        ]
+    ),
+)
+
+
+async def test_a_list_has_the_tools_of_skills_while_they_fit_the_newest_first() -> None:
+    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    for name in ("light", "first"):
+        assert "more_tools" not in await rig.use(here, name)
+    assert await listed(rig, here) == ["clean", "first0", "first1", "first2"]
+    used = await rig.use(here, "second")
+    assert used["more_tools"] == (
+        "tools/list has no room for the tools of first: call them by name, or with call_tool."
+    )
+    assert await listed(rig, here) == ["clean", "second0", "second1", "second2"]
+    assert len(rig.heard) == 3
+
+
+async def test_a_skill_whose_tools_do_not_fit_says_so_and_leaves_the_list_as_it_is() -> None:
+    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    await rig.use(here, "light")
+    used = await rig.use(here, "both")
+    assert "no room for the tools of both" in used["more_tools"]
+    assert len(used["tools"]) == 6
+    assert await listed(rig, here) == ["clean"]
+    assert len(rig.heard) == 1
+
+
+async def test_a_list_keeps_to_its_size_whatever_a_session_used_before() -> None:
+    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    assert here.session is not None
+    here.session.skills = {"both", "first", "gone"}
+    assert await listed(rig, here) == ["first0", "first1", "first2"]
+
+
+@pytest.mark.parametrize("mode", ["direct", "auto"])
+async def test_where_all_tools_are_listed_nothing_is_said_of_room(mode: Any) -> None:
+    rig, here = Rig(HEAVY, modes=Modes(mode, {}, 500)), context(V2025_11_25)
+    used = await rig.use(here, "both")
+    assert ("more_tools" in used) == (mode == "auto")
+
+
+async def test_two_skills_at_once_are_both_used() -> None:
+    rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
+    async with anyio.create_task_group() as group:
+        for name in ("light", "first"):
+            group.start_soon(rig.use, here, name)
+    assert await listed(rig, here) == ["clean", "first0", "first1", "first2"]
 
 
 async def test_files_are_read_through_the_tool() -> None:

@@ -12,6 +12,7 @@ from config.policy import Guardrails as Settings
 from gateway.abc import Call
 from gateway.context import Context, Identity, Note, Principal
 from gateway.middleware.guardrails import Guardrails
+from gateway.policy.facts import CLAIMS
 from schemas.binding import FunctionBinding, HybridBinding
 from schemas.errors import RelayedFault
 from schemas.mcp.revisions import V2026_07_28
@@ -74,10 +75,14 @@ class Service:
         return self.result
 
 
-async def called(config, result, of=None, arguments=None, roles=frozenset()):
+def asked(principal, note=None):
+    return Context(Identity(principal), V2026_07_28, "r-1", note=note)
+
+
+async def called(config, result, of=None, arguments=None, roles=frozenset(), claims=None):
     """What the caller gets, what the service got, and what is remembered."""
     service, note = Service(result), Note()
-    context = Context(Identity(Principal("ada", "t", roles=roles)), V2026_07_28, "r-1", note=note)
+    context = asked(Principal("ada", "t", roles=roles, claims=claims or {}), note)
     execute = Guardrails(config).guard(service.execute)
     got = await execute(Call(of or tool(), None, arguments or {}, context))
     return got, service.arguments, note
@@ -289,6 +294,35 @@ async def test_a_rule_that_cannot_be_applied_denies():
     rule = Guardrail("result", "redact", fields=("a",), when="value.missing == 1")
     got, _, _ = await called(settings(r=rule), structured({"a": CARD}))
     assert text_of(got) == "Refused by the guardrail 'r': the rule cannot be applied"
+
+
+@pytest.mark.parametrize(
+    ("when", "passes"),
+    [
+        ("has(principal.claims) && principal.claims.blocked == true", False),
+        ("has(principal.claims.blocked)", False),
+        ("principal.id == 'bob'", False),
+        ("value == 'y'", True),  # looks at nobody
+    ],
+)
+@pytest.mark.parametrize("looks_at", ["arguments", "result"])
+async def test_of_whom_too_much_is_claimed_passes_no_rule_that_looks_at_them(
+    looks_at, when, passes
+):
+    many = {"blocked": True, "groups": [0] * CLAIMS[0]}
+    rule = Guardrail(looks_at, "deny", when=when)
+    got, _, note = await called(settings(r=rule), structured("x"), claims=many)
+    assert (got.is_error, note.rule) == ((False, "") if passes else (True, "guardrails.r"))
+
+
+async def test_each_call_is_judged_by_its_own_caller():
+    rule = Guardrail("arguments", "deny", when="value.owner != principal.claims.name")
+    execute = Guardrails(settings(r=rule)).guard(Service(structured("x")).execute)
+    principals = [Principal("one", "t", claims={"name": name}) for name in ("ada", "bob", "ada")]
+    for principal in principals:
+        for owner in ("ada", "bob"):
+            got = await execute(Call(tool(), None, {"owner": owner}, asked(principal)))
+            assert got.is_error == (owner != principal.claims["name"])
 
 
 async def test_a_result_that_is_broken_is_not_passed_on():

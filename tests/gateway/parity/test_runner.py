@@ -294,3 +294,10 @@ async def test_vectors_of_ones_own_are_played(strict: str, tmp_path: Path) -> No
     (tmp_path / "ours.json").write_text(json.dumps(file))
     code, out, _ = await ran("parity", "--target", strict, "--vectors", str(tmp_path))
     assert (code, out) == (0, "1 of 1 passed\n")
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+async def test_a_timeout_is_finite(seconds: str) -> None:
+    code, out, err = await ran("parity", "--target", "http://a", "--timeout", seconds)
+    assert (code, out) == (2, "")
+    assert f"{seconds} is no finite number" in err

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from config.policy import Policy, Rule
 from gateway.context import Context, Identity, Note, Principal
-from gateway.policy.engine import CLAIMS, DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
+from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
 from gateway.policy.explaining import explain
+from gateway.policy.facts import CLAIMS
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import CompiledRule, Subject, Values
 from gateway.policy.sight import Sight
@@ -30,6 +31,13 @@ BOB = Principal("bob", TENANT, mark="2")
 
 def ruled(default: str = "allow", **rules: Rule) -> Policy:
     return replace(usual(), default=default, rules=rules)
+
+
+def nested(levels: int) -> Any:
+    deep: Any = []
+    for _ in range(levels):
+        deep = [deep]
+    return deep
 
 
 def context(principal: Principal = ADA, toolset: str | None = None) -> Context:
@@ -207,22 +215,20 @@ def test_arguments_too_large_for_expressions_are_refused(arguments: Any, told: s
 
 
 def test_arguments_nested_thousands_deep_are_refused_at_once() -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
     policy = ruled(one=Rule("deny", when="size(arguments) > 5"))
     with pytest.raises(InvalidParams, match="nested more than 50 deep"):
-        decided(policy, tool("pay"), {"deep": deep})
+        decided(policy, tool("pay"), {"deep": nested(100_000)})
 
 
-def test_what_cannot_be_known_of_a_token_allows_nothing() -> None:
-    deep: Any = []
-    for _ in range(CLAIMS[2] + 1):
-        deep = [deep]
-    eve = Principal("eve", TENANT, claims={"deep": deep}, mark="3")
+@pytest.mark.parametrize("claims", [{"deep": nested(CLAIMS[2])}, {"groups": [0] * CLAIMS[0]}])
+def test_what_cannot_be_known_of_a_token_allows_nothing(claims: dict[str, Any]) -> None:
+    eve = Principal("eve", TENANT, claims=claims, mark="3")
     rule = Rule("allow", when="!has(principal.claims.blocked)")
     assert decided(ruled("deny", one=rule), tool("pay"), {}).effect == "allow"
     assert decided(ruled("deny", one=rule), tool("pay"), {}, eve).effect == "deny"
+    denying = Rule("deny", when="has(principal.claims) && has(principal.claims.blocked)")
+    assert decided(ruled(one=denying), tool("pay"), {}).effect == "allow"
+    assert decided(ruled(one=denying), tool("pay"), {}, eve).effect == "deny"
 
 
 def test_prompts_and_resources_are_judged_without_arguments() -> None:

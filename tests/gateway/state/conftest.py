@@ -9,13 +9,14 @@ import pytest
 
 from gateway import context
 from gateway.context import Principal, Session
-from gateway.state import sessions as sessions_module
+from gateway.state import open_sessions, sessions
 from gateway.state.answers import Answers
 from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
 from gateway.state.memory_stores import MemoryCounter, MemoryLog, MemorySessions
-from gateway.state.sessions import SessionLimits, Sessions
+from gateway.state.open_sessions import SessionLimits
+from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
 from schemas.mcp.revisions import V2025_06_18
 
@@ -38,7 +39,8 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(context, "time", clock)
-    monkeypatch.setattr(sessions_module, "time", clock)
+    monkeypatch.setattr(open_sessions, "time", clock)
+    monkeypatch.setattr(sessions, "time", clock)
     return clock
 
 

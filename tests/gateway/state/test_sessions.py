@@ -9,9 +9,10 @@ import pytest
 from gateway.abc import SessionRecord
 from gateway.context import Outbox, Principal
 from gateway.state.bus import STREAM
+from gateway.state.elsewhere import CANCELS
 from gateway.state.memory_stores import MemorySessions
 from gateway.state.news import MESSAGES
-from gateway.state.sessions import CANCELS, STREAM_LIMIT
+from gateway.state.sessions import STREAM_LIMIT
 from schemas.errors import InvalidParams, TooManyRequests, Unavailable
 from tests.gateway.state.conftest import ANN, IDLE_S, Node, stores_of, until
 
@@ -175,15 +176,15 @@ async def test_one_more_session_of_a_principal_ends_the_one_that_it_used_least(c
     node.sessions.close(third)
     await node.open()
     await node.sessions.close_all()
-    assert node.sessions._owned == {}
+    assert node.sessions._open._owned == {}
 
 
 async def test_sessions_that_come_from_other_nodes_count_too(clock):
     stores = stores_of()
     one, other = Node(stores, "a"), Node(stores, "b", of_one=1)
     session = await one.open()
-    await other.load(session)
-    session.streams = other.sessions._open[session.id].streams = 1
+    there = await other.load(session)
+    session.streams = there.streams = 1
     with pytest.raises(TooManyRequests, match="1 sessions in use"):
         await other.open()
 
@@ -444,14 +445,3 @@ async def test_a_stream_at_another_node_ends_the_one_here(nodes):
         assert await before.take(5) == []
         assert before.closed
         await until(lambda: session.outbox is not before)
-
-
-async def test_a_node_shows_that_it_lives(nodes):
-    a, b = nodes
-    assert not await b.stores.sessions.beats("aa")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(a.sessions.beat, 5)
-        await anyio.wait_all_tasks_blocked()
-        assert await b.stores.sessions.beats("aa")
-        tasks.cancel_scope.cancel()
-    await alone().sessions.beat(5)  # nobody to show it to: returns at once

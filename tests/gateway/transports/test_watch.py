@@ -5,8 +5,9 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.transports import http
-from gateway.transports.http import Responder, Watch, send_all
+from gateway.transports import watch as watch_module
+from gateway.transports.responder import Responder
+from gateway.transports.watch import Watch, send_all
 from tests.gateway.asgi import DISCONNECT, Wire, part
 
 pytestmark = pytest.mark.anyio
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(http, "WATCH_AFTER_S", 0)
+    monkeypatch.setattr(watch_module, "WATCH_AFTER_S", 0)
 
 
 async def serve(wire, work):
@@ -65,7 +66,7 @@ async def test_a_client_that_stays_gets_its_answer():
 
 
 async def test_what_is_over_soon_is_not_watched(monkeypatch):
-    monkeypatch.setattr(http, "WATCH_AFTER_S", 60)
+    monkeypatch.setattr(watch_module, "WATCH_AFTER_S", 60)
     wire = Wire()
 
     async def work():

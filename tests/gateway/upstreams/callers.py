@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from config.settings import TokenExchange
+from config.sources import TokenExchange
 from gateway.context import Context, Identity, Letter, Principal
 from gateway.upstreams.client import Client
 from gateway.upstreams.openapi import OpenAPIUpstream

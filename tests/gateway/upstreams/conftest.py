@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from config.settings import SourceSettings
 from config.settings import Upstream as Limits
+from config.sources import SourceSettings
 from gateway.upstreams.client import Client, HttpRequest
 from gateway.upstreams.connections import UpstreamFailed
 from schemas.source import Source

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.context import Context, Identity, Letter, Principal
 from gateway.upstreams.client import Client
 from gateway.upstreams.hybrid import HybridUpstream

@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.upstreams.client import HttpRequest
 from tests.gateway.upstreams.conftest import GET, failure, opened, source
 from tests.servers.raw import response, speaking

@@ -9,7 +9,7 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
-from config.settings import SchemeSettings, SourceSettings
+from config.sources import SchemeSettings, SourceSettings
 from gateway.upstreams.client import HttpRequest
 from gateway.upstreams.connections import UpstreamFailed
 from tests.gateway.upstreams.conftest import GET, failure, limits, opened, source

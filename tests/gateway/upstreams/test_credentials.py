@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from msgspec import Raw
 
-from config.settings import SchemeSettings, SourceSettings
+from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.openapi import OpenAPIUpstream
 from gateway.upstreams.requirements import refusal

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.graphql import GraphQLUpstream
 from schemas.binding import Credential, GraphQLBinding

@@ -73,12 +73,14 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("made_functions", None)
 
 
-async def call(which: str, timeout_s: float = 60, **arguments: Any) -> ToolResult:
+async def call(
+    which: str, timeout_s: float = 60, schema: bytes = b"{}", **arguments: Any
+) -> ToolResult:
     functions = load_functions({"f": f"made_functions:{which}"})
     python = PythonUpstream({}, Keys().once, Limits(lambda _: timeout_s, threads=2, calls=2))
     upstream = FunctionUpstream(functions, python, lambda _: timeout_s)
     tool = Tool(
-        "id", "box", None, "", Raw(b"{}"), None, Annotations(), FunctionBinding("f"), "", "digest"
+        "id", "box", None, "", Raw(schema), None, Annotations(), FunctionBinding("f"), "", "digest"
     )
     context = Context(Identity(Principal("ada", "tenant")), V2026_07_28, "r-1")
     return await upstream.call(tool, None, arguments, context)
@@ -128,6 +130,19 @@ async def test_values_come_as_the_annotations_have_them() -> None:
     assert text(await call("odd", a=5)) == "5"
     with pytest.raises(InvalidParams, match=r"\$\.box\.width"):
         await call("area", box={"width": "x"})
+
+
+@pytest.mark.parametrize("which", ["area", "odd", "untyped"])
+async def test_a_function_that_does_not_fit_is_the_fault_of_the_tool(which: str) -> None:
+    missing = await call(which)
+    needed = "box" if which == "area" else "a"
+    assert missing.is_error
+    assert text(missing) == f"box cannot be called: its function needs {needed}"
+    arguments = {needed: {"width": 3}, "often": 2}
+    schema = b'{"properties": {"often": {}}}'
+    beyond = await call(which, schema=schema, **arguments)
+    assert beyond.is_error
+    assert text(beyond) == "box cannot be called: its function does not take often"
 
 
 async def test_what_it_returns_or_raises() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from config.load import load
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.context import Context, Identity, Letter
 from gateway.upstreams.caller import OwnAudiences, audiences_of
 from gateway.upstreams.client import Client

@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from config.settings import SchemeSettings, SourceSettings, Tls
+from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.upstreams.client import HttpRequest
 from gateway.upstreams.connections import UpstreamFailed
 from gateway.upstreams.tls import TlsUnusable, contexts

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from config.settings import SchemeSettings, SourceSettings
+from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.openapi import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding

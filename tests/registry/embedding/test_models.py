@@ -181,6 +181,50 @@ async def test_a_crew_takes_over_by_itself(old: Queued) -> None:
     assert (await ready(old))[0] == ("fake/new", 3)
 
 
+@pytest.mark.parametrize("retryable", [True, False])
+async def test_a_crew_goes_on_when_its_model_is_mended(
+    old: Queued, retryable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = HashEmbedder("fake/new", poison="begin", retryable=retryable)
+    serving = Serving(lambda: old.database.pool, SETTINGS, new)
+    crew = Crew(old.database, new, replace(SETTINGS, poll_s=0.02), serving)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(crew.run)
+        await until(lambda: len(new.batches) >= 3)
+        assert (serving.models, crew.displaced) == (Models("fake/old", "fake/old"), False)
+        new.poison, new.down = None, True
+        await until(lambda: len(new.batches) >= 6)
+        new.down = False
+        await until(lambda: serving.label == "fake/new")
+        crew.stop()
+    refused = [one.reason for one in caplog.records if one.message == "embedding_model_refused"]
+    assert refused == ["cannot read that", "nobody answers"]
+    assert (await ready(old))[0] == ("fake/new", 3)
+
+
+async def test_a_model_that_was_refused_is_not_asked_again_at_once(old: Queued) -> None:
+    new = HashEmbedder("fake/new", poison="begin")
+    serving = Serving(lambda: old.database.pool, SETTINGS, new)
+    settings = replace(SETTINGS, poll_s=0.02, backoff_max_s=1000)
+    crew = Crew(old.database, new, settings, serving)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(crew.run)
+        await until(lambda: serving.label == "fake/old" and new.batches)
+        await old.execute("UPDATE embedding_model_t SET serving = false")
+        await until(lambda: serving.label is None)
+        crew.stop()
+    assert len(new.batches) == 1
+
+
+async def test_a_crew_knows_what_others_have_in_hand(old: Queued) -> None:
+    serving = Serving(lambda: old.database.pool, SETTINGS, old.fake)
+    crew = Crew(old.database, old.fake, SETTINGS, serving)
+    await old.execute("UPDATE tool_t SET description = 'Edited.'")
+    await old.worker()._queue.claim(2, 1000)
+    await crew._workers[0]._queue.claim(1, 1000)
+    assert await crew.elsewhere() == 2
+
+
 async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
     serving = Serving(lambda: queued.database.pool, SETTINGS, queued.fake)
     crew = Crew(queued.database, queued.fake, replace(SETTINGS, poll_s=1000), serving)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from registry.embedding.texts import (
     ToolFields,
     identifier_words,
+    query_text,
     readable,
     sentences,
     skill_text,
@@ -236,3 +237,23 @@ def test_lone_surrogates_become_question_marks() -> None:
     assert readable("a\ud800b") == "a?b"
     assert readable("añ🐙") == "añ🐙"
     assert readable("abc", 2) == "ab"
+
+
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        ("createIssue", "create issue"),
+        (
+            "please call createCoreV1NamespacedEvent.",
+            "please call create core v1 namespaced event.",
+        ),
+        ("listIAMRoles or DeleteUserGroup", "list iam roles or delete user group"),
+        ("an issue on GitHub by PayPal, with an iPhone", None),
+        ("create_issue and USB and McDonald", None),
+        ("a" * 2000, None),
+        ("aB" * 1000, None),
+        ("", None),
+    ],
+)
+def test_names_in_a_query_are_read_as_words(query: str, read: str | None) -> None:
+    assert query_text(query) == (query if read is None else read)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.vectors import normalised, together
+from registry.embedding.vectors import normalised, together, with_whole
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 5e-324, 1e300], ids=str)
@@ -44,3 +44,15 @@ def test_what_cannot_be_compared_is_refused(
 
 def test_no_texts_have_no_vectors() -> None:
     assert normalised([], 0, 384).shape == together([], 384).shape == (0, 384)
+
+
+def test_a_text_points_where_its_sentences_do_each_with_its_weight() -> None:
+    sentences = np.array([[1, 0], [0, 1]], dtype=np.float32)
+    found = with_whole(sentences, [3, 4])
+    assert found.dtype == np.float32
+    assert np.allclose(found, [[0.6, 0.8], [1, 0], [0, 1]])
+
+
+def test_of_sentences_that_cancel_each_other_the_first_one_counts() -> None:
+    sentences = np.array([[1, 0], [-1, 0]], dtype=np.float32)
+    assert with_whole(sentences, [5, 5])[0].tolist() == [1, 0]

@@ -2,7 +2,7 @@
 
     score = share * meaning + (1 - share) * words / best words (with meaning: or 4 ln(1 + tools))
 
-meaning: the cosine to the whole query; with several sentences half of that, and half of the best
+meaning: the cosine to the whole query; with several sentences 0.3 of that, and 0.7 of the best
 cosine to one of them. words: BM25F over the fields of a tool (Robertson and Zaragoza 2009, 3.6).
 """
 
@@ -20,6 +20,7 @@ WEIGHTS = {
 }  # fmt: skip
 K1, B = 1.2, 0.6
 RARE_WORDS = 4
+WHOLE = 0.3
 
 Terms = Callable[[str], Counter[str]]  # stems of a text, and how often each stands in it
 Fields = Mapping[str, str]
@@ -53,12 +54,14 @@ def bm25f(tools: Sequence[Fields], query: str, terms: Terms) -> list[float]:
 
 
 def meaning(
-    tools: NDArray[np.float32], whole: NDArray[np.float32], sentences: NDArray[np.float32]
+    tools: NDArray[np.float32], sentences: NDArray[np.float32], sizes: Sequence[int]
 ) -> list[float]:
-    """`tools`, `sentences`: one row each, of length 1."""
-    cosines = tools @ whole
-    if len(sentences):
-        cosines = (cosines + (tools @ sentences.T).max(axis=1)) / 2
+    """`tools`, `sentences`: one row each, of length 1. The whole query is the sum of its sentences,
+    each with its size in characters, at length 1."""
+    whole = np.array(sizes, dtype=np.float32) @ sentences
+    cosines: NDArray[np.float32] = tools @ (whole / np.linalg.norm(whole))
+    if len(sentences) > 1:
+        cosines = WHOLE * cosines + (1 - WHOLE) * (tools @ sentences.T).max(axis=1)
     return [float(one) for one in cosines]
 
 

@@ -43,6 +43,18 @@ def test_a_difference_of_nothing_but_chance_is_not_certain() -> None:
     assert not sampled(values).interval(0, minus=1).certain
 
 
+@pytest.mark.parametrize(("requests", "certain"), [(1, False), (29, False), (30, True)])
+def test_a_difference_of_few_requests_is_not_certain(requests: int, certain: bool) -> None:
+    values = np.tile([1.0, 0.0], (requests, 1))
+    assert sampled(values).interval(0, minus=1).certain is certain
+
+
+def test_a_mean_over_sets_is_as_certain_as_its_smallest_set() -> None:
+    large, small = (sampled(np.tile([1.0, 0.0], (count, 1))) for count in (1000, 4))
+    assert macro([large, large]).interval(0, minus=1).certain
+    assert not macro([large, small]).interval(0, minus=1).certain
+
+
 def test_the_same_values_have_the_same_interval_in_each_run() -> None:
     values = GENERATOR.normal(size=(50, 1))
     assert sampled(values).interval(0) == sampled(values).interval(0)

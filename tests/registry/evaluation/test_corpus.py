@@ -96,8 +96,18 @@ async def test_without_a_model_the_words_are_measured(database: Database) -> Non
     )
     assert result.quality.interval("lexical", "recall@1").mean == 100
     assert result.quality.interval(BASELINE, "recall@1").mean == 100
-    assert list(result.notes["hybrid"]) == ["searched by words only: embeddings are disabled"]
+    assert result.quality.modes == ("hybrid", "lexical", BASELINE)
+    assert result.notes == {
+        "hybrid": {"searched by words only: embeddings are disabled": 1},
+        "dense": {"no vectors: nothing can be found by meaning": 1},
+    }
     assert result.encode_ms == []
+
+
+async def test_without_a_model_dense_alone_is_not_measured(database: Database) -> None:
+    corpus = await loaded(database, TOOLS, SETTINGS, None, nothing)
+    with pytest.raises(NotEmbedded, match="mine: no vectors: nothing can be found by meaning"):
+        await evaluate("mine", corpus, [wanting("delete an invoice", "3")], ["dense"], nothing)
 
 
 async def test_vectors_of_a_text_are_made_once() -> None:

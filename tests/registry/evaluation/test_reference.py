@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from config.load import load as load_settings
-from registry.embedding.texts import sentences
+from registry.embedding.texts import query_text, sentences
 from registry.evaluation.corpus import Corpus, loaded
 from registry.evaluation.sets import Listed
 from registry.postgres import Database, borrowed
@@ -104,9 +104,13 @@ async def reference(
     facts: Facts, embedder: Words, tools: list[Listed], query: str, share: float
 ) -> dict[str, Score]:
     """By the ids of the catalog."""
-    asked = await embedder.embed([query, *sentences(query, SETTINGS.search.sentences)])
+    read = query_text(query)
+    parts = sentences(read, SETTINGS.search.sentences) or [read]
+    asked = await embedder.embed(parts)
     words = bm25f([fields(tool) for tool in tools], query, facts.stems.__getitem__)
-    meanings = meaning(np.stack([facts.vectors[tool.id] for tool in tools]), asked[0], asked[1:])
+    meanings = meaning(
+        np.stack([facts.vectors[tool.id] for tool in tools]), asked, [len(part) for part in parts]
+    )
     return dict(zip([tool.id for tool in tools], scored(words, meanings, share), strict=True))
 
 

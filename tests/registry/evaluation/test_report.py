@@ -3,7 +3,7 @@
 import pytest
 
 from registry.evaluation.report import as_json, markdown, remarks, tables
-from registry.evaluation.results import SetResult, measured
+from registry.evaluation.results import Measured, SetResult, mean_of, measured
 from registry.evaluation.sets import Wanted
 from registry.evaluation.thresholds import Threshold, missed
 
@@ -45,6 +45,32 @@ def test_several_sets_have_their_mean() -> None:
     quality, differences, _ = tables([RESULT, RESULT])
     assert [row[0] for row in quality[2]] == ["mine"] * 4 + ["mean of 2"] * 2
     assert differences[2][-1][0] == "mean of 2"
+
+
+@pytest.mark.parametrize(
+    ("requests", "said"), [(4, "too few requests"), (29, "too few requests"), (30, "certain")]
+)
+def test_what_few_requests_say_is_not_called_certain(requests: int, said: str) -> None:
+    _, differences, _ = tables([_with(_found(requests))])
+    assert differences[2] == [
+        ("mine", "hybrid - lexical", "+100.0", "[+100.0, +100.0]", said),
+    ]
+
+
+def test_one_request_has_no_interval() -> None:
+    result = _with(_found(1))
+    quality, differences, _ = tables([result])
+    assert [row[5] for row in quality[2]] == ["100.0", "0.0"]
+    assert differences[2][0][2:] == ("+100.0", "-", "too few requests")
+    [one] = as_json([result])["sets"]
+    assert one["modes"]["hybrid"]["ndcg@10"] == {"mean": 100}
+
+
+def test_the_mean_of_sets_is_of_the_modes_that_all_have() -> None:
+    words = measured("words", {"lexical": FOUND["lexical"]}, WANTED)
+    assert mean_of([QUALITY, words]).modes == ("lexical",)
+    mean = mean_of([words, QUALITY]).interval("lexical", "recall@1").mean
+    assert mean == pytest.approx(QUALITY.interval("lexical", "recall@1").mean)
 
 
 def test_one_mode_has_nothing_to_be_compared_with() -> None:
@@ -98,6 +124,12 @@ def test_what_must_be_reached(text: str, said: list[str]) -> None:
 def test_a_threshold_says_what_it_expects(text: str) -> None:
     with pytest.raises(ValueError, match=r"there are recall@1|a number|is no number"):
         Threshold.parse(text)
+
+
+def _found(requests: int) -> Measured:
+    """Hybrid finds what is wanted, lexical finds nothing."""
+    found = {"hybrid": [["a"]] * requests, "lexical": [[]] * requests}
+    return measured("mine", found, WANTED[:1] * requests)
 
 
 def _with(quality: object) -> SetResult:

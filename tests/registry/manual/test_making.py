@@ -9,7 +9,7 @@ from msgspec import Raw
 from registry.importers.openapi import read
 from registry.manual.changes import New, ToolRefused
 from registry.manual.making import make
-from registry.manual.wanted import Known, Wanted
+from registry.manual.wanted import Known, KnownFunction, Wanted
 from schemas.binding import (
     Credential,
     FunctionBinding,
@@ -44,7 +44,12 @@ KNOWN = Known(
         tool("open", "pets", OpenAPIBinding("GET", "/open")),
         tool("crm_find", "crm", McpBinding("find"), '{"type": "object", "required": ["q"]}'),
     ),
-    {"count": ({"type": "object", "properties": {"text": {}}}, "Counts"), "vague": (None, "")},
+    {
+        "count": KnownFunction(
+            {"type": "object", "properties": {"text": {}}}, "Counts", ("text", "least")
+        ),
+        "vague": KnownFunction(None, "", ()),
+    },
     source_bytes=100,
 )
 
@@ -204,6 +209,14 @@ def test_functions_and_scripts_go_nowhere() -> None:
         ({"function": "count", "source": "pets"}, "it runs in the gateway"),
         ({"function": "nobody"}, "no function 'nobody'; there: count, vague"),
         ({"function": "vague"}, "give it an input schema"),
+        (
+            {"function": "count", "input_schema": {"properties": {"text": {}, "txt": {}, "n": {}}}},
+            "does not take txt, n, which the input schema has; it takes text, least",
+        ),
+        (
+            {"function": "vague", "input_schema": {"properties": {"a": {}}}},
+            "does not take a, which the input schema has; it takes nothing",
+        ),
         ({"code": "def main(a): 1"}, "needs its language"),
         ({"code": "def main(a:", "language": "python"}, "line 1 of the source"),
         ({"code": "def other(a): 1", "language": "python"}, "defines no main"),

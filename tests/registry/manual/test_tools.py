@@ -1,5 +1,6 @@
 """Tools made and changed by hand, in a real database: beside imports, which must not undo them."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -187,6 +188,26 @@ async def test_of_a_tool_made_by_hand_everything(
     assert standing.semantic_namespace == "n"
     with pytest.raises(ToolRefused, match="made by hand: it has no other description"):
         await tools.reset_description("weather")
+
+
+@pytest.mark.parametrize(
+    ("details", "told"),
+    [
+        (Details(sensitivity_tier="x" * 65), "the sensitivity tier may have 64 characters"),
+        *(
+            (Details(semantic_weight=weight), "the semantic weight is above 0 and at most 100")
+            for weight in (0.0, 100.5, math.inf, math.nan)
+        ),
+    ],
+    ids=str,
+)
+async def test_details_that_fit_no_column_or_no_order_are_refused(
+    tools: ManualTools, details: Details, told: str
+) -> None:
+    with pytest.raises(ToolRefused, match=told):
+        await tools.edit("listPets", Change(details=details), "ada")
+    with pytest.raises(ToolRefused, match=told):
+        await tools.add([replace(new("weather"), details=details)])
 
 
 async def test_what_is_disabled_stays_so_whatever_is_imported(

@@ -10,9 +10,12 @@ from msgspec.structs import replace
 
 from config.settings import Database as Settings
 from registry.embedding.abc import Vectors
+from registry.embedding.texts import sentences
+from registry.embedding.vectors import with_whole
 from registry.postgres import Database
 from registry.search import Filters, Found, Query, Search, ToolsetFilter
 from registry.search.indexes import LOCK, ensure_indexes
+from registry.search.run import effort
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.large import Tenant, tenant
 from tests.registry.search.meaning import MODEL, embed_tools, store_vectors
@@ -49,7 +52,8 @@ class Asking:
         vector = list(one.vectors.values())[at] + 0.02 * rng.standard_normal(384)
         self.given.vector = (vector / np.linalg.norm(vector)).astype(np.float32)
         filters = Filters(one.host_id, **narrowing)  # type: ignore[arg-type]
-        return await self.search.run(Query("anything", 10, "dense", filters))
+        asked = f"the {at}th of {one.host_id}"  # other texts, or the vector is remembered
+        return await self.search.run(Query(asked, 10, "dense", filters))
 
     async def recall(self, one: Tenant, queries: int) -> float:
         found = 0
@@ -141,7 +145,7 @@ async def test_what_may_not_be_found_is_not_found_by_the_index(database: Databas
 
 
 class Several(Given):
-    """One that gives several vectors: of the query, then of its sentences."""
+    """One that gives several vectors: of the sentences of a query."""
 
     def __init__(self, vectors: np.ndarray) -> None:
         super().__init__()
@@ -160,13 +164,11 @@ async def test_sentences_find_by_the_index_what_the_whole_query_is_far_from(
     ids, rows = list(large.vectors), np.stack(list(large.vectors.values()))
     for at in range(10):
         first, second = rows[at], rows[at + 450]
-        whole = rows.mean(axis=0)
-        whole /= np.linalg.norm(whole)
-        asked = np.stack([whole, first, second]).astype(np.float32)
-        cosines = rows @ asked.T
-        best = np.argsort(-(cosines[:, 0] + cosines[:, 1:].max(axis=1)))[:5]
-        search = Search(lambda: database.pool, partial(Several, asked), OWN)
         text = "First do this thing. Then do that other thing."
+        asked = np.stack([first, second]).astype(np.float32)
+        whole, *each = with_whole(asked, [len(part) for part in sentences(text)])
+        best = np.argsort(-(0.3 * rows @ whole + 0.7 * np.max([rows @ one for one in each], 0)))[:5]
+        search = Search(lambda: database.pool, partial(Several, asked), OWN)
         found = await search.run(Query(text, 5, "dense", Filters(large.host_id)))
         assert found.path == "hnsw"
         assert [hit.id for hit in found.hits] == [ids[one] for one in best]
@@ -256,3 +258,11 @@ async def test_queries_of_past_models_are_forgotten(database: Database) -> None:
             "SELECT (SELECT count(*) FROM usage_query_t), (SELECT count(*) FROM usage_embedding_t)"
         )
         assert await found.fetchone() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("docs", "candidates"),
+    [(0, 64), (12_000, 64), (100_000, 100), (300_000, 193), (1_000_000, 398), (10**8, 1000)],
+)
+def test_the_larger_an_index_is_the_more_candidates_it_keeps(docs: int, candidates: int) -> None:
+    assert effort(100, docs, 64) == candidates

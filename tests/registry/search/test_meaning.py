@@ -68,16 +68,20 @@ async def test_cosines_are_those_of_the_vectors(filled: Database) -> None:
     assert len(found.hits) == len(TOOLS)
 
 
-async def test_half_of_a_cosine_is_that_of_the_sentence_that_fits_best(filled: Database) -> None:
+async def test_most_of_a_cosine_is_that_of_the_sentence_that_fits_best(filled: Database) -> None:
     query = "First erase that repository for good. Then show me the weather today."
     embedder = Words()
     found = await ask(searching(filled, embedder), query, "dense")
-    ((whole, first, second),) = embedder.asked
-    assert (whole, first) == (query, "First erase that repository for good.")
+    ((first, second),) = embedder.asked
+    assert f"{first} {second}" == query
+    whole = len(first) * vector(first) + len(second) * vector(second)
+    whole /= np.linalg.norm(whole)
+    assert np.allclose(found.vector, whole, atol=1e-6)
     for hit in found.hits:
         own = vector(f"{hit.name} {TOOLS[hit.name]}")
         best = max(float(vector(first) @ own), float(vector(second) @ own))
-        assert hit.semantic == pytest.approx((float(vector(query) @ own) + best) / 2, abs=1e-5)
+        expected = 0.3 * float(whole @ own) + 0.7 * best
+        assert hit.semantic == pytest.approx(expected, abs=1e-5)
 
 
 async def test_both_parts_score_what_either_proposes(filled: Database) -> None:
@@ -106,6 +110,26 @@ async def test_a_tool_without_a_vector_is_found_by_its_words_and_the_note_says_s
     assert found.note == "1 tool has no vector yet and is found by its words only"
 
 
+async def test_a_tool_without_a_vector_is_not_found_by_meaning_and_the_note_says_so(
+    filled: Database, store: ToolStore
+) -> None:
+    search = searching(filled, Words())
+    one, two = "1 tool has no vector yet and is", "2 tools have no vector yet and are"
+    for name, waiting in (("maps_a", one), ("maps_b", two)):
+        new = ToolDraft(name, name, "Route.", {"type": "object"}, OpenAPIBinding("GET", "/"))
+        await store.save(HOST, SourceDraft(name, "openapi", f"{name}.json"), [new])
+        found = await ask(search, "delete a repository", "dense")
+        assert (found.note, found.hits[0].name) == (f"{waiting} not found", "repos_delete")
+
+
+@pytest.mark.parametrize("embedder", [None, Words(error=DOWN)], ids=["disabled", "down"])
+async def test_by_meaning_alone_nothing_is_found_without_vectors(
+    filled: Database, embedder: Words | None
+) -> None:
+    found = await ask(searching(filled, embedder), "list invoices", "dense")
+    assert (found.hits, found.note) == ([], "no vectors: nothing can be found by meaning")
+
+
 async def test_a_vector_of_another_model_is_never_compared(filled: Database) -> None:
     found = await ask(searching(filled, Words(model="test/other")), "erase")
     assert [hit.semantic for hit in found.hits] == []
@@ -129,7 +153,9 @@ async def test_with_embeddings_disabled_words_count(filled: Database) -> None:
     )
 
 
-async def test_a_provider_that_fails_is_left_alone_for_a_while(filled: Database) -> None:
+async def test_a_provider_that_fails_is_left_alone_for_a_while(
+    filled: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     """E9, open: what is asked meanwhile is answered by words, with a note."""
     embedder, now = Words(error=DOWN), [1000.0]
     search = Search(lambda: filled.pool, lambda: embedder, PATIENT, clock=lambda: now[0])
@@ -140,9 +166,23 @@ async def test_a_provider_that_fails_is_left_alone_for_a_while(filled: Database)
             "searched by words only: the embedding model gives no vectors at the moment"
         )
     assert len(embedder.asked) == 1
+    assert [(one.msg, one.reason) for one in caplog.records] == [  # type: ignore[attr-defined]
+        ("search_model_failed", "it is down")
+    ]
     embedder.error = None
     now[0] += 11
     assert (await ask(search, "erase")).hits[0].name == "repos_delete"
+
+
+async def test_a_query_that_comes_again_is_not_encoded_again(filled: Database) -> None:
+    embedder = Words()
+    search = searching(filled, embedder)
+    once, again = [await ask(search, "erase a repository") for _ in range(2)]
+    assert [hit.id for hit in once.hits] == [hit.id for hit in again.hits]
+    assert embedder.asked == [["erase a repository"]]
+    embedder.model = "another"
+    await ask(search, "erase a repository")
+    assert len(embedder.asked) == 2
 
 
 async def test_a_provider_that_does_not_answer_is_not_waited_for(filled: Database) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.skills.document import compose, read_document
+from registry.skills.document import check_own, compose, read_document
 from schemas.errors import ImportRejected
 
 HEAD = b"---\nname: a\ndescription: Does A.\n"
@@ -130,3 +130,25 @@ def test_what_is_no_skill_says_why(content: bytes, problem: str) -> None:
     assert str(caught.value).startswith("S")
     assert problem in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("metadata: {toolgate-require: b}", "require is unknown; did you mean toolgate-requires?"),
+        ("metadata: {toolgate-acces: b=read}", "acces is unknown; did you mean toolgate-access?"),
+        ("metadata: {toolgate-zzz: b}", "toolgate-zzz is unknown; there is toolgate-requires, "),
+        ("metadata: {toolgate-access: b=read}", "names 'b', which allowed-tools does not"),
+    ],
+    ids=["requires", "access", "nothing near", "tool"],
+)
+def test_what_of_ours_would_have_no_effect_is_refused(line: str, problem: str) -> None:
+    found = document("allowed-tools: a", line)  # what is stored is read as ever
+    with pytest.raises(ImportRejected, match=r"^S: ") as caught:
+        check_own(found, "S")
+    assert problem in str(caught.value)
+
+
+def test_what_of_others_stands_in_the_metadata_is_theirs() -> None:
+    check_own(document("metadata: {author: me, 1: 2, toolgate: x}"), "S")
+    check_own(document("allowed-tools: a", "metadata: {toolgate-access: a=read}"), "S")

@@ -48,6 +48,28 @@ def test_a_skill_has_its_files_in_order(tmp_path: Path) -> None:
         ("scripts/b.py", "text/x-python"),
         ("z.txt", "text/plain"),
     ]
+    assert folder.inner == ["inner/SKILL.md"]
+
+
+def test_a_misspelled_key_is_refused_where_it_stands(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    head = "---\nname: a\ndescription: A.\nmetadata: {toolgate-require: b}\n---\n"
+    (tmp_path / "a/SKILL.md").write_text(head)
+    with pytest.raises(ImportRejected, match=r"a/SKILL\.md: metadata\.toolgate-require is unknown"):
+        read_folders(tmp_path, LIMITS)
+
+
+def test_a_file_is_no_directory_and_names_its_own(tmp_path: Path) -> None:
+    place = write(tmp_path / "a")
+    with pytest.raises(ImportRejected, match=rf"it is a file; name its directory, {place}\.$"):
+        read_folders(place / "SKILL.md", LIMITS)
+
+
+def test_scripts_that_are_written_can_be_run(tmp_path: Path) -> None:
+    files = [File("run.sh", "", b"#!/bin/sh\n"), File("notes.md", "", b"# Notes\n")]
+    place = write_folder(tmp_path, "a", "text", files)
+    assert (place / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert not (place / "notes.md").stat().st_mode & 0o111
 
 
 def test_all_skills_below_a_directory_are_found(tmp_path: Path) -> None:

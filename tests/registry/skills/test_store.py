@@ -7,7 +7,7 @@ import pytest
 from registry.postgres import Database
 from registry.skills.document import read_document
 from registry.skills.loading import file_content
-from registry.skills.store import SkillRefused, SkillStore
+from registry.skills.store import Freed, SkillRefused, SkillStore
 from registry.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.skills.conftest import DESTROYS, TOOLS, note, skill, with_tools
@@ -264,6 +264,15 @@ async def test_a_skill_that_others_require_stays(skills: SkillStore) -> None:
     assert [*(await skills.skills(HOST)).of(None)] == ["a"]
     with pytest.raises(SkillRefused, match="there is no skill 'b'"):
         await skills.remove(HOST, "b")
+
+
+async def test_removing_a_skill_tells_what_stood_with_it(skills: SkillStore) -> None:
+    below = [skill(name, parent="mid") for name in ("low", "deep")]
+    await skills.save(HOST, [skill("mid"), *below, skill("near", suggests="mid")])
+    freed = await skills.remove(HOST, "mid")
+    assert (freed.below, freed.naming) == (["deep", "low"], ["near"])
+    assert (await one(skills, "low")).parent is None
+    assert await skills.remove(HOST, "near") == Freed([], [])
 
 
 async def test_a_removed_source_takes_its_tools_from_the_skills(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.upstreams.connections import Connections
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.link import Hello, Timeout

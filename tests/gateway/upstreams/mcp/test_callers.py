@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace as changed
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.abc import Asked
 from gateway.context import Context, Session
 from gateway.upstreams.client import Client

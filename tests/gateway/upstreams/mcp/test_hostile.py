@@ -9,7 +9,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.upstreams.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.link import Link

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from config.settings import SourceSettings
+from config.sources import SourceSettings
 from gateway.upstreams.client import Client
 from gateway.upstreams.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp import process

@@ -439,6 +439,19 @@ async def test_garbage_is_no_answer(garbage: str) -> None:
     assert "not an answer" in await failure(source)
 
 
+@pytest.mark.parametrize(
+    ("language", "source"),
+    [
+        ("python", "import os\ndef main(arguments): os._exit(0)"),
+        ("javascript", "function main() { process.exit(0) }"),
+    ],
+    ids=["python", "javascript"],
+)
+async def test_nothing_is_no_answer(language: Language, source: str) -> None:
+    await needs(language)
+    assert await failure(source, language) == "ended without an answer"
+
+
 async def test_only_so_many_run_at_a_time() -> None:
     settings = replace(SETTINGS, concurrency=1, time_s=3)
     sandbox = Sandbox(lambda: settings)

@@ -13,7 +13,8 @@ import yaml
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Database, Settings, SourceSettings, Toolset
+from config.settings import Database, Settings, Toolset
+from config.sources import SourceSettings
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_servers import serving

@@ -1,6 +1,6 @@
 """Security schemes (OpenAPI 3.2, sections 4.27 to 4.30; Swagger 2.0, `securityDefinitions`)."""
 
-from config.settings import SchemeSettings
+from config.sources import SchemeSettings
 from tests.registry.importers.features.case import Call, Case
 
 SCHEMES = """

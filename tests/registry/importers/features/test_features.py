@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from registry.sources import configured, preview
+from registry.import_specs import configured
+from registry.sources import preview
 from tests.registry.importers.features.case import VERSIONS, Call, Case
 from tests.registry.importers.features.cases import CASES
 from tests.registry.importers.features.conftest import Rig

@@ -1,54 +1,73 @@
-"""Credentials of sources that the gateway keeps: written here, and never told."""
+"""Secrets: credentials of sources that the gateway stores. Written here, and never told."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from config.settings import SchemeSettings
+from msgspec import Struct
+
+from config.sources import SchemeSettings, SourceSettings
 from gateway.admin.ground import Ground
 from gateway.admin.operations import Asked, Operation, Paging
 from gateway.admin.pages import Page
-from gateway.admin.problems import conflict, not_found
+from gateway.admin.problems import Problem, conflict, not_found
+from gateway.upstreams.schemes import NotAskedFor, check_asked_for
 from registry.secrets import Keys, Secrets, StoredSecret
+from registry.store import ToolStore
 
-READ, WRITE = "admin:credentials:read", "admin:credentials:write"
+READ, WRITE = "admin:secrets:read", "admin:secrets:write"
 
 
-class CredentialOperations:
-    def __init__(self, ground: Ground, keys: Keys, host_id: str) -> None:
-        """`host_id`: the tenant of the gateway, the only one whose credentials it reads."""
+class Forcing(Struct, frozen=True, forbid_unknown_fields=True):
+    """`force`: also what nothing asks for yet."""
+
+    force: bool = False
+
+
+class SecretOperations:
+    def __init__(
+        self,
+        ground: Ground,
+        keys: Keys,
+        host_id: str,
+        wanted: Callable[[], Mapping[str, SourceSettings]],
+    ) -> None:
+        """`host_id`: the tenant of the gateway, the only one whose secrets it reads. `wanted`: the
+        sources of the settings."""
         self._ground = ground
         self._keys = keys
         self._host_id = host_id
+        self._wanted = wanted
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one = "/credentials/{source}/{scheme}"
+        one = "/secrets/{source}/{scheme}"
         return (
             Operation(
-                "listCredentials",
+                "listSecrets",
                 "GET",
-                "/credentials",
-                "List what there are credentials for.",
+                "/secrets",
+                "List what there are secrets for.",
                 READ,
                 self.list,
                 Page[StoredSecret],
                 query=Paging,
             ),
             Operation(
-                "putCredentials",
+                "putSecret",
                 "PUT",
                 one,
-                "Keep credentials for a security scheme of a source.",
+                "Store the secret for a security scheme of a source.",
                 WRITE,
                 self.put,
                 StoredSecret,
+                query=Forcing,
                 body=SchemeSettings,
                 secret=True,
             ),
             Operation(
-                "deleteCredentials",
+                "deleteSecret",
                 "DELETE",
                 one,
-                "Forget credentials.",
+                "Delete a secret.",
                 WRITE,
                 self.delete,
                 status=204,
@@ -62,29 +81,39 @@ class CredentialOperations:
     async def put(self, asked: Asked) -> StoredSecret:
         source, scheme = asked.names["source"], asked.names["scheme"]
         if asked.tenant != self._host_id:
-            raise conflict("Credentials are kept for sources of the gateway's own tenant only.")
+            raise conflict("Secrets are stored for sources of the gateway's own tenant only.")
+        if not asked.query.force:
+            await self._check(source, scheme)
         secrets = self._secrets(asked.tenant)
         await secrets.put(source, scheme, asked.body)
         for one in await secrets.all():
             if (one.source, one.scheme) == (source, scheme):
                 return one
-        raise not_found("credentials", scheme)  # somebody has deleted them since
+        raise not_found("secret", scheme)  # somebody has deleted it since
 
     async def delete(self, asked: Asked) -> None:
         source, scheme = asked.names["source"], asked.names["scheme"]
         if not await self._secrets(asked.tenant).delete(source, scheme):
-            raise not_found("credentials", f"{source}/{scheme}")
+            raise not_found("secret", f"{source}/{scheme}")
 
     async def of(self, tenant: str, source: str) -> bool:
         """Whether there are any for a source."""
         return any(one.source == source for one in await self._secrets(tenant).all())
 
     async def forget(self, tenant: str, source: str) -> None:
-        """The source has gone: another one of its name is to have none of its credentials."""
+        """The source has gone: another one of its name is to have none of its secrets."""
         secrets = self._secrets(tenant)
         for one in await secrets.all():
             if one.source == source:
                 await secrets.delete(source, one.scheme)
+
+    async def _check(self, source: str, scheme: str) -> None:
+        store = ToolStore(self._ground.pool)
+        try:
+            await check_asked_for(store, self._host_id, self._wanted(), source, scheme)
+        except NotAskedFor as error:
+            text = f"{error} To store its secret nevertheless, add force=true."
+            raise Problem(404, "not-found", text) from error
 
     def _secrets(self, tenant: str) -> Secrets:
         return Secrets(self._ground.pool, tenant, self._keys)

@@ -1,0 +1,103 @@
+"""The sessions that are open at this node, as objects, and which of them goes for one more.
+
+Asks no store, and tells no other node.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from gateway.context import Principal, Session
+from schemas.errors import TooManyRequests, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    idle_s: float  # a session that nobody has used for so long ends
+    sessions: int  # at this node
+    calls: int  # of one session at a time
+    rate: int  # sessions that one principal may open in a minute, at all nodes
+    of_one: int = 0  # of one principal at this node; 0: as many as it likes
+
+
+class OpenSessions:
+    def __init__(self, limits: SessionLimits, on_drop: Callable[[Session], None]) -> None:
+        """`on_drop` hears of those that are let go."""
+        self._limits = limits
+        self._on_drop = on_drop
+        self._sessions: dict[str, Session] = {}
+        self._owned: dict[tuple[str, str], dict[str, Session]] = {}  # by whose they are
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def get(self, session_id: str) -> Session | None:
+        return self._sessions.get(session_id)
+
+    def keep(self, session: Session) -> Session:
+        self._sessions[session.id] = session
+        self._owned.setdefault(session.principal.key, {})[session.id] = session
+        return session
+
+    def drop(self, session: Session) -> bool:
+        """Let go of the session at this node; False when it was gone."""
+        if self._sessions.pop(session.id, None) is None:
+            return False
+        owned = self._owned[session.principal.key]
+        del owned[session.id]
+        if not owned:
+            del self._owned[session.principal.key]
+        session.end()
+        self._on_drop(session)
+        return True
+
+    def reap(self) -> int:
+        """Let go of the sessions that nobody has used for too long; returns how many."""
+        before = self._idle_since()
+        idle = [session for session in self._sessions.values() if _is_idle(session, before)]
+        for session in idle:
+            self.drop(session)  # a shared store forgets it by itself, once it is idle everywhere
+        return len(idle)
+
+    def is_idle(self, session: Session) -> bool:
+        """Whether nobody has used it for too long."""
+        return _is_idle(session, self._idle_since())
+
+    def make_room(self) -> None:
+        """Clients that never say goodbye must not lock out the others until they are idle. Raises
+        Unavailable when all are in use."""
+        if len(self._sessions) < self._limits.sessions or self.reap():
+            return
+        oldest = _unused_for_longest(self._sessions.values())
+        if oldest is None:
+            limit = self._limits.sessions
+            raise Unavailable(f"Too many sessions in use (limit {limit}); try again later")
+        self.drop(oldest)
+
+    def one_too_many(self, principal: Principal) -> Session | None:
+        """Which of a principal's own has to end for one more. Raises TooManyRequests when all of
+        them are in use."""
+        owned, most = self._owned.get(principal.key, {}), self._limits.of_one
+        if not most or len(owned) < most:
+            return None
+        oldest = _unused_for_longest(owned.values())
+        if oldest is None:
+            text = f"You have {most} sessions in use, as many as you can: end one first"
+            raise TooManyRequests(text, 1.0, "limits.principal_sessions")
+        return oldest
+
+    def _idle_since(self) -> float:
+        return time.monotonic() - self._limits.idle_s
+
+
+def _unused_for_longest(sessions: Iterable[Session]) -> Session | None:
+    unused = (session for session in sessions if _is_idle(session, math.inf))
+    return min(unused, key=lambda session: session.last_used, default=None)
+
+
+def _is_idle(session: Session, since: float) -> bool:
+    return session.last_used <= since and session.streams == 0 and not session.running

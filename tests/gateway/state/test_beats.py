@@ -1,0 +1,23 @@
+import anyio
+import pytest
+
+from gateway.state.beats import beat
+from gateway.state.memory_stores import MemorySessions
+from tests.gateway.state.conftest import Shared
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_node_shows_that_it_lives():
+    store = Shared()
+    assert not await store.beats("aa")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beat, store, "aa", 5)
+        await anyio.wait_all_tasks_blocked()
+        assert await store.beats("aa")
+        tasks.cancel_scope.cancel()
+
+
+async def test_where_no_store_is_shared_there_is_nobody_to_show_it_to():
+    with anyio.fail_after(5):
+        await beat(MemorySessions(), "aa", 5)
