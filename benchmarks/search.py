@@ -91,7 +91,7 @@ def _called(port: int, requests: Sequence[str]) -> list[float]:
             started = time.perf_counter()
             answer = call.send_on(connection)
             spent.append((time.perf_counter() - started) * 1000)
-            if b"score" not in calls.result(answer)["structuredContent"]:
+            if b'"score"' not in bytes(calls.result(answer)["structuredContent"]):
                 raise Unavailable(f"nothing was found for {request!r}")
     return spent
 
