@@ -52,14 +52,16 @@ def worker(settings: Settings, workers: int | None) -> None:
 
 async def _work(settings: Settings, workers: int | None) -> None:
     embedder = embedder_of(settings)
-    async with Database.open(settings.database) as database:
-        crew = crew_of(settings, database, embedder, workers)
-        async with anyio.create_task_group() as group:
-            group.start_soon(_until_signalled, crew, settings.server.drain_s)
-            out.print(f"Worker is ready: {embedder.model}")
-            await crew.run()
-            group.cancel_scope.cancel()
-    await embedder.close()
+    try:
+        async with Database.open(settings.database) as database:
+            crew = crew_of(settings, database, embedder, workers)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_until_signalled, crew, settings.server.drain_s)
+                out.print(f"Worker is ready: {embedder.model}")
+                await crew.run()
+                group.cancel_scope.cancel()
+    finally:
+        await embedder.close()
     log.info("stopped", extra={"embedded": crew.done})
 
 

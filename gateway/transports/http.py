@@ -137,5 +137,6 @@ def _too_large(limit_bytes: int) -> PayloadTooLarge:
 
 def query_value(scope: Scope, name: str) -> str | None:
     """The last value of a query parameter; None when there is none."""
-    values = parse_qs(scope["query_string"].decode("latin-1")).get(name)
+    query: bytes = scope["query_string"]
+    values = parse_qs(query.decode("latin-1")).get(name) if query else None
     return values[-1] if values else None

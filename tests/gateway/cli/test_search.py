@@ -252,9 +252,10 @@ def test_a_query_without_vectors_says_why_words_decide(with_pets: Toolgate) -> N
 @pytest.fixture
 def with_vectors_of_a_service(with_pets: Toolgate, folder: Path) -> Toolgate:
     """Runs commands on tools whose vectors a service made that is away now."""
-    made = json.dumps({"embeddings": [[1.0] + [0.0] * 383] * 5}).encode()
+    made = json.dumps({"embeddings": [[1.0] + [0.0] * 383]}).encode()
     with answering({"/embed": made}) as port:
-        settings = {"provider": "local-http", "url": f"http://127.0.0.1:{port}/embed"}
+        url = f"http://127.0.0.1:{port}/embed"
+        settings = {"provider": "local-http", "url": url, "batch_size": 1}
         (folder / "toolgate.yaml").write_text(json.dumps({"embedding": settings}))
         queued = with_pets("embed", "backfill")
     assert queued.code == 0, queued.err

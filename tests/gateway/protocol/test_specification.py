@@ -39,7 +39,8 @@ async def answer(verbs, body):
     parts = Front(verbs.dispatcher(), identify, batches, 100_000)
     front = JsonRpcHTTP(parts, Rules(JSON_RPC, spec=True))
     headers = [(b"content-type", b"application/json")]
-    await front({"type": "http", "method": "POST", "headers": headers}, receive, send)
+    scope = {"type": "http", "method": "POST", "headers": headers, "query_string": b""}
+    await front(scope, receive, send)
     text = b"".join(message.get("body", b"") for message in sent)
     return sent[0]["status"], json.loads(text) if text else None
 
