@@ -99,7 +99,7 @@ def in_postgres(settings: DatabaseSettings, cluster: Cluster) -> Backend:
         yield
         cluster.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
-    quick = msgspec.structs.replace(settings, connect_timeout_s=1)
+    quick = msgspec.structs.replace(settings, connect_timeout_s=3)
     state = msgspec.structs.replace(load(None, {}).state, backend="postgres")
     return Backend(state, quick, away, ("host=", name, "/tmp"))
 

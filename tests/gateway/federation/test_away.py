@@ -34,11 +34,13 @@ async def test_a_server_that_went_away_is_known_to_be_after_the_first_call(
                 await anyio.sleep(0.01)
         await behind.aclose()
         who = await caller(client, MODERN, {})
-        failed = await who.result("tools/call", {"name": "test_simple_text"})
-        assert failed["error"]["code"] == 1502
-        assert url not in str(failed)
-        circuit = client.gateway.access.bounds.breaker._circuits["every"]
-        assert (circuit.calls, circuit.failures) == (1, 1)
+        circuits = client.gateway.access.bounds.breaker._circuits
+        # a first call may still be sent, and its answer lost, which says nothing of the next
+        while "every" not in circuits or not circuits["every"].calls:
+            failed = await who.result("tools/call", {"name": "test_simple_text"})
+            assert failed["error"]["code"] == 1502
+            assert url not in str(failed)
+        assert (circuits["every"].calls, circuits["every"].failures) == (1, 1)
         with anyio.fail_after(20):
             while not servers.failures():  # noqa: ASYNC110 - it tells nobody
                 await anyio.sleep(0.01)
