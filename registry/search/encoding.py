@@ -82,8 +82,8 @@ class Encoding:
         """All texts in one call of the model.
 
         Where there are several sentences they alone are encoded, and the whole query is where they
-        point to together, each as much as it is long: that finds the same as the vector of the
-        whole text would, in half the time, and no model cuts its end off.
+        point to together, each as much as it is long: that finds nearly the same as the vector of
+        the whole text would, in half the time, and no model cuts its end off.
         """
         started = time.perf_counter()
         key = (embedder.model, text)
