@@ -23,7 +23,7 @@ from registry.importers.openapi import parse
 from registry.manual.changes import New, ToolRefused
 from registry.manual.making import make, way_of
 from registry.manual.tools import ManualTools
-from registry.manual.wanted import Known, KnownFunction, Lifecycle, Wanted
+from registry.manual.wanted import Cost, Known, KnownFunction, Lifecycle, Wanted
 from schemas.binding import FunctionBinding, Language, ScriptBinding
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict
@@ -49,6 +49,7 @@ _OPTIONS = [
     finding_options,
     click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="[default: active]"),
     click.option("--personas", metavar="TEXT", help="Whom it is for."),
+    click.option("--cost", type=click.Choice(get_args(Cost)), help="Of a call, as you judge it."),
 ]
 
 

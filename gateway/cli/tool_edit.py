@@ -14,7 +14,7 @@ from gateway.cli.output import say
 from gateway.cli.settings import settings_option
 from gateway.cli.tool_add import schema_of
 from registry.importers.texts import cut
-from registry.manual.changes import Change, Details, NoSuchTool
+from registry.manual.changes import COST_TIERS, Change, Details, NoSuchTool
 from registry.manual.tools import ManualTools
 from registry.manual.wanted import Lifecycle
 from schemas.errors import Fault
@@ -33,6 +33,7 @@ T = TypeVar("T")
 @finding_options
 @click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="Retired: not found.")
 @click.option("--personas", metavar="TEXT", help="Whom it is for.")
+@click.option("--cost", type=click.Choice(["", *COST_TIERS]), help="Of a call, as you judge it.")
 @settings_option
 def edit(settings: Settings, name: str, **said: Any) -> None:
     """Change what is said of the tool NAME.
@@ -41,7 +42,7 @@ def edit(settings: Settings, name: str, **said: Any) -> None:
 
     Of an imported tool the description, which imports leave alone from then on (tools
     reset-description ends that), and what no description says: --domain, --namespace, --tier,
-    --weight, --lifecycle, --personas, --keyword. Of a tool made by hand all of it.
+    --weight, --lifecycle, --personas, --cost, --keyword. Of a tool made by hand all of it.
 
     \b
     Examples:
@@ -140,6 +141,7 @@ def _change(given: dict[str, Any]) -> Change:
             given.get("lifecycle"),
             given.get("personas"),
             _listed(given.get("keywords")),
+            given.get("cost"),
         ),
     )
 

@@ -38,6 +38,7 @@ _DETAILS = {
     "semantic_namespace": "namespace",
     "sensitivity_tier": "tier",
     "target_personas": "personas",
+    "cost_tier": "cost",
 }
 
 

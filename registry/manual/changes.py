@@ -44,6 +44,7 @@ class Details:
     lifecycle_status: str | None = None
     target_personas: str | None = None
     keywords: tuple[str, ...] | None = None  # tool_metadata: routing.semanticKeywords
+    cost_tier: str | None = None  # one of COST_TIERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,13 @@ class Standing:
     semantic_weight: float
     lifecycle_status: str
     target_personas: str | None
+    cost_tier: str | None
     tags: list[str]
     keywords: Any
 
 
 MOST_WEIGHT = 100
+COST_TIERS: tuple[str, ...] = ("low", "medium", "high")
 _LENGTHS = {"routing_domain": 128, "semantic_namespace": 128, "sensitivity_tier": 64}
 
 
@@ -129,6 +132,8 @@ def columns_of(details: Details) -> dict[str, Any]:
     weight = details.semantic_weight
     if weight is not None and not 0 < weight <= MOST_WEIGHT:  # neither does NaN fit
         raise ToolRefused(f"the semantic weight is above 0 and at most {MOST_WEIGHT}")
+    if details.cost_tier and details.cost_tier not in COST_TIERS:
+        raise ToolRefused(f"the cost tier is one of {', '.join(COST_TIERS)}")
     given = {one.name: getattr(details, one.name) for one in fields(Details)}
     keywords = given.pop("keywords")
     columns = {name: value or None for name, value in given.items() if value is not None}

@@ -73,6 +73,7 @@ def _details(wanted: Wanted) -> Details:
         wanted.lifecycle,
         wanted.personas,
         wanted.keywords or None,
+        wanted.cost,
     )
 
 

@@ -261,7 +261,7 @@ _STANDING = b"""
         tool.description_override_ts AS override_ts,
         tool.description_override_user AS override_user, tool.routing_domain,
         tool.semantic_namespace, tool.sensitivity_tier, tool.semantic_weight,
-        tool.lifecycle_status, tool.target_personas, tool.tags,
+        tool.lifecycle_status, tool.target_personas, tool.cost_tier, tool.tags,
         tool.tool_metadata #> '{routing,semanticKeywords}' AS keywords
     FROM tool_t AS tool
     LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)

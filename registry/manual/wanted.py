@@ -13,6 +13,7 @@ from schemas.tool import Annotations, Tool
 
 WAYS = ("rest", "graphql", "hybrid", "mcp", "function", "script", "code")
 Lifecycle = Literal["active", "deprecated", "retired"]
+Cost = Literal["low", "medium", "high"]
 Weight = Annotated[float, Meta(gt=0, le=100)]
 ToolName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]  # as in registry.names
 Name128 = Annotated[str, Meta(max_length=128)]
@@ -51,6 +52,7 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
     weight: Weight | None = None
     lifecycle: Lifecycle | None = None
     personas: str | None = None
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
