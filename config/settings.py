@@ -81,6 +81,7 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     retry_backoff_s: Seconds
     upload_limit_bytes: Bytes
     upload_private_networks: bool
+    token_private_networks: bool
     python_threads: Count
     python_calls: Count
     mcp_sessions: Count

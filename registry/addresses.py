@@ -41,6 +41,11 @@ def is_public(address: str) -> bool:
     return _public(_inside(ip_address(address)))
 
 
+def is_private(error: BaseException) -> bool:
+    """Whether a request failed because its host is not public."""
+    return isinstance(error, PrivateAddress) or isinstance(error.__cause__, PrivateAddress)
+
+
 def check_url_host(url: str) -> None:
     """Raise `PrivateAddress` if the host of `url` is a literal address that is not public."""
     host = URL(url).host or ""

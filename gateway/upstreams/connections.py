@@ -69,6 +69,7 @@ class Pool:
         }
         # what the settings say goes before what stands in the database
         self.credentials = {**stored, **adjusted.credentials}
+        self._confined = () if limits.token_private_networks else _besides(stored, adjusted)
         self.require_credentials = adjusted.require_credentials
         self.timeout_s = adjusted.timeout_s or limits.timeout_s
         self.retries = limits.retries if adjusted.retries is None else adjusted.retries
@@ -86,15 +87,23 @@ class Pool:
         self.unheld = asyncio.Event()  # nobody keeps it open beyond a call's time
         self.unheld.set()
         self._holders = 0
-        self.http = self._session(limits.connections)
+        self.http = self._session(limits.connections, self._resolver())
         self._streams: aiohttp.ClientSession | None = None
+        self._public: aiohttp.ClientSession | None = None
+
+    @property
+    def public(self) -> aiohttp.ClientSession:
+        """Connections to public addresses only, for what was not written by the operator."""
+        if self._public is None:
+            self._public = self._session(0, PublicResolver())
+        return self._public
 
     @property
     def streams(self) -> aiohttp.ClientSession:
         """Connections that do not count, for what lasts, and for what a call that holds one of the
         others waits for."""
         if self._streams is None:
-            self._streams = self._session(0)
+            self._streams = self._session(0, self._resolver())
         return self._streams
 
     def hold(self) -> None:
@@ -121,6 +130,10 @@ class Pool:
         kept = {name: value for name, value in asked.items() if name.lower() not in configured}
         return {**kept, **headers}
 
+    def confines(self, entry: SchemeSettings) -> bool:
+        """Whether the token_url of `entry` has to be public: it comes from the registry."""
+        return any(entry is one for one in self._confined)
+
     def untrusted(self, secret: str) -> str:
         return (
             f"{self.source} has {secret}, but only its description says where it is: "
@@ -145,13 +158,17 @@ class Pool:
         if self.exchange is not None:
             await self.exchange.close()
         await self.http.close()
-        if self._streams is not None:
-            await self._streams.close()
+        for session in (self._streams, self._public):
+            if session is not None:
+                await session.close()
 
-    def _session(self, connections: int) -> aiohttp.ClientSession:
+    def _resolver(self) -> PublicResolver | None:
+        return None if self.trusted else PublicResolver()
+
+    def _session(self, connections: int, resolver: PublicResolver | None) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=connections,
-            resolver=None if self.trusted else PublicResolver(),
+            resolver=resolver,
             ssl=self.tls.calls,
         )
         return aiohttp.ClientSession(
@@ -253,6 +270,11 @@ def as_headers(stored: Entries) -> dict[str, str]:
         for name, entry in stored.items()
         if entry.value and _HEADER_NAME.fullmatch(name) and name.lower() not in FRAMING
     }
+
+
+def _besides(stored: Entries, adjusted: SourceSettings) -> tuple[SchemeSettings, ...]:
+    """The stored entries that no settings replace."""
+    return tuple(one for scheme, one in stored.items() if scheme not in adjusted.credentials)
 
 
 def _target(source: Source) -> tuple[str | None, bool]:

@@ -122,7 +122,7 @@ async def _value(pool: Pool, credential: Credential, entry: SchemeSettings) -> s
         return basic(entry.username or "", entry.password or "")
     if entry.token:
         return f"Bearer {entry.token}"
-    scheme = credential.scheme
+    scheme, public = credential.scheme, pool.confines(entry)
 
     async def fetch() -> Token:
         login = Login(
@@ -130,10 +130,12 @@ async def _value(pool: Pool, credential: Credential, entry: SchemeSettings) -> s
             entry.client_id or "",
             entry.client_secret or "",
             entry.client_auth,
+            public,
         )
         endpoint = TokenEndpoint(login, scheme, pool.timeout_s, pool.tls.tokens)
         # not from the pool of calls: one of those may wait for this
-        return await client_token(endpoint, pool.streams, " ".join(entry.scopes))
+        http = pool.public if public else pool.streams
+        return await client_token(endpoint, http, " ".join(entry.scopes))
 
     try:
         return f"Bearer {await pool.tokens.get(scheme, fetch)}"

@@ -6,14 +6,14 @@ from types import UnionType
 import aiohttp
 
 from gateway.upstreams.connections import TooLarge
-from registry.addresses import PrivateAddress
+from registry.addresses import is_private
 
 
 def why(error: Exception, timeout_s: float) -> str:
     """The cause in words that follow the name of a source, without addresses."""
     if type(error) is TimeoutError:
         return f"did not answer within {timeout_s:g} s"
-    if isinstance(error, PrivateAddress) or isinstance(error.__cause__, PrivateAddress):
+    if is_private(error):
         return "lies in a private network and only its description says so; set its base_url"
     if isinstance(error, TooLarge):
         return str(error)
@@ -27,7 +27,7 @@ def is_outage(error: Exception) -> bool:
     """Whether a call failed because its source is away, and not for what was asked of it."""
     if isinstance(error, TooLarge | aiohttp.InvalidURL | aiohttp.ClientResponseError):
         return False
-    return not isinstance(error, PrivateAddress) and not isinstance(error.__cause__, PrivateAddress)
+    return not is_private(error)
 
 
 _CAUSES: tuple[tuple[type[Exception] | UnionType, str], ...] = (

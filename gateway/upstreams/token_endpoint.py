@@ -1,8 +1,8 @@
 """Asking for tokens (RFC 6749, section 4.4; RFC 8693).
 
-A secret goes to the `token_url` of the settings and nowhere else: not to one that a description
-names, and not after a redirect. What goes wrong is told without an address, and of what the server
-says only words that are not its own.
+A secret goes to its own `token_url` and nowhere else: not to one that a description names, and not
+after a redirect. That of a secret in the database leads to public addresses only. What goes wrong
+is told without an address, and of what the server says only words that are not its own.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
+from registry.addresses import check_url_host, is_private
 from registry.bodies import read_at_most
 from schemas.errors import ToolgateError
 
@@ -45,6 +46,7 @@ class Login(Struct, frozen=True):
     client_id: str
     client_secret: str = ""
     client_auth: Literal["header", "body"] = "header"
+    public: bool = False  # whether the token_url has to be a public address
 
 
 class Answer(Struct, frozen=True):
@@ -80,6 +82,9 @@ class TokenEndpoint:
         except TimeoutError as error:
             raise self.failed(f"did not answer within {self._timeout_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
+            if is_private(error):
+                text = "leads into a private network (upstream.token_private_networks)"
+                raise self.failed(text) from error
             raise self.failed("could not be reached") from error
         if not 200 <= status < 300:
             refused = 400 <= status < 500
@@ -104,6 +109,8 @@ class TokenEndpoint:
     async def _post(
         self, http: aiohttp.ClientSession, form: Mapping[str, str]
     ) -> tuple[int, bytes]:
+        if self.login.public:  # a literal address reaches no resolver
+            check_url_host(self.login.token_url)
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         name, secret = self.login.client_id, self.login.client_secret
         if not secret:

@@ -12,20 +12,30 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.json import encode
 
+from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.client import HttpRequest
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.connections import Connections, UpstreamFailed
+from gateway.upstreams.credentials import Credentials
+from gateway.upstreams.mcp.lister import Lister
+from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.rest.files import File, Remote, Upload
 from gateway.upstreams.uploads import Uploads
 from registry import addresses
 from registry.fetch import fetch
+from registry.found import ImportSpec
 from registry.introspection import introspect
+from schemas.binding import Credential
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import V2025_06_18
+from schemas.source import McpOptions
 from tests.fixtures_servers import Serve
 from tests.gateway.upstreams.conftest import GET, limits, opened, source
+from tests.gateway.upstreams.mcp.audience import Audience
 from tests.registry.importers.describe import describe, only
 from tests.servers.rest import Recorder
+from tests.servers.tokens import TokenServer
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +86,32 @@ async def by_endpoint(url: str) -> None:
 
 
 Way = Callable[[str], Awaitable[None]]
-WAYS = (by_argument, by_description, by_reference, by_endpoint)
+
+
+async def by_token_url(url: str) -> None:
+    """Where a secret that an admin of a tenant stored has its tokens fetched."""
+    entry = SchemeSettings(client_id="me", client_secret="s", token_url=url)
+    async with opened(connect_timeout_s=60, retries=0) as client:
+        client.connections.store({"pets": {"oauth": entry}})
+        oauth = (Credential("oauth", "oauth2"),)
+        of = source("https://pets.example.com")
+        await Credentials(client.connections).apply(of, (oauth,), GET, CONTEXT)
+
+
+async def by_mcp_server(url: str) -> None:
+    """An MCP server that a caller of the admin API names."""
+    settings = limits(connect_timeout_s=60, retries=0)
+    connections = Connections(settings, {})
+    servers = Servers(Ways(connections, settings, {}, {"name": "t"}), Audience(), settings)
+    options = McpOptions(era="handshake", guarded=True)
+    try:
+        await Lister(servers, settings)(ImportSpec("theirs", url, kind="mcp", options=options))
+    finally:
+        await servers.close()
+        await connections.close()
+
+
+WAYS = (by_argument, by_description, by_reference, by_endpoint, by_token_url, by_mcp_server)
 every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 
 
@@ -145,7 +180,36 @@ async def inside(port: int | None) -> AsyncIterator[list[bytes]]:
         yield heard
 
 
-@every_way
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_the_settings_say_whether_a_stored_token_url_may_be_private(
+    allowed: bool, serve: Serve
+) -> None:
+    tokens = TokenServer()
+    entry = SchemeSettings(client_id="me", client_secret="s", token_url=await serve(tokens))
+    oauth, of = (Credential("oauth", "oauth2"),), source("https://pets.example.com")
+    async with opened(token_private_networks=allowed) as client:
+        client.connections.store({"pets": {"oauth": entry}})
+        asking = Credentials(client.connections).apply(of, (oauth,), GET, CONTEXT)
+        if allowed:
+            assert (await asking).headers["Authorization"] == "Bearer token-1"
+        else:
+            with pytest.raises(UpstreamFailed, match=r"upstream\.token_private_networks"):
+                await asking
+    assert len(tokens.seen) == allowed
+
+
+async def test_the_operator_s_own_token_url_may_be_private(serve: Serve) -> None:
+    tokens = TokenServer()
+    entry = SchemeSettings(client_id="me", client_secret="s", token_url=await serve(tokens))
+    oauth, of = (Credential("oauth", "oauth2"),), source("https://pets.example.com")
+    async with opened(SourceSettings(credentials={"oauth": entry})) as client:
+        client.connections.store({"pets": {"oauth": entry}})
+        request = await Credentials(client.connections).apply(of, (oauth,), GET, CONTEXT)
+    assert request.headers["Authorization"] == "Bearer token-1"
+
+
+# an MCP server is asked several times: with each transport that it might speak
+@pytest.mark.parametrize("way", WAYS[:-1], ids=lambda way: way.__name__)
 async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
     way: Way, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def limits(**changes: Any) -> Limits:
         "retry_backoff_s": 0.001,
         "upload_limit_bytes": 10_000,
         "upload_private_networks": False,
+        "token_private_networks": False,
         "python_threads": 1,
         "python_calls": 1,
         "mcp_sessions": 4,
