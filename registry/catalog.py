@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 from config.settings import Toolset
-from registry.describing import describer
+from registry.describing import DESCRIBER
 from registry.disclosing import own_tools
 from registry.listing import Listing, Page, encode_item, relays_tasks
 from registry.lookup import Lookup
@@ -74,7 +74,6 @@ class Catalog:
             self._by_service[id_] for id_ in sorted(self._by_service)
         )
         self._checkers = before.surviving_checkers(self._lookup.by_name) if before else {}
-        self.describer = describer(self._lookup.taken)
         self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
         self._short_lists: Memo[tuple[str, ...], ShortList] = Memo(SHORT_LISTS_LIMIT)
         self._item_lists: dict[tuple[ItemKind, str | None], Listing] = {}
@@ -132,7 +131,7 @@ class Catalog:
         chosen = chosen or self._shaping.profiles.default
         made = self._tool_lists.get(chosen.name)
         if made is None:
-            made = ToolList(self.tools, self._shaping, chosen, self.describer, self._relays_tasks)
+            made = ToolList(self.tools, self._shaping, chosen, self._relays_tasks)
             self._tool_lists.put(chosen.name, made)
         return made
 
@@ -141,11 +140,7 @@ class Catalog:
         """The gateway's own tools with which the others are found."""
         sources = {tool.source for tool in self.tools if tool.source}
         most = self._shaping.search_limit
-        return own_tools(self._lookup.taken, sources, skills=bool(self.skills), most=most)
-
-    def own_name(self, does: Does) -> str:
-        """What the one that does this is called; where it is not there, what it would be."""
-        return self.own[does].name if does in self.own else does
+        return own_tools(sources, skills=bool(self.skills), most=most)
 
     def short_list(
         self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
@@ -225,7 +220,6 @@ class Catalog:
                 skills=self.skills.within({tool.id for tool in tools}),
             )
             part.denied = self.denied
-            part.describer = self.describer  # who calls it asks the whole catalog
             part.own = self.own
             self._visible.put(telling, part)
         return part
@@ -295,8 +289,7 @@ class Catalog:
 
     @cached_property
     def _own_by_name(self) -> Mapping[str, Tool]:
-        own = [*self.own.values(), *([self.describer] if self.describer else [])]
-        return {tool.name: tool for tool in own}
+        return {tool.name: tool for tool in (*self.own.values(), DESCRIBER)}
 
     @cached_property
     def _routes(self) -> Resources:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import filterfalse
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec import Raw, Struct
 from registry.items import ItemDraft, ItemsSaved
 from registry.matching import Known, matched, moves
 from registry.naming import Naming
+from registry.reserved import is_reserved
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import HybridOptions, Options
@@ -147,7 +149,7 @@ def _aliases(
     keys = {name.casefold(): key for key, name in names.items()}
     for key, before in was.items():
         old = before.name.casefold()
-        is_free = old not in taken and keys.get(old, key) == key
+        is_free = old not in taken and keys.get(old, key) == key and not is_reserved(old)
         if is_free and key in names and before.present and before.name != names[key]:
             yield before.name, before.tool_id
 
@@ -155,12 +157,16 @@ def _aliases(
 def assign(
     naming: Naming, drafts: Sequence[ToolDraft], known: Mapping[str, Known], taken: set[str]
 ) -> dict[str, str]:
-    """Names by key; see `Naming.assign`."""
+    """Names by key; see `Naming.assign`. None is one of the gateway's own tools'."""
     return naming.assign(
-        {draft.key: partial(naming.names, draft.name, draft.key) for draft in drafts},
+        {draft.key: partial(_names, naming, draft.name, draft.key) for draft in drafts},
         {key: one.name for key, one in known.items()},
         taken,
     )
+
+
+def _names(naming: Naming, plain: str, key: str) -> Iterator[str]:
+    return filterfalse(is_reserved, naming.names(plain, key))
 
 
 def storable(draft: T) -> tuple[T, str]:

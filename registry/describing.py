@@ -1,9 +1,8 @@
 """`describe_tool`: the gateway's own tool, which tells what lists leave out. Pure.
 
-A tool of a source that has its name keeps it; ours is then called `toolgate_describe_tool`.
+Its name is its alone (`registry.reserved`).
 """
 
-from collections.abc import Container
 from typing import Any
 
 from msgspec import Raw
@@ -14,7 +13,6 @@ from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool
 
 NAME = "describe_tool"
-OTHERWISE = "toolgate_describe_tool"
 SOURCE = "toolgate"  # what it counts as in lists by source
 STEPS = 64  # of a path
 BRANCHES = 16  # schemas of one property
@@ -45,23 +43,18 @@ _HINTS = Annotations(
 Json = dict[str, Any]
 
 
-def describer(taken: Container[str]) -> Tool | None:
-    """The tool, where `taken` are the names of others; None: both of its names are."""
-    name = next((name for name in (NAME, OTHERWISE) if name not in taken), None)
-    if name is None:
-        return None
-    return Tool(
-        id="00000000-0000-0000-0000-000000000000",
-        name=name,
-        title="Describe a tool",
-        description=_DESCRIPTION,
-        input_schema=Raw(encode(_SCHEMA)),
-        output_schema=None,
-        annotations=_HINTS,
-        binding=GatewayBinding("describe"),
-        source=SOURCE,
-        digest=f"toolgate {name}",
-    )
+DESCRIBER = Tool(
+    id="00000000-0000-0000-0000-000000000000",
+    name=NAME,
+    title="Describe a tool",
+    description=_DESCRIPTION,
+    input_schema=Raw(encode(_SCHEMA)),
+    output_schema=None,
+    annotations=_HINTS,
+    binding=GatewayBinding("describe"),
+    source=SOURCE,
+    digest=f"toolgate {NAME}",
+)
 
 
 class Missing(Exception):

@@ -1,10 +1,10 @@
 """The gateway's own tools with which a client finds the others, where there are too many to be
 listed. Pure.
 
-A tool of a source that has the name of one keeps it; ours then begins with `toolgate_`.
+Their names are theirs alone (`registry.reserved`).
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -15,7 +15,7 @@ from schemas.binding import Does, GatewayBinding
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool
 
-PREFIX = "toolgate_"
+DESCRIBES: Does = "describe_tools"
 FINDING: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
 SKILLS: tuple[Does, ...] = ("list_skills", "use_skill")
 SOURCES_TOLD = 200  # characters of the names of sources in a description
@@ -36,13 +36,13 @@ _DESCRIPTIONS: Mapping[Does, str] = {
     "search_tools": (
         "Finds tools by what they do: there are many more here than are listed{sources}. Say what "
         "a tool should do, in plain words; for a request of several steps write a sentence for "
-        "each. Answers with the best tools and their input schemas; call them with {call_tool}."
+        "each. Answers with the best tools and their input schemas; call them with call_tool."
     ),
     "describe_tools": (
         "Tells everything about tools whose names are known: whole input and output schemas and "
         "descriptions, or with a path the part of an input schema whose fields are needed."
     ),
-    "call_tool": "Calls a tool that {search_tools} found, and answers as that tool does.",
+    "call_tool": "Calls a tool that search_tools found, and answers as that tool does.",
     "list_skills": (
         "Lists skills: instructions for a kind of work, with the tools for it. Look here first "
         "when a request is more than a single call."
@@ -91,23 +91,13 @@ _ACTS = Annotations()  # whatever the tool does that is called
 
 
 def own_tools(
-    taken: Container[str],
-    sources: Iterable[str],
-    skills: bool = False,
-    most: int | None = None,
+    sources: Iterable[str], skills: bool = False, most: int | None = None
 ) -> Mapping[Does, Tool]:
-    """By what they do. `taken` are the names of others, `sources` whose tools there are; with
-    `skills` search and calls can be of one; `most` that a search may be asked for. A tool both of
-    whose names are taken is not there."""
+    """By what they do. `sources` are those whose tools there are; with `skills` search and calls
+    can be of one; `most` that a search may be asked for."""
     does = (*FINDING, *SKILLS) if skills else FINDING
-    names = {one: free for one in does if (free := _free(one, taken)) is not None}
-    told: dict[str, str] = {one: names.get(one, one) for one in does}
-    told["sources"] = _sources(sources)
-    return {one: _tool(one, name, told, skills, most) for one, name in names.items()}
-
-
-def _free(name: str, taken: Container[str]) -> str | None:
-    return next((one for one in (name, PREFIX + name) if one not in taken), None)
+    told = {"sources": _sources(sources)}
+    return {one: _tool(one, told, skills, most) for one in does}
 
 
 def _sources(names: Iterable[str]) -> str:
@@ -122,7 +112,7 @@ def _sources(names: Iterable[str]) -> str:
     return f" (of {', '.join(listed)})" if listed else ""
 
 
-def _tool(does: Does, name: str, told: Mapping[str, str], skills: bool, most: int | None) -> Tool:
+def _tool(does: Does, told: Mapping[str, str], skills: bool, most: int | None) -> Tool:
     description = _DESCRIPTIONS[does].format(**told)
     properties = dict(_PROPERTIES[does])
     if skills and does in ("search_tools", "call_tool"):
@@ -135,7 +125,7 @@ def _tool(does: Does, name: str, told: Mapping[str, str], skills: bool, most: in
     written = encode(schema)
     return Tool(
         id="00000000-0000-0000-0000-000000000000",
-        name=name,
+        name=does,
         title=_TITLES[does],
         description=description,
         input_schema=Raw(written),
@@ -143,5 +133,5 @@ def _tool(does: Does, name: str, told: Mapping[str, str], skills: bool, most: in
         annotations=_ACTS if does == "call_tool" else _ASKS,
         binding=GatewayBinding(does),
         source=SOURCE,
-        digest=f"toolgate {name} {sha256(description.encode() + written).hexdigest()}",
+        digest=f"toolgate {does} {sha256(description.encode() + written).hexdigest()}",
     )

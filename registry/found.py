@@ -26,7 +26,7 @@ from schemas.hybrid import Action, Side
 from schemas.source import GraphQLOptions, HybridOptions, OpenAPIOptions
 from schemas.source import Options as SourceOptions
 
-IMPORTER = 2  # raise it when the same document would give other tools than before
+IMPORTER = 3  # raise it when the same document would give other tools than before
 
 Kind = Literal["openapi", "graphql", "hybrid", "python", "mcp"]
 Services = Mapping[str, Sequence[Action]]  # of each source that is written in Python

@@ -17,11 +17,6 @@ class Lookup:
         self._renamed: dict[str, Mapping[str, str]] = {}
         self._originals: dict[str, Mapping[str, str]] = {}
 
-    @property
-    def taken(self) -> frozenset[str]:
-        """All names, those that tools had before included."""
-        return frozenset(self.by_name.keys() | self._by_alias.keys())
-
     @cached_property
     def by_id(self) -> Mapping[str, Tool]:
         return {tool.id: tool for tool in self._tools}

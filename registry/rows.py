@@ -14,6 +14,7 @@ from msgspec import Raw
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
+from registry.reserved import is_reserved
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import OPTIONS, HybridOptions, Options, RolledBack, Source
@@ -35,6 +36,9 @@ class RawLoader(Loader):
 def readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
     """The tools of `rows`; a newer release may have stored some that this one cannot call."""
     for row in rows:
+        if is_reserved(row[1]):  # stored before its name was reserved; the next import renames it
+            log.warning("tool_name_reserved", extra={"tool": row[1], "source": row[8]})
+            continue
         try:
             yield _tool(*row)
         except msgspec.ValidationError as error:
@@ -71,7 +75,7 @@ def _tool(
         digest=digest,
         definition=definition,
         toolsets=tuple(toolsets),
-        aliases=tuple(aliases),
+        aliases=tuple(alias for alias in aliases if not is_reserved(alias)),
         tier=tier,
         tags=tuple(tags),
     )

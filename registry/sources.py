@@ -9,6 +9,7 @@ from registry.drafting import drafted
 from registry.found import NO_SERVICES, Found, ImportSpec, Lister, Origins, Services, find, reread
 from registry.freshness import is_current, is_rolled_back
 from registry.import_specs import UPLOAD, as_imported, spec_of
+from registry.reserved import is_reserved
 from registry.saving import Check, Progress
 from registry.source_saving import Before
 from registry.store import Saved, SourceDraft, ToolStore
@@ -150,7 +151,8 @@ def _named(outcome: Outcome, saved: Saved) -> Outcome:
     name = saved.names.get(outcome.key) or saved.items.names.get(outcome.key)
     if name is None:
         taken = saved.refused.get(outcome.key) or saved.items.refused[outcome.key]
-        reason = f"another source has the name {taken}, and this one's prefix is never"
+        owner = "the gateway" if is_reserved(taken) else "another source"
+        reason = f"{owner} has the name {taken}, and this one's prefix is never"
         return replace(outcome, name=None, status="skipped", reason=reason)
     if name in saved.held and outcome.key in saved.names:
         return replace(outcome, name=name, status="held", reason=saved.held[name])

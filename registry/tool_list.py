@@ -5,15 +5,13 @@ from dataclasses import replace
 from functools import cached_property
 
 from registry.budgets import LEVELS, tokens
-from registry.describing import NAME
+from registry.describing import DESCRIBER
+from registry.disclosing import DESCRIBES
 from registry.listing import Listing, Page, encode_tool
 from registry.profiles import Chosen
 from registry.shaping import Shaping, Shown, shown_names
-from schemas.binding import GatewayBinding
 from schemas.mcp.revisions import V2026_07_28, Revision
 from schemas.tool import Tool
-
-DESCRIBES = GatewayBinding("describe_tools")
 
 RelaysTasks = Callable[[Tool], bool]
 
@@ -26,15 +24,13 @@ class ToolList:
         tools: Sequence[Tool],
         shaping: Shaping,
         chosen: Chosen,
-        describer: Tool | None,
         relays_tasks: RelaysTasks,
     ) -> None:
-        """`tools` in the order of their names; `describer` tells the rest of them."""
+        """`tools` in the order of their names."""
         self.chosen = chosen
         self._tools = tools
         self._shaping = shaping
         self._relays_tasks = relays_tasks
-        self._describer = describer
         self.names = shown_names([tool.name for tool in tools], chosen)
         self.level, shown, self.costs = self._fitting()
         self.tokens = sum(self.costs.values())
@@ -70,9 +66,10 @@ class ToolList:
         of each that is listed, by its name in the catalog."""
         budgets = self._shaping.budgets
         most = budgets.catalog_tokens if budgets else 0
-        called = self._describer.name if self._describer else NAME
         for level in range(LEVELS if most else 1):
-            shown = [self._shaping.shown(one, self.chosen, level, called) for one in self._tools]
+            shown = [
+                self._shaping.shown(one, self.chosen, level, DESCRIBER.name) for one in self._tools
+            ]
             costs = {
                 one.tool.name: tokens(self._entry(one.tool, V2026_07_28))
                 for one in shown
@@ -85,11 +82,11 @@ class ToolList:
     def _with_own(self, listed: list[Tool]) -> list[Tool]:
         """With the tool that tells the rest, where that is wanted."""
         budgets = self._shaping.budgets
-        if self._describer is None or budgets is None or budgets.describe == "never":
+        if budgets is None or budgets.describe == "never":
             return listed
         if budgets.describe == "auto" and not self.shortened:
             return listed
-        own = self._shaping.shown(self._describer, self.chosen, 0, self._describer.name).tool
+        own = self._shaping.shown(DESCRIBER, self.chosen, 0, DESCRIBER.name).tool
         return sorted([*listed, own], key=lambda tool: tool.name)
 
     def _encoded(self, revision: Revision) -> list[bytes]:
@@ -132,7 +129,7 @@ class ShortList:
         relays_tasks: RelaysTasks,
     ) -> None:
         """`called` are the names that the profile has for tools that are not our own."""
-        describer = next((tool.name for tool in tools if tool.binding == DESCRIBES), NAME)
+        describer = next((tool.name for tool in tools if tool.name == DESCRIBES), DESCRIBER.name)
         each = (shaping.shown(tool, chosen, 0, describer) for tool in tools)
         listed = [one.tool for one in each if one.left_out is None]
         self._listed = sorted(listed, key=lambda tool: tool.name)

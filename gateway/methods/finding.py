@@ -16,6 +16,7 @@ from gateway.methods.lists import Lists
 from gateway.methods.skill_handles import Handles
 from registry.budgets import CHARACTERS
 from registry.catalog import Catalog
+from registry.disclosing import DESCRIBES
 from registry.fitting import Ceiling, Entry, length
 from registry.search.query import Filters, Found, Query, ToolsetFilter
 from registry.sentences import shorten
@@ -75,9 +76,7 @@ class Finding:
             found, note = await self._found(query, catalog, context)
         except Unreachable as fault:
             return unsearched(fault)
-        ceiling = Ceiling(
-            self._limits.tokens, self._lists.shaping, chosen, catalog.own_name("describe_tools")
-        )
+        ceiling = Ceiling(self._limits.tokens, self._lists.shaping, chosen, DESCRIBES)
         entries = [
             Entry(replace(one, name=catalog.called(one, chosen)), {"score": round(score, 3)})
             for one, score in found

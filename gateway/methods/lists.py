@@ -18,7 +18,7 @@ from gateway.protocol import cursors
 from registry.budgets import tokens
 from registry.catalog import Catalog, Located, Page
 from registry.catalogs import Catalogs
-from registry.disclosing import FINDING, SKILLS
+from registry.disclosing import DESCRIBES, FINDING, SKILLS
 from registry.listing import encode_tool
 from registry.profiles import Chosen
 from registry.shaping import Shaping
@@ -149,8 +149,6 @@ class Lists:
 
     async def is_short(self, context: Context, catalog: Catalog, chosen: Chosen) -> bool:
         """Whether a list has only the tools with which the others are found."""
-        if any(one not in catalog.own for one in FINDING):
-            return False
         mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
         mode = context.wishes.mode or mode
         if mode == "auto":
@@ -163,10 +161,9 @@ class Lists:
     ) -> tuple[list[str], list[Tool]]:
         """Those of the skills, the first first, for whose tools such a list has room; and these
         tools, by name."""
-        describer = catalog.own_name("describe_tools")
 
         def cost(tool: Tool) -> int:
-            shown = self.shaping.shown(tool, chosen, 0, describer)
+            shown = self.shaping.shown(tool, chosen, 0, DESCRIBES)
             listed = shown.left_out is None
             return tokens(encode_tool(shown.tool, V2026_07_28, False)) if listed else 0
 

@@ -17,6 +17,7 @@ from gateway.methods.skill_list import by_words, line_of
 from gateway.state.news import MESSAGES
 from registry.budgets import CHARACTERS
 from registry.catalog import Catalog
+from registry.disclosing import DESCRIBES
 from registry.fitting import Ceiling, Entry
 from registry.profiles import Chosen
 from registry.skills.items import file_at, uri_of
@@ -140,8 +141,7 @@ class UseSkill:
     def _tools(
         self, found: Given, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
     ) -> Json:
-        describer = catalog.own_name("describe_tools")
-        ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaping, chosen, describer)
+        ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaping, chosen, DESCRIBES)
         entries = [
             Entry(replace(tool, name=catalog.called(tool, chosen)), {})
             for tool in found.tools.values()
@@ -149,14 +149,14 @@ class UseSkill:
         fitted = ceiling.fitted(entries, ceiling.tokens * CHARACTERS - AROUND, schemas=True)
         more = []
         if fitted.folded:
-            more.append(f"{fitted.folded} without input schema: {describer} tells it.")
+            more.append(f"{fitted.folded} without input schema: {DESCRIBES} tells it.")
         if fitted.left_out:
             rest = [one.tool.name for one in entries[len(fitted.entries) :]][:NAMES]
             more.append(f"{fitted.left_out} left out: {', '.join(rest)}.")
         if unlisted:
-            skills, caller = ", ".join(unlisted[:NAMES]), catalog.own_name("call_tool")
+            skills = ", ".join(unlisted[:NAMES])
             more.append(f"tools/list has no room for the tools of {skills}: call them by name, or")
-            more.append(f"with {caller}.")
+            more.append("with call_tool.")
         return {"tools": fitted.entries, **({"more_tools": " ".join(more)} if more else {})}
 
     async def _file(self, skill: Skill, path: str, context: Context) -> str:

@@ -27,6 +27,7 @@ from registry.manual.changes import (
 )
 from registry.overrides import reset_description, set_description
 from registry.postgres import Pool, borrowed
+from registry.reserved import is_reserved
 from registry.tenants import lock
 from schemas.source import MANUAL
 
@@ -164,6 +165,8 @@ class ManualTools:
     async def _check_free(
         self, connection: AsyncConnection, name: str, besides: str | None = None
     ) -> None:
+        if is_reserved(name):
+            raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
         async with connection.cursor(row_factory=class_row(Standing)) as cursor:
             await cursor.execute(
                 _STANDING + b" AND lower(tool.name) = lower(%s) AND (tool.active OR tool.disabled)"

@@ -287,7 +287,7 @@ async def test_the_document_of_all_methods_can_be_narrowed_too(client: Client) -
     assert [one["name"] for one in document["methods"]] == [*own, "deletePet"]
 
 
-async def test_a_tool_of_a_source_keeps_its_name_and_is_called_by_it(
+async def test_a_tool_of_a_source_that_has_a_name_of_ours_gets_its_source_s_prefix(
     settings: Settings, tmp_path: Path
 ) -> None:
     document = json.loads((tmp_path / "pets.json").read_text())
@@ -297,12 +297,11 @@ async def test_a_tool_of_a_source_keeps_its_name_and_is_called_by_it(
     }
     (tmp_path / "pets.json").write_text(json.dumps(document))
     async with running(settings) as client:
-        ours = ["describe_tools", "toolgate_call_tool", "toolgate_search_tools"]
-        assert await names(client) == ours
-        assert (await told(client, "search_tools"))["heard"]["path"] == "/own"
-        found = await told(client, "toolgate_search_tools", query="ring a tool")
-        assert found["tools"][0]["name"] == "call_tool"
-        done = await told(client, "toolgate_call_tool", name="call_tool")
+        assert await names(client) == ["call_tool", "describe_tools", "search_tools"]
+        assert (await told(client, "pets_search_tools"))["heard"]["path"] == "/own"
+        found = await told(client, "search_tools", query="ring a tool")
+        assert found["tools"][0]["name"] == "pets_call_tool"
+        done = await told(client, "call_tool", name="pets_call_tool")
         assert done["heard"]["method"] == "POST"
 
 

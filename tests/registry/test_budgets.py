@@ -119,15 +119,6 @@ def test_describe_tool_is_listed_where_it_is_wanted(describe: str, small: int, l
     assert len(listed(Catalog([described("a", DEEP)], shaping=rules))) == large
 
 
-def test_a_tool_of_a_source_keeps_the_name_describe_tool() -> None:
-    tools = [described("describe_tool"), described("large", DEEP)]
-    catalog = Catalog(tools, shaping=shaping(tool_tokens=500))
-    names = [entry["name"] for entry in listed(catalog)]
-    assert names == ["describe_tool", "large", "toolgate_describe_tool"]
-    assert "Call toolgate_describe_tool for all." in str(listed(catalog)[1])
-    assert catalog.get("describe_tool") is tools[0]
-
-
 def test_a_catalog_over_its_budget_is_shortened_evenly(caplog: pytest.LogCaptureFixture) -> None:
     tools = [
         described(f"tool_{n:02}", DEEP, description=f"{n}. {SENTENCE * 20}") for n in range(20)

@@ -97,16 +97,6 @@ def test_a_service_with_another_id_is_another_list() -> None:
     assert not first.changed(Catalog([python("a", "h/s/a/1")]))
 
 
-def test_who_may_not_see_a_tool_finds_the_gateway_s_own_under_the_name_that_it_has() -> None:
-    theirs = tool("describe_tool", HybridBinding("h/z/a/1", scope="admin"))
-    catalog = Catalog([theirs, REST])
-    part = catalog.visible_to(frozenset())
-    assert [one.name for one in part.tools] == ["rest"]
-    assert part.describer is not None
-    assert part.describer.name == "toolgate_describe_tool"
-    assert catalog.find(part.describer.name) == part.describer
-
-
 def test_one_view_too_many_takes_the_oldest_alone() -> None:
     names = [str(number) for number in range(VIEWS_LIMIT + 1)]
     catalog = Catalog(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.describing import Missing, describer, part
+from registry.describing import Missing, part
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -63,16 +63,3 @@ def test_where_there_is_no_such_part_it_says_what_there_is(
     with pytest.raises(Missing) as missing:
         part(SCHEMA, path)
     assert (missing.value.step, missing.value.known) == (step, known)
-
-
-@pytest.mark.parametrize(
-    ("taken", "name"),
-    [
-        ((), "describe_tool"),
-        (("describe_tool",), "toolgate_describe_tool"),
-        (("describe_tool", "toolgate_describe_tool"), None),
-    ],
-)
-def test_tools_of_sources_keep_their_names(taken: tuple[str, ...], name: str | None) -> None:
-    tool = describer(taken)
-    assert (tool and tool.name) == name

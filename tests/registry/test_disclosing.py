@@ -17,43 +17,29 @@ SHOP = (
 )
 
 
-def test_tools_of_sources_keep_their_names() -> None:
-    own = own_tools({"search_tools"}, ["shop"])
-    assert [one.name for one in own.values()] == [
-        "toolgate_search_tools",
-        "describe_tools",
-        "call_tool",
-    ]
-    assert "toolgate_search_tools found" in own["call_tool"].description
-
-
-def test_without_a_name_that_is_free_there_is_no_such_tool() -> None:
-    assert set(own_tools({"call_tool", "toolgate_call_tool"}, [])) == set(FINDING) - {"call_tool"}
-
-
 def test_it_is_told_whose_tools_there_are_as_far_as_there_is_room() -> None:
-    assert "(of bank, shop)" in own_tools((), ["shop", "bank"])["search_tools"].description
+    assert "(of bank, shop)" in own_tools(["shop", "bank"])["search_tools"].description
     many = [f"source-{n:03}" for n in range(200)]
-    assert len(own_tools((), many)["search_tools"].description) < 700
-    assert ", ...)" in own_tools((), many)["search_tools"].description
+    assert len(own_tools(many)["search_tools"].description) < 700
+    assert ", ...)" in own_tools(many)["search_tools"].description
 
 
 def test_skills_come_with_tools_of_their_own_and_an_argument() -> None:
-    assert set(own_tools((), [])) == set(FINDING)
-    own = own_tools((), [], skills=True)
+    assert set(own_tools([])) == set(FINDING)
+    own = own_tools([], skills=True)
     assert set(own) == {*FINDING, *SKILLS}
     for name in ("search_tools", "call_tool"):
         assert "skill" in decode(own[name].input_schema)["properties"]
 
 
 def test_two_definitions_that_differ_have_two_digests() -> None:
-    first, second = own_tools((), ["a"]), own_tools((), ["b"])
+    first, second = own_tools(["a"]), own_tools(["b"])
     assert first["search_tools"].digest != second["search_tools"].digest
     assert first["describe_tools"].digest == second["describe_tools"].digest
 
 
 def test_a_search_says_how_many_it_can_be_asked_for() -> None:
-    search = own_tools((), [], most=20)["search_tools"]
+    search = own_tools([], most=20)["search_tools"]
     assert decode(search.input_schema)["properties"]["limit"]["maximum"] == 20
     accepts = Checker(bytes(search.input_schema)).accepts
     assert accepts({"query": "x", "limit": 20})
@@ -61,7 +47,7 @@ def test_a_search_says_how_many_it_can_be_asked_for() -> None:
 
 
 def test_their_schemas_check_what_they_say() -> None:
-    own = own_tools((), [], skills=True)
+    own = own_tools([], skills=True)
     checkers = {does: Checker(bytes(tool.input_schema)) for does, tool in own.items()}
     assert checkers["search_tools"].accepts({"query": "x", "limit": 3, "detail": "names"})
     assert checkers["search_tools"].accepts({"query": "x", "domain": "sales"})
@@ -117,6 +103,6 @@ def test_a_filtered_list_goes_on_where_a_page_ended() -> None:
 
 def test_that_skills_come_is_a_change_of_the_list() -> None:
     before, after = Catalog(SHOP), Catalog(SHOP)
-    after.own = own_tools((), [], skills=True)
+    after.own = own_tools([], skills=True)
     assert "tools" in after.changed(before)
     assert not Catalog(SHOP).changed(before)

@@ -1,0 +1,120 @@
+"""The names of the gateway's own tools, which no source, hand or earlier import takes away."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from registry.catalog import Catalog
+from registry.describing import DESCRIBER
+from registry.disclosing import FINDING, SKILLS, own_tools
+from registry.manual.changes import ToolRefused
+from registry.manual.tools import ManualTools
+from registry.postgres import Database
+from registry.reserved import NAMES, is_reserved
+from registry.store import ToolStore
+from schemas.binding import Does, GatewayBinding
+from tests.fixtures_database import HOST
+from tests.registry.manual.test_tools import new
+from tests.registry.servers import snapshot, spec, tool
+from tests.registry.test_aliases import operation, save, tools
+from tests.registry.test_mcp_sources import catalog, imported
+from tests.registry.test_store import SHOP, draft
+
+pytestmark = pytest.mark.anyio
+
+ALIKE = [
+    *NAMES,
+    *("CALL_TOOL", "Call_Tool", "callTool", "call-tool", "calltool", "call__tool", "_call_tool_"),
+    *("caII_tool", "ca11_tool", "call_t00l", "1ist_skills", "use-skill"),
+]
+
+
+def test_every_tool_of_the_gateway_has_a_name_that_is_reserved() -> None:
+    own = [*own_tools([], skills=True).values(), DESCRIBER]
+    assert {one.name for one in own} == set(NAMES)
+    does = {one.binding.does for one in own if isinstance(one.binding, GatewayBinding)}
+    assert does == set(get_args(Does))
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_so_is_what_a_client_or_a_person_takes_for_it(name: str) -> None:
+    assert is_reserved(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["call", "tool", "call_tools", "shop_call_tool", "search", "describe", "call_tool_2"]
+)
+def test_other_names_are_free(name: str) -> None:
+    assert not is_reserved(name)
+
+
+@pytest.mark.parametrize("name", ALIKE)
+async def test_a_tool_that_a_server_lists_later_has_its_source_s_name_in_front(
+    store: ToolStore, name: str
+) -> None:
+    await imported(store, snapshot(tool("a")), spec("bank"))
+    report = await imported(store, snapshot(tool("a"), tool(name)), spec("bank"))
+    found = await catalog(store)
+    assert [one.name for one in found.tools] == ["a", f"bank_{name}"]
+    assert report.outcomes[1].name == f"bank_{name}"
+    for own in (*FINDING, "describe_tool"):
+        assert isinstance(getattr(found.get(own), "binding", None), GatewayBinding)
+
+
+async def test_letters_of_other_scripts_make_no_such_name(store: ToolStore) -> None:
+    wide, cyrillic, invisible = "\uff43all_tool", "c\u0430ll_tool", "call_\u200btool"
+    await imported(store, snapshot(*map(tool, (wide, cyrillic, invisible))), spec("bank"))
+    assert not [one.name for one in (await catalog(store)).tools if is_reserved(one.name)]
+
+
+async def test_with_the_prefix_never_it_is_left_out_and_told(store: ToolStore) -> None:
+    report = await imported(store, snapshot(tool("a"), tool("call_tool")), spec(prefix="never"))
+    assert [one.name for one in (await catalog(store)).tools] == ["a"]
+    assert report.outcomes[1].status == "skipped"
+    assert report.outcomes[1].reason == (
+        "the gateway has the name call_tool, and this one's prefix is never"
+    )
+
+
+async def test_a_source_whose_name_would_make_one_gets_another(store: ToolStore) -> None:
+    """Source `call`, tool `tool`: with its prefix that is call_tool."""
+    await imported(store, snapshot(tool("tool")), spec("call", prefix="always"))
+    [name] = [one.name for one in (await catalog(store)).tools]
+    assert name.startswith("call_tool_")
+
+
+async def test_operations_of_a_description_get_the_prefix_too(store: ToolStore) -> None:
+    await store.save(HOST, SHOP, [draft("search_tools"), draft("ping", "/ping@get")])
+    assert [one.name for one in await store.tools(HOST)] == ["ping", "shop_search_tools"]
+
+
+async def test_a_name_that_was_stored_before_calls_nothing_until_it_is_imported_again(
+    store: ToolStore, database: Database
+) -> None:
+    await save(store, operation("old"))
+    async with database.pool.connection() as connection:
+        await connection.execute("UPDATE tool_t SET name = 'call_tool'")
+    found = Catalog(await store.tools(HOST))
+    assert found.tools == ()
+    assert found.get("call_tool") == found.own["call_tool"]
+    await save(store, operation("call_tool"))
+    assert list(await tools(store)) == ["shop_call_tool"]
+    assert (await tools(store))["shop_call_tool"].aliases == ()
+
+
+async def test_no_alias_leads_there(store: ToolStore, database: Database) -> None:
+    await save(store, operation("listPets"))
+    await save(store, operation("getPets"))
+    async with database.pool.connection() as connection:
+        await connection.execute("UPDATE tool_alias_t SET name = 'use_skill'")
+    assert (await tools(store))["getPets"].aliases == ()
+
+
+@pytest.mark.parametrize("name", ["call_tool", "Search-Tools", "describe_tool", *SKILLS])
+async def test_nobody_makes_one_by_hand(database: Database, store: ToolStore, name: str) -> None:
+    by_hand = ManualTools(database.pool, HOST)
+    await store.save(HOST, replace(SHOP, name="other"), [draft("x")])
+    refused = f"{name}: the name is kept for the gateway's own tools; take another"
+    with pytest.raises(ToolRefused, match=refused):
+        await by_hand.add([new(name)])
