@@ -124,6 +124,7 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     fetch_timeout_s: Seconds
     private_networks: bool
     versions_kept: Count
+    prune: bool
 
 
 class Embedding(Struct, frozen=True, forbid_unknown_fields=True):

@@ -102,3 +102,4 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     prefix: Literal["always", "conditional", "never"] = "conditional"
     own_sessions: bool = False
     pin: bool = False
+    example: bool = False

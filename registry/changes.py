@@ -22,7 +22,7 @@ from registry.naming import Naming
 from registry.reserved import is_reserved
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import HybridOptions, Options
+from schemas.source import HybridOptions, Options, Origin
 from schemas.tool import Annotations, ToolDraft
 
 __all__ = ["Changes", "Known", "Row", "Saved", "SourceDraft", "assign", "changes", "storable"]
@@ -51,6 +51,7 @@ class SourceDraft:
     server: ServerFacts | None = None
     items: tuple[ItemDraft, ...] = ()  # what it has besides tools
     outcomes: Mapping[str, int] = field(default_factory=dict)  # as in `schemas.source.Version`
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

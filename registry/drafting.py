@@ -33,6 +33,7 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
         server=imported.server,
         items=imported.items,
         outcomes=Counter(outcome.status for outcome in imported.outcomes),
+        origin=spec.origin,
     )
 
 

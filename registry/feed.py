@@ -20,7 +20,7 @@ from config.settings import Imports
 from config.sources import SourceSettings
 from registry.catalogs import Catalogs
 from registry.found import NO_SERVICES, ImportSpec, Lister, Services, asked_ahead
-from registry.import_specs import configured, spec_of
+from registry.import_specs import configured, left_over, spec_of
 from registry.installation import DatabaseError
 from registry.postgres import RESYNC, Database, Notice, Pool
 from registry.sources import Sources
@@ -31,6 +31,10 @@ from schemas.errors import ToolgateError
 log = logging.getLogger("toolgate.feed")
 
 CHANNEL = "toolgate_registry"  # the triggers of migration 0002 notify it with a host_id
+LEFT_OVER = (
+    "the settings name them no longer, so they are served without the headers and credentials that "
+    "stood there: toolgate sources prune removes them, imports.prune does so at every start"
+)
 RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # a service often starts after its gateway
 
 
@@ -100,14 +104,19 @@ class Feed:
         return self._opened
 
     async def reconfigure(
-        self, sources: Mapping[str, SourceSettings], services: Services = NO_SERVICES
+        self,
+        sources: Mapping[str, SourceSettings],
+        services: Services = NO_SERVICES,
+        imports: Imports | None = None,
     ) -> None:
-        """Take other sources, and look again at all descriptions."""
+        """Take other sources, and look again at all descriptions. `imports` None: as before."""
         self._wanted = sources
+        self._imports = imports or self._imports
         self._services = services
         for name in self.state.sources.keys() - sources.keys():
             del self.state.sources[name]
         if self._store is not None:
+            await self._check_left_over(self._store)
             await self._import(self._store, self._described())
 
     async def refresh(self, name: str) -> None:
@@ -167,6 +176,7 @@ class Feed:
         self.state.database = "unreachable"
 
     async def _import_all(self, store: ToolStore) -> None:
+        await self._check_left_over(store)
         known = self._catalogs.of(self._host_id).sources
 
         def can_wait(spec: ImportSpec) -> bool:
@@ -178,6 +188,23 @@ class Feed:
         self.settled.set()
         await self._import(store, [spec for spec in self._described() if can_wait(spec)])
         await self._retry(store)
+
+    async def _check_left_over(self, store: ToolStore) -> None:
+        """Warn of sources that were taken out of the settings; remove them if those ask for it."""
+        names = left_over(self._catalogs.of(self._host_id).sources.values(), self._wanted)
+        if names and not self._imports.prune:
+            log.warning("sources_left_over", extra={"sources": names, "hint": LEFT_OVER})
+        elif names:
+            await self._prune(store, names)
+
+    async def _prune(self, store: ToolStore, names: Iterable[str]) -> None:
+        try:
+            for name in names:
+                tools = await store.remove(self._host_id, name)
+                log.warning("source_pruned", extra={"source": name, "tools": tools})
+            await self._reload(store, self._host_id)
+        except psycopg.OperationalError as error:  # the next start or reload tries again
+            log.error("sources_not_pruned", extra={"reason": str(error).partition("\n")[0]})
 
     async def _retry(self, store: ToolStore) -> None:
         """Try what failed again, until cancelled."""

@@ -23,7 +23,7 @@ from registry.importers.mcp import read_snapshot
 from registry.introspection import is_endpoint
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
-from schemas.source import GraphQLOptions, HybridOptions, OpenAPIOptions
+from schemas.source import GraphQLOptions, HybridOptions, OpenAPIOptions, Origin
 from schemas.source import Options as SourceOptions
 
 IMPORTER = 3  # raise it when the same document would give other tools than before
@@ -45,6 +45,7 @@ class ImportSpec:
     exclude: tuple[str, ...] = ()
     kind: Kind = "openapi"
     options: SourceOptions = field(default_factory=OpenAPIOptions)
+    origin: Origin | None = "cli"
 
 
 Lister = Callable[[ImportSpec], Awaitable[bytes]]

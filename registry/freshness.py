@@ -22,7 +22,9 @@ def is_rolled_back(known: Source, spec: ImportSpec, found: Found) -> bool:
 
 def is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
     """Whether this is what the source has, and nothing is rolled back that it would end."""
-    if known.rolled_back is not None or known.location != found.location:
+    if known.rolled_back is not None or known.origin != spec.origin:
+        return False
+    if known.location != found.location:
         return False
     if not _same_target(known, spec):
         return False

@@ -79,7 +79,7 @@ class History:
         document = await self._versions.document(self._host_id, name, version.number)
         if document is None:
             raise ImportRejected(_not_kept(name, version.number))
-        spec = _spec(name, version)
+        spec = _spec(source, version)
         found = reread(spec, document)
         imported = await asyncio.to_thread(found.read)
         draft = replace(drafted(spec, found, imported), **_address(version))
@@ -149,9 +149,9 @@ def _not_kept(name: str, number: int) -> str:
     return f"The description of version {number} of {name} is not kept: see imports.versions_kept."
 
 
-def _spec(name: str, version: Version) -> ImportSpec:
+def _spec(source: Source, version: Version) -> ImportSpec:
     """How it was imported. Raises ImportRejected for what only a newer release knows."""
-    asked = version.asked
+    name, asked = source.name, version.asked
     if asked.get("kind") not in get_args(Kind):
         raise ImportRejected(
             f"How version {version.number} of {name} was imported is not known here: "
@@ -165,6 +165,7 @@ def _spec(name: str, version: Version) -> ImportSpec:
         tuple(asked["exclude"]),
         asked["kind"],
         options_of(name, asked["kind"], asked["options"]),
+        source.origin,
     )
 
 

@@ -1,6 +1,7 @@
 """Import specs: as the settings want a source, and as a known source was imported."""
 
 import shlex
+from collections.abc import Iterable, Mapping
 from typing import cast, get_args
 
 from config.sources import SourceSettings
@@ -13,10 +14,12 @@ from schemas.source import (
     McpOptions,
     OpenAPIOptions,
     Options,
+    Origin,
     Source,
 )
 
 UPLOAD = "upload:"  # in front of the name: the location of a description that came by itself
+OF_SETTINGS: frozenset[Origin | None] = frozenset({"settings", "example"})
 STDIO = "stdio:"  # in front of a command: the location of an MCP server that has no address
 
 
@@ -33,7 +36,9 @@ def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
         if location is not None:
             patterns = (wanted.include, wanted.exclude)
             base_url = None if kind == "mcp" else wanted.base_url
-            return ImportSpec(name, location, base_url, *patterns, kind, _asked(kind, wanted))
+            origin: Origin = "example" if wanted.example else "settings"
+            options = _asked(kind, wanted)
+            return ImportSpec(name, location, base_url, *patterns, kind, options, origin)
     return None
 
 
@@ -80,7 +85,14 @@ def as_imported(source: Source) -> ImportSpec:
         source.exclude,
         cast("Kind", source.kind),
         source.options,
+        source.origin,
     )
+
+
+def left_over(sources: Iterable[Source], wanted: Mapping[str, SourceSettings]) -> list[str]:
+    """Names of the sources that were imported because of settings, and that `wanted`, those of
+    now, lack: they are served still, without the headers and credentials that stood there."""
+    return [one.name for one in sources if one.origin in OF_SETTINGS and one.name not in wanted]
 
 
 def _said(source: Source) -> bool:

@@ -7,7 +7,7 @@ option, and nothing else.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +17,7 @@ from psycopg.adapt import Loader
 from registry.reserved import is_reserved
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import OPTIONS, HybridOptions, Options, RolledBack, Source
+from schemas.source import OPTIONS, HybridOptions, Options, Origin, RolledBack, Source
 from schemas.tool import Annotations, Tool
 
 log = logging.getLogger("toolgate.database")
@@ -99,6 +99,7 @@ def source_of(
     tool_count: int,
     number: int | None,
     rolled_back: dict[str, Any] | None,
+    origin: str | None,
 ) -> Source:
     return Source(
         id=source_id,
@@ -118,6 +119,7 @@ def source_of(
         server=_facts(name, server),
         number=number,
         rolled_back=_rolled_back(name, rolled_back),
+        origin=cast("Origin", origin) if origin in get_args(Origin) else None,
     )
 
 

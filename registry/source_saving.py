@@ -62,21 +62,22 @@ class SourceSaving:
         await self._connection.execute(
             """
             INSERT INTO api_t AS old (host_id, name, kind, location, base_url, base_url_trusted,
-                include, exclude, options, server, rolled_back)
+                include, exclude, options, server, rolled_back, origin)
             VALUES (%(host)s, %(name)s, %(kind)s, %(location)s, %(base_url)s, %(trusted)s,
-                %(include)s, %(exclude)s, %(options)s, %(server)s, %(rolled_back)s)
+                %(include)s, %(exclude)s, %(options)s, %(server)s, %(rolled_back)s, %(origin)s)
             ON CONFLICT (host_id, name) DO UPDATE SET
                 kind = excluded.kind, location = excluded.location, base_url = excluded.base_url,
                 base_url_trusted = excluded.base_url_trusted, include = excluded.include,
                 exclude = excluded.exclude, options = excluded.options, server = excluded.server,
-                rolled_back = excluded.rolled_back,
+                rolled_back = excluded.rolled_back, origin = excluded.origin,
                 aggregate_version = old.aggregate_version + 1,
                 update_ts = current_timestamp, update_user = session_user
             WHERE (old.kind, old.location, old.base_url, old.base_url_trusted,
-                   old.include, old.exclude, old.options, old.server, old.rolled_back)
+                   old.include, old.exclude, old.options, old.server, old.rolled_back,
+                   old.origin)
                 IS DISTINCT FROM (excluded.kind, excluded.location, excluded.base_url,
                    excluded.base_url_trusted, excluded.include, excluded.exclude,
-                   excluded.options, excluded.server, excluded.rolled_back)
+                   excluded.options, excluded.server, excluded.rolled_back, excluded.origin)
             """,
             {
                 "host": self._host_id,
@@ -89,6 +90,7 @@ class SourceSaving:
                 "exclude": list(self._source.exclude),
                 "options": Jsonb(self._source.options, dumps=msgspec.json.encode),
                 "server": self._server(),
+                "origin": self._source.origin,
                 "rolled_back": rolled_back and Jsonb(rolled_back, dumps=msgspec.json.encode),
             },
         )

@@ -133,7 +133,7 @@ class ToolStore:
                         SELECT count(*) FROM tool_t AS tool
                         WHERE (tool.host_id, tool.source_api_id) = (api.host_id, api.api_id)
                             AND tool.active),
-                    version.number, api.rolled_back
+                    version.number, api.rolled_back, api.origin
                 FROM api_t AS api
                 LEFT JOIN api_version_t AS version ON version.current
                     AND (version.host_id, version.api_id) = (api.host_id, api.api_id)

@@ -9,6 +9,9 @@ from msgspec import Struct
 from schemas.hybrid import Side
 from schemas.mcp.snapshot import ServerFacts
 
+Origin = Literal["settings", "example", "cli", "admin"]
+"""Who had a source imported last; "example": the settings of one of the product's examples."""
+
 OutcomeStatus = Literal["imported", "degraded", "held", "skipped", "excluded"]
 
 
@@ -113,6 +116,7 @@ class Source:
     server: ServerFacts | None = None  # kind "mcp" only
     number: int | None = None  # of its version
     rolled_back: RolledBack | None = None
+    origin: Origin | None = None  # None: made for tools by hand, or it was not kept
     foreign: str = ""  # its tenant, where that is not the gateway's own
 
     @property

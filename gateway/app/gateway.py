@@ -125,7 +125,7 @@ class Gateway:
         self.catalogs.show_scripts(settings.scripts.enabled)
         if await self.upstreams.reconfigure(self.settings, loaded):
             self.federation.servers.restart()
-        await self.feed.reconfigure(settings.sources, self.upstreams.described)
+        await self.feed.reconfigure(settings.sources, self.upstreams.described, settings.imports)
 
     def app(self) -> Starlette:
         """The ASGI application."""

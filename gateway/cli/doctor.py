@@ -35,6 +35,7 @@ from gateway.cli.report import is_private
 from gateway.cli.script_checkup import functions, scripts, unused_scripts
 from gateway.cli.servers import open_lister
 from gateway.cli.settings import named_file
+from gateway.cli.sources_checkup import imported
 from registry.found import Lister
 from registry.migrate import status
 from registry.pins import Pins
@@ -97,6 +98,7 @@ async def _registry(settings: Settings) -> list[Check]:
             if any(check.status != "ok" for check in checks):
                 return checks
             sources = await registry.store.sources(registry.host_id)
+            checks += imported(settings, sources)
             stored = await stored_in(settings, registry)
             async with open_lister(settings, stored) as lister:
                 for source in sources:

@@ -21,7 +21,7 @@ from gateway.cli.report import ITEMS, counted, spoken
 from gateway.cli.settings import settings_option
 from gateway.upstreams.connections import NO_ENTRIES, Entries
 from registry.found import ImportSpec
-from registry.import_specs import configured
+from registry.import_specs import configured, left_over
 from registry.pins import Pins
 from schemas.mcp.snapshot import Item
 from schemas.source import McpOptions, Source
@@ -34,6 +34,7 @@ COMMANDS = {
     "diff": ("gateway.cli.versions:diff", "Tell what another description would change."),
     "rollback": ("gateway.cli.versions:rollback", "Serve an older version of a source again."),
     "refresh": ("gateway.cli.import_:refresh", "Import a source again."),
+    "prune": ("gateway.cli.sources:prune", "Remove what was taken out of the settings."),
     "remove": ("gateway.cli.sources:remove", "Remove a source and its tools."),
 }
 
@@ -49,20 +50,26 @@ def sources() -> None:
 def list_(settings: Settings, as_json: bool) -> None:
     """List the sources: where they came from and where their calls go.
 
-    In a pipe one line each: name, number of tools, address, location of the description, kind.
+    In a pipe one line each: name, number of tools, address, location of the description, kind, and
+    who had it imported: settings, example, cli, admin or -. "left over" says that the settings
+    named it once, and do not any more.
     """
     found = [_adjusted(one, settings) for one in run(_list(settings))]
+    stale = left_over(found, settings.sources)
     if as_json:
-        print_json(found)
+        print_json([{**msgspec.to_builtins(s), "left_over": s.name in stale} for s in found])
     elif out.is_terminal:
         for source in found:
-            _print_source(source)
+            _print_source(source, source.name in stale)
     else:
         rows = [
-            (s.name, str(s.tool_count), s.base_url or "-", without_queries(s.location), s.kind)
+            (
+                *(s.name, str(s.tool_count), s.base_url or "-"),
+                *(without_queries(s.location), s.kind, _origin(s, s.name in stale)),
+            )
             for s in found
         ]
-        print_rows(("name", "tools", "base URL", "description", "kind"), rows)
+        print_rows(("name", "tools", "base URL", "description", "kind", "origin"), rows)
     waiting = settings.sources.keys() - {source.name for source in found}
     for name in sorted(waiting):
         if spec := configured(name, settings.sources[name]):
@@ -97,7 +104,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
             }
         )
         return
-    _print_source(source)
+    _print_source(source, bool(left_over([source], settings.sources)))
     for line in [*_lines(source, items), *lines(name, wanted), *_aliases(tools)]:
         say(f"  {line}")
     for name_held in held:
@@ -141,7 +148,12 @@ def _adjusted(source: Source, settings: Settings) -> Source:
     return replace(source, base_url=wanted.base_url, base_url_trusted=True)
 
 
-def _print_source(source: Source) -> None:
+def _origin(source: Source, stale: bool) -> str:
+    return f"{source.origin}, left over" if stale else source.origin or "-"
+
+
+def _print_source(source: Source, stale: bool) -> None:
+    """`stale`: the settings named it once, and do not any more."""
     tools = "1 tool" if source.tool_count == 1 else f"{source.tool_count} tools"
     version = f", version {source.version}" if source.version else ""
     imported = source.updated[:16].replace("T", " ")
@@ -155,6 +167,12 @@ def _print_source(source: Source) -> None:
         say(
             f"  is rolled back to version {source.number}, from {source.rolled_back.version}; "
             f"to end that: toolgate sources refresh {source.name}",
+            "yellow",
+        )
+    if stale:
+        say(
+            "  is left over: the settings do not name it any more, so none of their headers and "
+            "credentials go with its calls; to remove it: toolgate sources prune",
             "yellow",
         )
 
@@ -186,6 +204,33 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
         say("The settings still name it, so `toolgate serve` will import it again.", "yellow")
 
 
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be removed.")
+@yes_option
+@settings_option
+def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
+    """Remove the sources that were taken out of the settings, and their tools.
+
+    Those are the sources that a settings file had imported and that the settings of now do not
+    name. What was imported by command or by the admin API stays. A source to keep is imported by
+    command, under its name, before this.
+    """
+    found = run(_list(settings))
+    stale = left_over(found, settings.sources)
+    if not stale:
+        say("Nothing is left over from other settings.")
+        return
+    count = sum(one.tool_count for one in found if one.name in stale)
+    what = f"{', '.join(stale)} and {counted('tool', count)}"
+    if dry_run:
+        say(f"Would remove {what}.")
+        return
+    if not yes:
+        ask("remove", what)
+    for name, tools in run(_prune(settings, stale)).items():
+        say(f"Removed {name} and its {counted('tool', tools)}.")
+
+
 async def _list(settings: Settings) -> list[Source]:
     async with open_registry(settings) as registry:
         return await registry.store.sources(registry.host_id)
@@ -214,6 +259,13 @@ async def _detail(
 async def _named(settings: Settings, name: str) -> Source:
     found = {source.name: source for source in await _list(settings)}
     return found[name] if name in found else no_such("source", name, found)
+
+
+async def _prune(settings: Settings, names: Sequence[str]) -> dict[str, int]:
+    """Removes the sources; the number of tools that each had."""
+    async with open_registry(settings) as registry:
+        store, host_id = registry.store, registry.host_id
+        return {name: await store.remove(host_id, name) or 0 for name in names}
 
 
 async def _remove(settings: Settings, name: str) -> int:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from config.load import load
 from config.settings import Database as DatabaseSettings
+from config.settings import Imports
 from config.sources import SourceSettings
 from registry import feed as feed_module
 from registry.catalogs import Catalogs
@@ -41,9 +43,10 @@ async def feeding(
     sources: dict[str, SourceSettings],
     services: Services = NO_SERVICES,
     lister: Lister | None = None,
+    limits: Imports = LIMITS,
 ) -> AsyncIterator[Feed]:
     """A feed that has settled."""
-    feed = Feed(database, LIMITS, sources, HOST, Catalogs(), services, lister)
+    feed = Feed(database, limits, sources, HOST, Catalogs(), services, lister)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(feed.run)
         with anyio.fail_after(DEADLINE_S):
@@ -287,3 +290,42 @@ async def test_refreshes_of_one_server_that_pile_up_are_one(
             for _ in range(20):
                 tasks.start_soon(feed.refresh, "up")
         assert len(listed.asked) == 3  # at the start, then one, then one for all that came later
+
+
+async def test_a_source_taken_out_of_the_settings_is_warned_of_at_start(
+    database_settings: DatabaseSettings, description: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = {"pets": SourceSettings(openapi=str(description), base_url=URL)}
+    async with feeding(database_settings, wanted):
+        assert told(caplog, "sources_left_over") == []
+    async with feeding(database_settings, {}) as feed:
+        assert told(caplog, "sources_left_over") == [["pets"]]
+        assert "listPets" in names(feed)
+
+
+async def test_where_the_settings_ask_for_it_such_a_source_is_removed_at_start(
+    database_settings: DatabaseSettings, description: Path
+) -> None:
+    pets = SourceSettings(openapi=str(description), base_url=URL)
+    kept = SourceSettings(openapi=str(description), base_url=URL, include=("listPets",))
+    async with feeding(database_settings, {"kept": kept, "pets": pets}) as feed:
+        assert len(names(feed)) == 6
+    limits = replace(LIMITS, prune=True)
+    async with feeding(database_settings, {"kept": kept}, limits=limits) as feed:
+        assert names(feed) == ["listPets"]
+
+
+async def test_such_a_source_is_warned_of_or_removed_on_a_reload_too(
+    database_settings: DatabaseSettings, description: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = {"pets": SourceSettings(openapi=str(description), base_url=URL)}
+    async with feeding(database_settings, wanted) as feed:
+        await feed.reconfigure({}, imports=LIMITS)
+        assert told(caplog, "sources_left_over") == [["pets"]]
+        assert "listPets" in names(feed)
+        await feed.reconfigure({}, imports=replace(LIMITS, prune=True))
+        assert names(feed) == []
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str) -> list[list[str]]:
+    return [vars(one)["sources"] for one in caplog.records if one.getMessage() == event]

@@ -392,9 +392,20 @@ def test_settings_say_which_servers_to_import_and_how() -> None:
         mcp=URL, era="stateless", prefix="never", own_sessions=True, pin=True, **patterns
     )
     assert configured("x", there) == ImportSpec(
-        "x", URL, None, ("a",), ("b",), "mcp", McpOptions((), "stateless", "never", True, True)
+        "x",
+        URL,
+        None,
+        ("a",),
+        ("b",),
+        "mcp",
+        McpOptions((), "stateless", "never", True, True),
+        "settings",
     )
     command = SourceSettings(command=("npx", "-y", "a b"))
     assert configured("x", command) == ImportSpec(
-        "x", "stdio:npx -y 'a b'", kind="mcp", options=McpOptions(("npx", "-y", "a b"))
+        "x",
+        "stdio:npx -y 'a b'",
+        kind="mcp",
+        options=McpOptions(("npx", "-y", "a b")),
+        origin="settings",
     )

@@ -307,13 +307,20 @@ def test_settings_say_what_to_import_and_how() -> None:
         hybrid="/s.yaml", base_url=AT, side="query", dialect="legacy", batch=5, **patterns
     )
     assert configured("x", hybrid) == ImportSpec(
-        "x", "/s.yaml", AT, ("a",), ("b",), "hybrid", HybridOptions("query", "legacy", 5)
+        "x",
+        "/s.yaml",
+        AT,
+        ("a",),
+        ("b",),
+        "hybrid",
+        HybridOptions("query", "legacy", 5),
+        "settings",
     )
     python = SourceSettings(python="company.rules", side="command")
     assert configured("x", python) == ImportSpec(
-        "x", "company.rules", kind="python", options=HybridOptions("command")
+        "x", "company.rules", kind="python", options=HybridOptions("command"), origin="settings"
     )
     assert configured("x", SourceSettings(openapi="/a.json", **patterns)) == ImportSpec(
-        "x", "/a.json", include=("a",), exclude=("b",)
+        "x", "/a.json", include=("a",), exclude=("b",), origin="settings"
     )
     assert configured("x", SourceSettings(base_url=AT)) is None

@@ -25,11 +25,11 @@ from gateway.admin.resources.imports import Described, Document, Import
 from gateway.admin.resources.secrets import SecretOperations
 from registry.found import ImportSpec, Lister
 from registry.history import History
-from registry.import_specs import configured
+from registry.import_specs import configured, left_over
 from registry.sources import Report, SourceExists, Sources
 from registry.store import ToolStore
 from registry.versions import Versions
-from schemas.source import Outcome, Source, Version
+from schemas.source import Origin, Outcome, Source, Version
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 AT_ONCE = 4  # imports; each holds a whole description
@@ -53,6 +53,8 @@ class SourceView(Struct, frozen=True):
     rolled_back_from: int | None
     guarded: bool  # public addresses only
     in_settings: bool  # they say what it is
+    origin: Origin | None  # who had it imported last
+    left_over: bool  # settings had it imported, and name it no longer
 
 
 class Upload(Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,7 +153,8 @@ class SourceOperations:
             document = None if body.document is None else body.document.encode()
             base_url = body.base_url
         patterns = (body.include, body.exclude)
-        spec = ImportSpec(body.name, body.url or "", base_url, *patterns, body.kind, body.options)
+        how = (*patterns, body.kind, body.options)
+        spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
         try:
             with self._turn():
                 report = await self._sources(asked).create(self._guarded(spec), document)
@@ -261,6 +264,8 @@ class SourceOperations:
             source.rolled_back.version if source.rolled_back else None,
             source.options.guarded,
             source.name in self._wanted(),
+            source.origin,
+            bool(left_over([source], self._wanted())),
         )
 
 

@@ -212,7 +212,7 @@ def test_a_failed_import_leaves_the_tools_as_they_were(
 
 
 def test_sources_are_listed_one_a_line(with_pets: Toolgate, folder: Path) -> None:
-    line = f"pets  5  http://127.0.0.1:9  {folder / 'pets.json'}  openapi\n"
+    line = f"pets  5  http://127.0.0.1:9  {folder / 'pets.json'}  openapi  cli\n"
     assert with_pets("sources", "list").out == line
     [source] = with_pets("sources", "list", "--json").json
     assert (source["name"], source["tool_count"]) == ("pets", 5)

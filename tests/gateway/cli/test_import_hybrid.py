@@ -174,7 +174,7 @@ def test_show_says_what_is_open(toolgate: Toolgate, spec: Path) -> None:
 def test_sources_are_listed_with_their_kind_and_refreshed_with_their_options(
     with_rules: Toolgate, spec: Path
 ) -> None:
-    assert with_rules("sources", "list").out == f"rules  3  {AT}  {spec}  hybrid\n"
+    assert with_rules("sources", "list").out == f"rules  3  {AT}  {spec}  hybrid  cli\n"
     assert "rules  hybrid, 3 tools" in with_rules("sources", "list", FORCE_COLOR="1").out
     spec.write_text(SPEC.replace("portal.w", "portal.x"))
     assert "0 added, 3 updated" in with_rules("sources", "refresh", "rules").out

@@ -115,7 +115,7 @@ def test_what_the_settings_want_can_be_imported_at_once(
 
 def test_sources_are_shown_with_what_their_servers_say(toolgate: Toolgate, lists: Lists) -> None:
     toolgate(*IMPORT, "--pin")
-    assert toolgate("sources", "list").out == f"fs  2  -  stdio:{LINE}  mcp\n"
+    assert toolgate("sources", "list").out == f"fs  2  -  stdio:{LINE}  mcp  cli\n"
     shown = toolgate("sources", "show", "fs").out.splitlines()
     assert shown[0].startswith("fs  mcp, 2 tools, version 1.5, imported ")
     assert shown[1:] == [

@@ -1,0 +1,36 @@
+"""The checks of `toolgate doctor` that compare the settings' sources with what is imported."""
+
+from collections.abc import Iterator, Sequence
+
+from config.settings import Settings
+from gateway.cli.checkup import Check
+from registry.import_specs import configured, left_over
+from schemas.source import Source
+
+
+def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
+    """Sources that the settings name and nobody has imported yet, and those that they name no
+    longer."""
+    known = {source.name for source in sources}
+    for name, wanted in settings.sources.items():
+        if name not in known and (spec := configured(name, wanted)):
+            how = "`toolgate serve` imports it"
+            if spec.kind != "python":
+                how += f", or now: toolgate sources refresh {name}"
+            yield Check(
+                "source", "warning", f"{name}: the settings name it, not imported yet; {how}"
+            )
+        elif name not in known:
+            yield Check("source", "warning", f"{name}: {ADJUSTS_NOTHING}")
+    for name in left_over(sources, settings.sources):
+        yield Check("source", "warning", f"{name}: {LEFT_OVER}")
+
+
+ADJUSTS_NOTHING = (
+    "the settings adjust it, but there is no such source: import it, or say what it is with "
+    "openapi, graphql, hybrid, python, mcp or command"
+)
+LEFT_OVER = (
+    "left over: the settings do not name it any more, so it is served without the headers and "
+    "credentials that stood there; to remove it: toolgate sources prune"
+)

@@ -1,0 +1,101 @@
+"""Sources that were taken out of the settings: told by every list, and removed by `prune`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.cli.conftest import Toolgate
+
+AT = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def left(toolgate: Toolgate, description: Path, folder: Path) -> Toolgate:
+    """Runs commands where the settings once named `pets`, and `kept` was imported by command."""
+    file = folder / "toolgate.yaml"
+    file.write_text(f"sources: {{pets: {{openapi: pets.json, base_url: '{AT}'}}}}")
+    assert toolgate("sources", "refresh", "pets").code == 0
+    kept = ("import", "openapi", "pets.json", "--name", "kept", "--base-url", AT)
+    assert toolgate(*kept).code == 0
+    file.write_text("sources: {}")
+    return toolgate
+
+
+def test_lists_say_where_a_source_came_from_and_that_it_is_left_over(left: Toolgate) -> None:
+    kept, pets = left("sources", "list").out.splitlines()
+    assert kept.endswith("openapi  cli")
+    assert pets.endswith("openapi  settings, left over")
+    told = {one["name"]: (one["origin"], one["left_over"]) for one in source_list(left)}
+    assert told == {"kept": ("cli", False), "pets": ("settings", True)}
+    said = left("sources", "show", "pets", FORCE_COLOR="1").out
+    assert "is left over: the settings do not name it any more" in said
+    assert "toolgate sources prune" in said
+
+
+def source_list(toolgate: Toolgate) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = toolgate("sources", "list", "--json").json
+    return found
+
+
+def test_doctor_warns_of_it(left: Toolgate) -> None:
+    [told] = [one for one in left("doctor", "--json").json if "left over" in one["detail"]]
+    assert (told["name"], told["status"]) == ("source", "warning")
+    assert told["detail"].startswith("pets: left over")
+
+
+def test_prune_removes_it_and_nothing_else(left: Toolgate) -> None:
+    assert left("sources", "prune", "--dry-run").out == "Would remove pets and 5 tools.\n"
+    asked = left("sources", "prune")
+    assert asked.code == 2
+    assert "To remove pets and 5 tools without being asked, add --yes." in asked.err
+    assert len(source_list(left)) == 2
+    assert left("sources", "prune", "--yes").out == "Removed pets and its 5 tools.\n"
+    assert [one["name"] for one in source_list(left)] == ["kept"]
+    assert left("sources", "prune").out == "Nothing is left over from other settings.\n"
+
+
+def test_what_is_imported_by_command_afterwards_is_kept(left: Toolgate) -> None:
+    left("import", "openapi", "pets.json", "--name", "pets", "--base-url", AT)
+    assert left("sources", "prune", "--yes").out == "Nothing is left over from other settings.\n"
+
+
+def test_a_source_that_the_settings_still_adjust_is_not_left_over(
+    left: Toolgate, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(f"sources: {{pets: {{base_url: '{AT}'}}}}")
+    assert left("sources", "prune").out == "Nothing is left over from other settings.\n"
+
+
+def test_an_example_is_told_apart(toolgate: Toolgate, description: Path, folder: Path) -> None:
+    one = f"{{openapi: pets.json, base_url: '{AT}', example: true}}"
+    (folder / "toolgate.yaml").write_text(f"sources: {{pets: {one}}}")
+    toolgate("sources", "refresh", "pets")
+    assert [one["origin"] for one in source_list(toolgate)] == ["example"]
+
+
+def test_a_rollback_keeps_where_it_came_from(
+    toolgate: Toolgate, description: Path, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        f"sources: {{pets: {{openapi: pets.json, base_url: '{AT}'}}}}"
+    )
+    toolgate("sources", "refresh", "pets")
+    description.write_text(description.read_text().replace("List pets", "List all pets"))
+    toolgate("sources", "refresh", "pets")
+    assert toolgate("sources", "rollback", "pets").code == 0
+    assert [one["origin"] for one in source_list(toolgate)] == ["settings"]
+
+
+def test_doctor_tells_what_the_settings_name_and_nobody_has_imported(
+    toolgate: Toolgate, description: Path, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        f"sources: {{pets: {{openapi: pets.json, base_url: '{AT}'}}, gone: {{headers: {{a: b}}}}}}"
+    )
+    told = [one["detail"] for one in toolgate("doctor", "--json").json if one["name"] == "source"]
+    waiting, gone = (one for one in told if one.startswith(("pets: the", "gone")))
+    assert waiting == (
+        "pets: the settings name it, not imported yet; `toolgate serve` imports it, or now: "
+        "toolgate sources refresh pets"
+    )
+    assert gone.startswith("gone: the settings adjust it, but there is no such source")
