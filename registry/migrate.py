@@ -52,18 +52,20 @@ def migrations() -> list[Migration]:
 
 async def migrate(connection: AsyncConnection) -> list[str]:
     """Apply what is pending; the names of what was applied. `connection` must autocommit."""
-    done = []
+    done: list[str] = []
     try:
         async with _locked(connection):
             for migration in pending(migrations(), await _applied(connection)):
                 await _apply(connection, migration)
-                log.info("migration_applied", extra={"migration": migration.name})
                 done.append(migration.name)
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseError(
             f"the database user may not create what Toolgate needs: {error}. Let an administrator "
             "run CREATE EXTENSION vector and GRANT CREATE ON the database and its schema"
         ) from error
+    finally:
+        if done:
+            log.info("migrations_applied", extra={"count": len(done), "last": done[-1]})
     return done
 
 

@@ -183,3 +183,15 @@ def test_a_database_that_is_ahead_is_accepted_with_a_warning(
 def test_versions_are_unique_and_ordered() -> None:
     versions = [migration.version for migration in migrations()]
     assert versions == sorted(set(versions))
+
+
+async def test_all_that_is_applied_at_once_is_one_line_of_the_log(
+    empty_settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "toolgate.database"):
+        async with Database.open(empty_settings, wait=False):
+            pass
+    [told] = [one for one in caplog.records if one.message.startswith("migration")]
+    known = migrations()
+    assert (told.message, vars(told)["count"]) == ("migrations_applied", len(known))
+    assert vars(told)["last"] == known[-1].name
