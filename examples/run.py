@@ -16,9 +16,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from registry.datadir import directory_of
+
 ROOT = Path(__file__).resolve().parents[1]
 PETSHOP = (sys.executable, "-m", "examples.petshop")
 GATEWAY = (sys.executable, "-m", "gateway", "serve", "-c", "examples/petshop/toolgate.yaml")
+TOOLGATE = f"{Path(sys.executable).parent}/toolgate"
+DATA_DIR = "TOOLGATE_DATABASE__DATA_DIR"
 USUAL_PORT = 8766  # where the pet shop's own OpenAPI file says that it is
 STOP_S = 20  # longer than the gateway drains and its database needs to stop
 ENDPOINT = re.compile(r"JSON-RPC at ((http://[^/\s]+)\S*)")
@@ -31,7 +35,11 @@ The payload of light-hybrid-4j, to a service in Python:
   curl -s {base}/portal/query \\
     -d '{{"host": "lightapi.net", "service": "rule", "action": "getRuleCount", "version": "0.1.0"}}'
 
-The pet shop behind it is at {petshop}. Ctrl-C stops both.
+The pet shop behind it is at {petshop}. The example has a database of its own; to look
+into it, in another terminal:
+  TOOLGATE_DATABASE__DATA_DIR={data_dir} {toolgate} tools list
+
+Ctrl-C stops both.
 """
 PR_SET_PDEATHSIG = 1  # prctl(2)
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -68,10 +76,18 @@ async def serve() -> None:
     async with child(*PETSHOP, "--port", str(port)) as petshop:
         # Not printed yet: the first address that a reader sees is the gateway's.
         url = await first_line(petshop, "pet shop")
-        async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url) as gateway:
-            announcing = asyncio.ensure_future(announce(gateway, TRY, petshop=url))
+        database = own_database("petshop")
+        async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url, **database) as gateway:
+            told = {"petshop": url, "toolgate": TOOLGATE, "data_dir": database[DATA_DIR]}
+            announcing = asyncio.ensure_future(announce(gateway, TRY, **told))
             await until_one_ends({"pet shop": petshop, "gateway": gateway})
         await announcing
+
+
+def own_database(example: str) -> dict[str, str]:
+    """The data directory that `example` alone uses, as a variable: what it imports must not be
+    served by the gateway that somebody starts later. One that the environment names goes first."""
+    return {DATA_DIR: os.environ.get(DATA_DIR) or f"{directory_of('')}-{example}"}
 
 
 async def announce(gateway: Process, text: str, **addresses: str) -> None:

@@ -7,7 +7,15 @@ import asyncio
 import socket
 import sys
 
-from examples.run import announce, child, first_line, is_free, main, until_one_ends
+from examples.run import (
+    announce,
+    child,
+    first_line,
+    is_free,
+    main,
+    own_database,
+    until_one_ends,
+)
 
 HOST = "127.0.0.1"
 USUAL = {"gateway": 8765, "authorization_server": 8770, "service": 8771}
@@ -41,6 +49,7 @@ async def serve() -> None:
         "GATEWAY_URL": urls["gateway"],
         "ISSUER": issuer,
         "ORDERS_URL": service,
+        **own_database("oauth"),
     }
     tokens = (*module("authorization_server"), *resources, *at["authorization_server"])
     orders = (*module("service"), "--issuer", issuer, *at["service"])

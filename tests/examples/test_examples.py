@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from examples.run import DATA_DIR, own_database
+from registry.datadir import directory_of
 from tests.examples.conftest import ROOT, Run, errors, program, running
 
 PATIENCE_S = 30
@@ -119,3 +121,17 @@ def test_a_port_in_use_says_what_to_do(tmp_path: os.PathLike[str]) -> None:
 def still_there(family: list[psutil.Process]) -> list[psutil.Process]:
     _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
     return alive
+
+
+def test_an_example_has_a_database_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or its pet shop would live on in the database of whoever tried it."""
+    monkeypatch.delenv(DATA_DIR, raising=False)
+    assert own_database("petshop") == {DATA_DIR: f"{directory_of('')}-petshop"}
+    monkeypatch.setenv(DATA_DIR, "/elsewhere")
+    assert own_database("petshop") == {DATA_DIR: "/elsewhere"}
+
+
+def test_the_command_that_looks_into_it_is_printed_and_works(run: Run) -> None:
+    [command] = re.findall(rf"^  ({DATA_DIR}=.* tools list)$", run.printed, re.MULTILINE)
+    assert f"{DATA_DIR}={run.data_dir} " in command
+    assert "listPets" in output("sh", "-c", command)
