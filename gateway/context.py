@@ -31,6 +31,12 @@ class Principal:
     # Equal for equal credentials, and of no use to anybody else: KEY_MARK and the id of an API key,
     # or the beginning of the SHA-256 of a token; "": nobody's.
     mark: str = ""
+    makers: frozenset[str] = frozenset()  # of the API key, if it is one: see `ApiKey`
+
+    @property
+    def people(self) -> frozenset[str]:
+        """Everybody who may stand behind a request: who sent it, and who made the key for it."""
+        return self.makers | {self.id}
 
     @property
     def key(self) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Calls that wait until somebody agrees to them, and the agreements, each good for one call."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -34,12 +35,14 @@ class Wanted:
     digest: str  # SHA-256 of the tool as it is and of the arguments
     rule: str
     reason: str
+    makers: frozenset[str] = frozenset()  # of the key that it came with
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     id: str
     principal: str
+    makers: list[str]  # of the caller's key: they do not agree to its calls
     tool: str
     source: str
     arguments: str  # for people: masked, and cut where they are long
@@ -52,7 +55,7 @@ class Approval:
 
 
 _COLUMNS = (
-    "approval_id::text AS id, principal, tool, source, arguments, rule, reason, state,"
+    "approval_id::text AS id, principal, makers, tool, source, arguments, rule, reason, state,"
     " created_ts AS created, expire_ts AS expires, decide_user AS decided_by"
 )
 
@@ -86,10 +89,12 @@ class Approvals:
             )
             return await cursor.fetchone()
 
-    async def decide(self, approval_id: str, approve: bool, by: str) -> Approval | None:
+    async def decide(
+        self, approval_id: str, approve: bool, by: str, makers: Collection[str] = ()
+    ) -> Approval | None:
         """Agree to a call that waits, which then may be made for as long as it could have waited,
-        or do not. None: it does not wait, or not any longer. Raises ApprovalRefused for one's own
-        calls."""
+        or do not. `makers`: of the key that `by` decides with. None: it does not wait, or not any
+        longer. Raises ApprovalRefused where the same people are behind call and agreement."""
         async with borrowed(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
@@ -109,8 +114,8 @@ class Approvals:
                 },
             )
             decided = await cursor.fetchone()
-            if decided is not None and approve and decided.principal == by:
-                raise ApprovalRefused("nobody agrees to calls of their own: ask somebody else")
+            if decided is not None and approve:
+                _check_four_eyes(decided, by, makers)
             return decided
 
     async def use(self, wanted: Wanted) -> str | None:
@@ -121,12 +126,12 @@ class Approvals:
                 UPDATE approval_t SET state = 'used'
                 WHERE (host_id, approval_id) IN (
                     SELECT host_id, approval_id FROM approval_t
-                    WHERE (host_id, principal, digest) = (%s, %s, %s) AND state = 'approved'
-                        AND expire_ts > clock_timestamp()
+                    WHERE (host_id, principal, digest) = (%s, %s, %s) AND makers = %s
+                        AND state = 'approved' AND expire_ts > clock_timestamp()
                     ORDER BY expire_ts LIMIT 1 FOR UPDATE SKIP LOCKED)
                 RETURNING approval_id::text
                 """,
-                [self._host_id, wanted.principal, wanted.digest],
+                [self._host_id, wanted.principal, wanted.digest, sorted(wanted.makers)],
             )
             row = await used.fetchone()
         return None if row is None else str(row[0])
@@ -148,6 +153,7 @@ class Approvals:
         values = {
             "host": self._host_id,
             "principal": wanted.principal,
+            "makers": sorted(wanted.makers),
             "digest": wanted.digest,
             "tool_id": wanted.tool_id,
             "tool": wanted.tool,
@@ -162,15 +168,15 @@ class Approvals:
             await lock(connection, self._host_id)
             rows = await connection.execute(
                 """
-                SELECT approval_id::text, expire_ts, digest FROM approval_t
+                SELECT approval_id::text, expire_ts, digest, makers FROM approval_t
                 WHERE (host_id, principal) = (%(host)s, %(principal)s) AND state = 'waiting'
                     AND expire_ts > clock_timestamp()
                 """,
                 values,
             )
-            known = {digest: (id_, expires) async for id_, expires, digest in rows}
-            if wanted.digest in known:
-                return known[wanted.digest]
+            known = {(digest, *makers): (id_, until) async for id_, until, digest, makers in rows}
+            if (call := (wanted.digest, *sorted(wanted.makers))) in known:
+                return known[call]
             if len(known) >= most:
                 raise TooManyWaiting(f"{most} of your calls wait for approval, as many as can")
             await connection.execute(
@@ -180,9 +186,10 @@ class Approvals:
             )
             rows = await connection.execute(
                 """
-                INSERT INTO approval_t (host_id, principal, tool_id, tool, source, digest,
+                INSERT INTO approval_t (host_id, principal, makers, tool_id, tool, source, digest,
                     arguments, rule, reason, expire_ts)
-                VALUES (%(host)s, %(principal)s, %(tool_id)s, %(tool)s, %(source)s, %(digest)s,
+                VALUES (%(host)s, %(principal)s, %(makers)s, %(tool_id)s, %(tool)s, %(source)s,
+                    %(digest)s,
                     %(arguments)s, %(rule)s, %(reason)s,
                     clock_timestamp() + %(waits)s * interval '1 second')
                 RETURNING approval_id::text, expire_ts
@@ -191,3 +198,13 @@ class Approvals:
             )
             (made,) = await rows.fetchall()
         return made[0], made[1]
+
+
+def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:
+    """Raises ApprovalRefused."""
+    if by == call.principal:
+        raise ApprovalRefused("nobody agrees to calls of their own: ask somebody else")
+    shared = {by, *makers} & {call.principal, *call.makers}
+    if shared:
+        text = "nobody agrees to calls of a key that they made, or with a key that its caller made"
+        raise ApprovalRefused(f"{text}: ask somebody else than {min(shared)[:100]}")

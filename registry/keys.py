@@ -9,12 +9,13 @@ import hashlib
 import re
 import secrets
 import string
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, LiteralString
 
 import psycopg
+from psycopg import AsyncConnection
 
 from registry.postgres import Pool, borrowed
 from registry.tenants import lock
@@ -25,13 +26,14 @@ ID_LENGTH = 12  # of 62 letters and digits: 71 bits
 SECRET_BYTES = 32
 NAME_LIMIT, PRINCIPAL_LIMIT = 126, 255  # characters
 WORDS_LIMIT = 100  # scopes of one key, and roles
+MAKERS_LIMIT = 20  # of one key: as many keys in a row, each made with the one before
 _ID_LETTERS = string.ascii_letters + string.digits
 # RFC 6749, section 3.3
 _WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
 
 _READ = (
-    "SELECT host_id::text, secret_digest, key_id, name, principal, scopes, roles, created_ts,"
-    " expires_ts, revoked_ts, last_used_ts FROM api_key_t"
+    "SELECT host_id::text, secret_digest, key_id, name, principal, scopes, roles, makers,"
+    " created_ts, expires_ts, revoked_ts, last_used_ts FROM api_key_t"
 )
 
 
@@ -52,6 +54,8 @@ class ApiKey:
     principal: str  # who a caller with it is
     scopes: tuple[str, ...]
     roles: tuple[str, ...]
+    # the principal who made it; where that one came with a key, also the makers of that key
+    makers: tuple[str, ...]
     created: datetime
     expires: datetime | None = None  # None: never
     revoked: datetime | None = None
@@ -81,24 +85,29 @@ class ApiKeys:
         scopes: Sequence[str] = (),
         roles: Sequence[str] = (),
         expires: datetime | None = None,
+        makers: Iterable[str] = (),
     ) -> tuple[ApiKey, str]:
         """A new key, and the text to send, which nobody can show again. `principal` None:
-        "key:NAME". Raises KeyRefused."""
-        principal = principal or f"key:{name}"
-        _check(name, principal, scopes, roles, expires)
+        "key:NAME", or, where a key was that before, with "#" and the new id behind it: a new key
+        inherits nothing. Raises KeyRefused."""
+        makers = tuple(sorted(set(makers)))
+        _check(name, principal or f"key:{name}", scopes, roles, expires)
+        if len(makers) > MAKERS_LIMIT:
+            raise KeyRefused("keys have made keys too often: make this one with another credential")
         key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
         secret = secrets.token_urlsafe(SECRET_BYTES)
         key = ApiKey(
             key_id,
             name,
-            principal,
+            principal or "",
             tuple(dict.fromkeys(scopes)),
             tuple(dict.fromkeys(roles)),
+            makers,
             datetime.now(UTC),
             expires,
         )
         try:
-            await self._insert(key, digest_of(secret))
+            key = await self._insert(key, digest_of(secret))
         except psycopg.errors.UniqueViolation as error:
             hint = "revoke it first, or choose another name"
             raise KeyExists(f"there is a key {name!r} already; {hint}") from error
@@ -126,17 +135,32 @@ class ApiKeys:
             )
             return done.rowcount > 0
 
-    async def _insert(self, key: ApiKey, digest: bytes) -> None:
+    async def _insert(self, key: ApiKey, digest: bytes) -> ApiKey:
+        """The key as it was stored: with a principal."""
         async with borrowed(self._pool) as connection:
             await lock(connection, self._host_id)
+            if not key.principal:
+                key = replace(key, principal=await self._unused_principal(connection, key))
             await connection.execute(
                 "INSERT INTO api_key_t (host_id, key_id, name, principal, secret_digest, scopes,"
-                " roles, created_ts, expires_ts) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                " roles, makers, created_ts, expires_ts)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
                 [
                     *(self._host_id, key.id, key.name, key.principal, digest),
-                    *(list(key.scopes), list(key.roles), key.created, key.expires),
+                    *(list(key.scopes), list(key.roles), list(key.makers)),
+                    *(key.created, key.expires),
                 ],
             )
+        return key
+
+    async def _unused_principal(self, connection: AsyncConnection, key: ApiKey) -> str:
+        """One that no key has had, revoked ones included."""
+        usual = f"key:{key.name}"
+        had = await connection.execute(
+            "SELECT FROM api_key_t WHERE (host_id, principal) = (%s, %s) LIMIT 1",
+            [self._host_id, usual],
+        )
+        return f"{usual}#{key.id}" if had.rowcount else usual
 
 
 async def known_keys(pool: Pool) -> list[KnownKey]:
@@ -168,8 +192,8 @@ async def _read(pool: Pool, where: LiteralString, values: Sequence[str]) -> list
 
 
 def _known(tenant: str, digest: bytes, *row: Any) -> KnownKey:
-    id_, name, principal, scopes, roles, *times = row
-    key = ApiKey(id_, name, principal, tuple(scopes), tuple(roles), *times)
+    id_, name, principal, scopes, roles, makers, *times = row
+    key = ApiKey(id_, name, principal, tuple(scopes), tuple(roles), tuple(makers), *times)
     return KnownKey(tenant, key, digest)
 
 

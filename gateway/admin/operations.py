@@ -10,6 +10,8 @@ from msgspec import Meta, Struct
 from config.types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
 from gateway.context import Principal
 
+ALL, READ_ALL = "admin", "admin:read"
+
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 
 Line = Annotated[
@@ -53,6 +55,14 @@ def check_time(time: datetime | None) -> None:
     """Raises ValueError for one that is at the end of what Python or PostgreSQL can tell."""
     if time is not None and not 1900 <= time.year <= 9990:
         raise ValueError("Expected a time between the years 1900 and 9990")
+
+
+def allows(principal: Principal, scope: str) -> bool:
+    """Whether the principal has `scope`, or one that holds it."""
+    held = scope.startswith("admin:") and scope.endswith(":read")
+    of_api = scope.split(":")[0] == ALL
+    enough = {scope, *([ALL] if of_api else []), *([READ_ALL] if held else [])}
+    return bool(enough & principal.scopes)
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.auth import Admin as Settings
 from gateway.admin.answers import Response, problem_response, send_response, tag_of
-from gateway.admin.operations import Asked, Given, Operation
+from gateway.admin.operations import Asked, Given, Operation, allows
 from gateway.admin.problems import Problem, invalid, not_found, unavailable
 from gateway.admin.rates import RequestRates
 from gateway.admin.repeats import Done, Repeats
@@ -36,7 +36,6 @@ from schemas.errors import Fault, ToolgateError
 
 log = logging.getLogger("toolgate.admin")
 
-ALL, READ_ALL = "admin", "admin:read"
 REALM = 'Bearer realm="toolgate"'
 
 
@@ -214,8 +213,7 @@ def check_known(identity: Identity, headers: Headers) -> Principal:
 
 def check_scope(principal: Principal, scope: str) -> None:
     """Raises Problem for who may not."""
-    enough = {scope, ALL, *([READ_ALL] if scope.endswith(":read") else [])}
-    if scope and not enough & principal.scopes:
+    if scope and not allows(principal, scope):
         challenge = f'{REALM}, error="insufficient_scope", scope="{scope}"'
         text = f"This takes the scope {scope}."
         raise Problem(403, "insufficient-scope", text, headers={"WWW-Authenticate": challenge})

@@ -1,11 +1,11 @@
 """`toolgate approvals`: calls that wait until somebody agrees to them."""
 
-import getpass
 from datetime import UTC, datetime
 
 import click
 
 from config.settings import Settings
+from gateway.cli.actor import actor
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import fail
 from gateway.cli.lazy import LazyGroup
@@ -107,4 +107,4 @@ async def _get(settings: Settings, approval_id: str) -> Approval | None:
 async def _decide(settings: Settings, approval_id: str, *, approve: bool) -> Approval | None:
     async with open_registry(settings) as registry:
         waiting = Approvals(registry.database.pool, registry.host_id)
-        return await waiting.decide(approval_id, approve, f"{getpass.getuser()} (command line)")
+        return await waiting.decide(approval_id, approve, actor())

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from config.settings import Settings
+from gateway.cli.actor import actor
 from gateway.cli.database import open_registry, run
 from gateway.cli.durations import DURATION
 from gateway.cli.failure import USAGE, fail
@@ -26,8 +27,10 @@ def keys() -> None:
     """Make, list and revoke API keys: how machines say who they are.
 
     A key is sent as "Authorization: Bearer KEY" or as "X-API-Key: KEY", while auth.mode is jwt or
-    keys. Who has it is the principal key:NAME, unless --principal says otherwise. It may
-    what its scopes and roles open. The registry has no secret, only what it is compared with.
+    keys. Who has it is the principal key:NAME, unless --principal says otherwise; a key that
+    has the name of a revoked one is somebody else, key:NAME#ID. It may what its scopes and roles
+    open. Who makes a key agrees to no calls that are made with it. The registry has no secret, only
+    what it is compared with.
     """
 
 
@@ -63,7 +66,7 @@ def create(
     async def work() -> tuple[ApiKey, str]:
         async with open_registry(settings) as registry:
             store = ApiKeys(registry.database.pool, tenant or registry.host_id)
-            return await store.create(name, principal, given, roles, until)
+            return await store.create(name, principal, given, roles, until, [actor()])
 
     key, text = run(work())
     if as_json:
@@ -141,5 +144,15 @@ def state(key: ApiKey) -> str:
 
 
 def _builtins(key: ApiKey) -> dict[str, object]:
-    names = ("id", "name", "principal", "scopes", "roles", "created", "expires", "revoked")
+    names = (
+        "id",
+        "name",
+        "principal",
+        "scopes",
+        "roles",
+        "makers",
+        "created",
+        "expires",
+        "revoked",
+    )
     return {name: getattr(key, name) for name in (*names, "last_used")} | {"state": state(key)}

@@ -65,6 +65,7 @@ class KeyTable:
             frozenset(key.scopes),
             roles=frozenset(key.roles),
             mark=f"{KEY_MARK}{key.id}",
+            makers=frozenset(key.makers),
         )
         return Identity(principal, verified=True, still=partial(self._still_good, known))
 

@@ -41,6 +41,7 @@ class Approving:
             digest=_digest(call),
             rule=decision.rule,
             reason=decision.reason,
+            makers=principal.makers,
         )
         async with _answering():
             if (pool := self._pool()) is None:

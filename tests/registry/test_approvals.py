@@ -54,6 +54,43 @@ async def test_an_approval_is_good_for_one_call_of_one_caller(approvals: Approva
     assert await approvals.use(CALL) == id_
 
 
+MADE = replace(CALL, principal="key:robot", makers=frozenset({"ada", "key:first"}))
+
+
+@pytest.mark.parametrize(
+    ("by", "makers"),
+    [
+        ("key:robot", []),  # the caller
+        ("ada", []),  # who made the caller's key
+        ("key:first", ["ada"]),  # with a key of their own
+        ("key:other", ["ada"]),  # with another key of theirs
+        ("key:third", ["key:robot"]),  # with one that the caller made
+    ],
+)
+async def test_the_maker_of_a_key_agrees_to_none_of_its_calls(
+    approvals: Approvals, by: str, makers: list[str]
+) -> None:
+    id_ = await asked(approvals, MADE)
+    with pytest.raises(ApprovalRefused, match="ask somebody else"):
+        await approvals.decide(id_, True, by, makers)
+    assert [(one.id, one.makers) for one in await approvals.waiting()] == [
+        (id_, ["ada", "key:first"])
+    ]
+    assert (await approvals.decide(id_, True, "bob", ["eve"])).state == "approved"
+    assert await approvals.use(MADE) == id_
+
+
+async def test_an_agreement_is_not_that_of_a_key_which_somebody_else_made(
+    approvals: Approvals,
+) -> None:
+    theirs = replace(MADE, makers=frozenset({"bob"}))
+    id_ = await asked(approvals, MADE)
+    assert await asked(approvals, theirs) != id_
+    await approvals.decide(id_, True, "bob")
+    assert await approvals.use(theirs) is None
+    assert await approvals.use(MADE) == id_
+
+
 async def test_of_many_calls_at_once_one_has_it(approvals: Approvals) -> None:
     await approvals.decide(await asked(approvals), True, "bob")
     used: list[str | None] = []

@@ -43,6 +43,37 @@ async def test_a_key_from_its_making_to_its_revocation(database: Database) -> No
     assert [one.id for one in await keys.all()] == [key.id, again.id]
 
 
+async def test_a_key_with_the_name_of_a_revoked_one_is_somebody_else(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    first, _ = await keys.create("deploy")
+    await keys.revoke(first.id)
+    second, _ = await keys.create("deploy")
+    await keys.revoke(second.id)
+    third, _ = await keys.create("deploy")
+    assert first.principal == "key:deploy"
+    assert second.principal == f"key:deploy#{second.id}"
+    assert len({one.principal for one in (first, second, third)}) == 3
+    assert await keys.get(second.id) is not None
+    assert [one.principal for one in await keys.all()][1] == second.principal
+
+
+async def test_nobody_is_given_the_principal_of_another_key_by_a_name(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    await keys.create("a", "key:robot")
+    named, _ = await keys.create("robot")
+    assert named.principal != "key:robot"
+
+
+async def test_a_key_knows_its_makers_of_whom_there_may_be_so_many(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    key, _ = await keys.create("deploy", makers=["key:b", "ada", "ada"])
+    assert key.makers == ("ada", "key:b")
+    (known,) = await known_keys(database.pool)
+    assert known.key.makers == key.makers
+    with pytest.raises(KeyRefused, match="too often"):
+        await keys.create("long", makers=map(str, range(21)))
+
+
 async def test_one_tenant_has_nothing_to_do_with_the_keys_of_another(database: Database) -> None:
     ours, theirs = ApiKeys(database.pool, HOST), ApiKeys(database.pool, OTHER)
     key, _ = await ours.create("deploy")

@@ -7,9 +7,20 @@ from msgspec import Meta, Struct
 
 from config.types import END, ScopeName
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Given, Line, Operation, Paging, Time, check_time
+from gateway.admin.operations import (
+    ALL,
+    Asked,
+    Given,
+    Line,
+    Operation,
+    Paging,
+    Time,
+    allows,
+    check_time,
+)
 from gateway.admin.pages import Page
-from gateway.admin.problems import Problem, conflict, not_found, sentence
+from gateway.admin.problems import Mistake, Problem, conflict, not_found, sentence
+from gateway.context import Principal
 from registry.keys import NAME_LIMIT, PRINCIPAL_LIMIT, WORDS_LIMIT, ApiKey, ApiKeys, KeyExists
 from registry.revocations import Revocation, Revocations
 
@@ -27,7 +38,8 @@ Words = Annotated[tuple[ScopeName, ...], Meta(max_length=WORDS_LIMIT)]
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """`principal`: who a caller with it is; without it key:NAME."""
+    """`principal`: who a caller with it is; without it key:NAME, or, where a key was that before,
+    another one. `scopes` and `roles`: of those that its maker has."""
 
     name: Name
     principal: Who | None = None
@@ -112,11 +124,16 @@ class KeyOperations:
 
     async def create(self, asked: Asked) -> Given:
         body: NewKey = asked.body
-        check_given(asked, body.scopes)
+        check_given(asked.principal, body.scopes, body.roles)
         check_principal(asked, body.principal)
         try:
             key, secret = await self._keys(asked).create(
-                body.name, body.principal, body.scopes, body.roles, body.expires
+                body.name,
+                body.principal,
+                body.scopes,
+                body.roles,
+                body.expires,
+                asked.principal.people,
             )
         except KeyExists as error:
             raise conflict(sentence(error)) from error
@@ -157,14 +174,24 @@ def check_principal(asked: Asked, principal: str | None) -> None:
     """With a key of somebody else's one could be them, and agree to one's own calls. Raises
     Problem."""
     own = asked.principal
-    if principal not in (None, own.id) and "admin" not in own.scopes:
+    if principal not in (None, own.id) and ALL not in own.scopes:
         detail = "Only who has admin can make keys of another principal."
         raise Problem(403, "insufficient-scope", detail)
 
 
-def check_given(asked: Asked, scopes: Sequence[str]) -> None:
-    """Nobody gives away a scope of this API that they do not have. Raises Problem."""
-    own = asked.principal.scopes
-    for scope in scopes:
-        if scope.split(":")[0] == "admin" and not {scope, "admin"} & own:
-            raise Problem(403, "insufficient-scope", f"Only who has {scope} can give it to a key.")
+def check_given(own: Principal, scopes: Sequence[str], roles: Sequence[str]) -> None:
+    """A key gets at most what its maker has; who has `admin` may give anything. Raises Problem."""
+    if ALL in own.scopes:
+        return
+    mistakes = [
+        *(_too_much("scopes", at, one) for at, one in enumerate(scopes) if not allows(own, one)),
+        *(_too_much("roles", at, one) for at, one in enumerate(roles) if one not in own.roles),
+    ]
+    if mistakes:
+        text = "A key gets no more scopes and roles than its maker has."
+        raise Problem(403, "insufficient-scope", text, tuple(mistakes))
+
+
+def _too_much(member: str, at: int, word: str) -> Mistake:
+    what = f"{word[:100]!r} is none of your {member}"
+    return Mistake(what, pointer=f"/{member}/{at}")

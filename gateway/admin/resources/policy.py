@@ -174,9 +174,10 @@ class PolicyOperations:
         return found
 
     async def decide(self, asked: Asked) -> Approval:
-        name, by = asked.names["approval"], asked.principal.id
+        name, own = asked.names["approval"], asked.principal
+        approvals, approve = self._approvals(asked), asked.body.approve
         try:
-            decided = await self._approvals(asked).decide(name, asked.body.approve, by)
+            decided = await approvals.decide(name, approve, own.id, own.makers)
         except ApprovalRefused as error:
             raise Problem(403, "own-call", sentence(error)) from error
         if decided is None:

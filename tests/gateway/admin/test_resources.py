@@ -352,17 +352,43 @@ async def test_servers_are_asked_for_the_tenant_of_the_gateway_alone(
         assert asked == heard
 
 
-async def test_nobody_gives_a_key_more_of_this_api_than_they_have(api: Admin) -> None:
-    own = "admin:keys:write admin:registry:read"
-    for scopes, status in [
-        (["admin:registry:read", "pets.r"], 201),
-        (["admin"], 403),
-        (["admin:read"], 403),
-        (["admin:policy:write"], 403),
-    ]:
-        wanted = {"name": f"k{status}{len(scopes)}{scopes[0][-3:]}", "scopes": scopes}
-        assert (await api("POST", "/keys", wanted, scope=own)).status == status
-        assert (await api("POST", "/keys", {**wanted, "name": scopes[0]})).status == 201
+async def test_a_key_gets_no_more_than_its_maker_has(api: Admin) -> None:
+    own = "admin:keys:write admin:registry:read admin:policy:read pets.r"
+    maker = bearer(scope=own, roles=["ops"])
+    for number, (given, refused) in enumerate([
+        ({"scopes": ["admin:registry:read", "pets.r"], "roles": ["ops"]}, []),
+        ({"scopes": ["admin"]}, ["/scopes/0"]),
+        ({"scopes": ["pets.r", "admin:read"]}, ["/scopes/1"]),
+        ({"scopes": ["admin:policy:write"]}, ["/scopes/0"]),
+        ({"scopes": ["pets.w"], "roles": ["ops", "boss"]}, ["/scopes/0", "/roles/1"]),
+    ]):  # fmt: skip
+        wanted = {"name": f"k{number}", **given}
+        made = await api("POST", "/keys", wanted, **maker)
+        assert made.status == (403 if refused else 201)
+        assert [one["pointer"] for one in made.json.get("errors", [])] == refused
+        assert (await api("POST", "/keys", {**wanted, "name": f"root{number}"})).status == 201
+    reader = bearer(scope="admin:keys:write admin:read")
+    for scope, status in (("admin:secrets:read", 201), ("admin:secrets:write", 403)):
+        wanted = {"name": scope[-6:], "scopes": [scope]}
+        assert (await api("POST", "/keys", wanted, **reader)).status == status
+
+
+async def test_a_key_tells_who_made_it(api: Admin) -> None:
+    key = (await api("POST", "/keys", {"name": "ci"})).json["key"]
+    assert (key["principal"], key["makers"]) == ("key:ci", ["root"])
+
+
+async def test_nobody_agrees_to_calls_of_a_key_that_they_made(
+    api: Admin, database: Database
+) -> None:
+    made = frozenset({"root"})
+    wanted = Wanted("key:ci", await _id(), "t", "s", "0" * 64, "rule", "", made)
+    approval, _ = await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
+    decision = f"/approvals/{approval}/decision"
+    refused = await api("POST", decision, {"approve": True})
+    assert (refused.status, refused.json["type"]) == (403, "problems/own-call")
+    other = bearer("bob")
+    assert (await api("POST", decision, {"approve": True}, **other)).json["state"] == "approved"
 
 
 @pytest.mark.parametrize(

@@ -133,10 +133,10 @@ def test_a_rule_that_is_wrong_is_not_written(
 def test_calls_that_wait_are_shown_and_decided(
     ruled: Toolgate, database_settings: DatabaseSettings
 ) -> None:
-    async def ask(digest: str) -> str:
+    async def ask(digest: str, makers: frozenset[str] = frozenset()) -> str:
         async with Database.open(database_settings) as database:
             tool = "00000000-0000-0000-0000-00000000000a"
-            call = Wanted("ada", tool, "pay", "bank", digest * 64, "sums", "large")
+            call = Wanted("ada", tool, "pay", "bank", digest * 64, "sums", "large", makers)
             id_, _ = await Approvals(database.pool, HOST).ask(call, '{"age":30}', 900, 5)
             return id_
 
@@ -154,3 +154,8 @@ def test_calls_that_wait_are_shown_and_decided(
     assert ruled("approvals", "show", first, "--json").json["state"] == "approved"
     again = ruled("approvals", "approve", first)
     assert (again.code, "No call waits under" in again.err) == (1, True)
+    key = ruled("keys", "create", "ci", "--json").json
+    made = asyncio.run(ask("3", frozenset(key["makers"])))
+    refused = ruled("approvals", "approve", made)
+    assert (refused.code, "a key that they made" in refused.err) == (1, True)
+    assert ruled("approvals", "deny", made).code == 0

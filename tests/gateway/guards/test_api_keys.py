@@ -42,7 +42,9 @@ def said(identity: Identity) -> tuple[str, str] | None:
 
 
 async def test_a_key_opens_what_it_was_made_for(database: Database) -> None:
-    key, text = await ApiKeys(database.pool, OTHER).create("deploy", None, ["a.r"], ["ops"])
+    key, text = await ApiKeys(database.pool, OTHER).create(
+        "deploy", None, ["a.r"], ["ops"], makers=["ada"]
+    )
     authenticator = Authenticator(KEYS, HOST)
     assert authenticator.keys is not None
     assert said(await identified(authenticator, bearer(text))) is not None  # nothing was read yet
@@ -53,6 +55,7 @@ async def test_a_key_opens_what_it_was_made_for(database: Database) -> None:
         who = identity.principal
         assert (who.id, who.tenant, who.mark) == ("key:deploy", OTHER, f"key:{key.id}")
         assert (who.scopes, who.roles) == ({"a.r"}, {"ops"})
+        assert (who.makers, who.people) == ({"ada"}, {"ada", "key:deploy"})
     await authenticator.tidy(database.pool)
     used = await ApiKeys(database.pool, OTHER).get(key.id)
     assert used is not None
