@@ -303,7 +303,8 @@ class Catalog:
 
     def _shown(self, tool: Tool) -> bytes:
         service = tool.binding.service if isinstance(tool.binding, ServiceBinding) else ""
-        facts = f"{service} {tool.tier or ''} {' '.join(tool.tags)}"  # rules may look at them
+        # rules may look at them
+        facts = f"{service} {tool.tier or ''} {tool.domain or ''} {' '.join(tool.tags)}"
         return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
 
 

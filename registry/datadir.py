@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from config.settings import Database as Settings
 from registry.installation import Account, DatabaseError
 
+CLUSTER = "postgres-18"
 START_LOCK = "start.lock"
 USERS_LOCK = "users.lock"
 SOCKET_PATH_LIMIT = 103  # bytes; sun_path has 108 on Linux, 104 on macOS, the last one is NUL
@@ -39,7 +41,7 @@ class DataDirectory:
     def __init__(self, setting: str, account: Account | None) -> None:
         """`setting` is `database.data_dir`. Raises `DatabaseError`, which names it."""
         self.path = directory_of(setting)
-        self.cluster = self.path / "postgres-18"
+        self.cluster = self.path / CLUSTER
         self.log = self.path / "server.log"
         self._account = account
         self._refuse_unusable()
@@ -148,6 +150,11 @@ class DataDirectory:
 def directory_of(setting: str) -> Path:
     """Where `database.data_dir` leads."""
     return (Path(setting).expanduser() if setting else _default()).resolve()
+
+
+def has_cluster(settings: Settings) -> bool:
+    """Whether there is a database to look into: one of our own only where it was made before."""
+    return settings.url != "embedded" or (directory_of(settings.data_dir) / CLUSTER).exists()
 
 
 def _default() -> Path:

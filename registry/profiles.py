@@ -6,13 +6,13 @@ report of each; they change, and the settings overrule them.
 """
 
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from msgspec import Struct
 
 from config.profiles import Profile
 from config.profiles import Profiles as Wanted
+from schemas.globs import Globs
 
 PLAIN = "plain"  # nothing is rewritten
 AUTO = "auto"
@@ -138,6 +138,7 @@ class Profiles:
             name: Chosen(name, one, one.name_prefix.replace("{server}", server))
             for name, one in every.items()
         }
+        self._clients = [(Globs(one.profile.clients), one) for one in self._chosen.values()]
         default = wanted.default if wanted else PLAIN
         self._auto = default == AUTO
         self.default = self._chosen.get(default, UNCHANGED)
@@ -156,8 +157,5 @@ class Profiles:
         return self._of_client(client[:CLIENT_LENGTH])
 
     def _matching(self, client: str) -> Chosen:
-        client = client.casefold()
-        for chosen in self._chosen.values():
-            if any(fnmatchcase(client, pattern.casefold()) for pattern in chosen.profile.clients):
-                return chosen
-        return self.default
+        found = (chosen for clients, chosen in self._clients if clients.match(client))
+        return next(found, self.default)

@@ -61,6 +61,7 @@ def _tool(
     aliases: list[str],
     tier: str | None,
     tags: list[str],
+    domain: str | None,
 ) -> Tool:
     return Tool(
         id=tool_id,
@@ -78,6 +79,7 @@ def _tool(
         aliases=tuple(alias for alias in aliases if not is_reserved(alias)),
         tier=tier,
         tags=tuple(tags),
+        domain=domain,
     )
 
 

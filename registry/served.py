@@ -28,7 +28,7 @@ async def served(cursor: AsyncCursor[Any], host_id: str, source: str) -> list[Se
         SELECT endpoint.endpoint_id::text, endpoint.endpoint, tool.tool_id::text, tool.name,
             tool.title, tool.description, tool.input_schema, tool.output_schema, tool.annotations,
             tool.binding, api.name, tool.digest, tool.definition, tool.toolsets, ARRAY[]::text[],
-            tool.sensitivity_tier, tool.tags
+            tool.sensitivity_tier, tool.tags, tool.routing_domain
         FROM api_t AS api
         JOIN api_endpoint_t AS endpoint USING (host_id, api_id)
         JOIN tool_t AS tool USING (host_id, endpoint_id)

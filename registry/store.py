@@ -79,7 +79,7 @@ class ToolStore:
                     ARRAY(SELECT alias.name::text FROM tool_alias_t AS alias
                         WHERE (alias.host_id, alias.tool_id) = (tool.host_id, tool.tool_id)
                         ORDER BY alias.since, alias.name),
-                    tool.sensitivity_tier, tool.tags
+                    tool.sensitivity_tier, tool.tags, tool.routing_domain
                 FROM tool_t AS tool
                 LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
                 LEFT JOIN api_t AS api ON (api.host_id, api.api_id)

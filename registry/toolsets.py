@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from config.settings import Toolset
+from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import Item
 from schemas.source import Source
 from schemas.tool import Tool
@@ -23,7 +23,8 @@ def narrowed(
     unless `exclude` says otherwise. Prompts and resources are those of its sources; where it names
     none, of all from which a tool was picked.
     """
-    picked = [tool for tool in tools if _has(name, toolset, tool)]
+    include, exclude = ToolGlobs(toolset.include), ToolGlobs(toolset.exclude)
+    picked = [tool for tool in tools if _has(name, toolset, tool, include, exclude)]
     whose = set(toolset.sources)
     if not whose:
         patterns = toolset.include or toolset.exclude
@@ -43,11 +44,11 @@ def unknown(tools: Iterable[tuple[str, ...]], toolsets: Mapping[str, Toolset]) -
     return {name: count for name, count in sorted(counts.items()) if name not in toolsets}
 
 
-def _has(name: str, toolset: Toolset, tool: Tool) -> bool:
-    if any(fnmatchcase(tool.name, pattern) for pattern in toolset.exclude):
+def _has(name: str, toolset: Toolset, tool: Tool, include: ToolGlobs, exclude: ToolGlobs) -> bool:
+    if exclude.match((tool.name,), tool.tags, tool.domain):
         return False
     if name in tool.toolsets:
         return True
     if toolset.sources and tool.source not in toolset.sources:
         return False
-    return not toolset.include or any(fnmatchcase(tool.name, p) for p in toolset.include)
+    return not include or include.match((tool.name,), tool.tags, tool.domain)

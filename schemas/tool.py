@@ -68,6 +68,7 @@ class Tool:
     aliases: tuple[str, ...] = ()  # names that it had before: they call it and are not listed
     tier: str | None = None  # how sensitive it is; None: nobody has said
     tags: tuple[str, ...] = ()
+    domain: str | None = None  # routing domain
 
 
 class TextContent(Struct, frozen=True, tag="text"):

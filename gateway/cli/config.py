@@ -9,7 +9,9 @@ import yaml
 from config.load import masked, settings_file
 from config.schema import json_schema
 from config.settings import Settings
+from gateway.cli.database import run
 from gateway.cli.exposure import check_exposure
+from gateway.cli.idle import idle_in_registry
 from gateway.cli.options import CONFIG_FILE, json_option
 from gateway.cli.output import print_json, say
 from gateway.cli.settings import settings_option
@@ -44,10 +46,12 @@ def show(ctx: click.Context, settings: Settings, as_json: bool) -> None:
 def check(ctx: click.Context, settings: Settings) -> None:
     """Check the settings file and the environment; exit code 2 names every mistake.
 
-    A server.host where `toolgate serve` would not listen is one. It asks neither the database nor
-    the sources: `toolgate doctor` does.
+    A server.host where `toolgate serve` would not listen is one. It asks no source:
+    `toolgate doctor` does. Patterns of rules, limits, guardrails and toolsets that match nothing in
+    the database, as far as that can be read, are warned of.
     """
     check_exposure(settings.server.host, settings.auth)
+    _warn_of_idle(settings)
     count = len(settings.sources)
     say(f"Valid: {_origin(ctx)}; {'1 source' if count == 1 else f'{count} sources'}.")
 
@@ -56,6 +60,15 @@ def check(ctx: click.Context, settings: Settings) -> None:
 def schema() -> None:
     """Print the JSON Schema of the settings file, from which editors complete it."""
     print_json(json_schema())
+
+
+def _warn_of_idle(settings: Settings) -> None:
+    found = run(idle_in_registry(settings))
+    for one in found or ():
+        click.echo(f"toolgate: warning: {one}", err=True)
+    if found is None:
+        text = "whether rules and toolsets match anything is not known: the database cannot be read"
+        click.echo(f"toolgate: {text}", err=True)
 
 
 def _origin(ctx: click.Context) -> str:

@@ -18,6 +18,7 @@ from config.settings import Settings
 from config.types import RuleName
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
+from gateway.cli.idle import Idle, idle_rules, known
 from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import ask, json_option, yes_option
 from gateway.cli.output import print_json, print_rows, remark, say
@@ -72,9 +73,12 @@ def list_(settings: Settings, as_json: bool) -> None:
 @settings_option
 def check(settings: Settings, as_json: bool) -> None:
     """Find stored rules that are wrong, or that rules of the settings stand before. The rules of
-    the settings are checked whenever those are read."""
-    stored = run(_stored(settings))
-    found: list[dict[str, str]] = []
+    the settings are checked whenever those are read.
+
+    Rules whose patterns match nothing that there is are warned of: they do nothing.
+    """
+    stored, unused = run(_looked_at(settings))
+    found: list[dict[str, Any]] = []
     for one in stored:
         found += [
             {"rule": one.name, "member": member, "problem": text}
@@ -84,7 +88,10 @@ def check(settings: Settings, as_json: bool) -> None:
             text = "a rule of the settings has the same name: that one counts"
             found.append({"rule": one.name, "member": "", "problem": text})
     if as_json:
-        print_json(found)
+        warnings = [{"rule": one.rule, "member": one.member, "problem": one.text} for one in unused]
+        print_json([*found, *({**one, "warning": True} for one in warnings)])
+    for idle in unused if not as_json else ():
+        click.echo(f"toolgate: warning: {idle}", err=True)
     for problem in found if not as_json else ():
         member = f".{problem['member']}" if problem["member"] else ""
         say(f"{problem['rule']}{member}: {problem['problem']}")
@@ -168,6 +175,14 @@ def _plain(value: Any) -> str:
 async def _stored(settings: Settings) -> list[StoredRule]:
     async with open_registry(settings) as registry:
         return await Policies(registry.database.pool, registry.host_id).all()
+
+
+async def _looked_at(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
+    """The stored rules, and all rules that match nothing."""
+    async with open_registry(settings) as registry:
+        stored = await Policies(registry.database.pool, registry.host_id).all()
+        rules = {one.name: one.rule for one in stored}
+        return stored, list(idle_rules(settings, rules, await known(registry, settings)))
 
 
 async def _put(settings: Settings, name: str, rule: Rule) -> StoredRule:

@@ -85,7 +85,7 @@ class Guardrails:
         return guarded
 
     def _plan(self, tool: Tool) -> _Plan | None:
-        key = (tool.digest, tool.name, tool.source)
+        key = (tool.digest, tool.name, tool.source, tool.domain or "", *tool.tags)
         plan = self._plans.get(key, UNSET)
         return self._plans.put(key, self._made(tool)) if plan is UNSET else plan
 

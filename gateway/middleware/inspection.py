@@ -6,12 +6,12 @@ the value that it says, so that no escape hides anything.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from config.policy import GUARDRAIL_VARIABLES, Guardrail
 from schemas.errors import ParseError
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
+from schemas.globs import ToolGlobs
 from schemas.jsonrpc import decode_json, encode
 from schemas.masking import MASK
 from schemas.patterns import Pattern
@@ -36,6 +36,7 @@ class CompiledRule:
         """Raises InvalidExpression and InvalidPattern; settings are checked for both."""
         self.name = name
         self.rule = rule
+        self._tools = ToolGlobs(rule.tools)
         self._fields = [tuple(path.split(".")) for path in rule.fields]
         self._pattern = Pattern(rule.pattern) if rule.pattern else None
         self._when: Expression | None = None
@@ -47,7 +48,7 @@ class CompiledRule:
         if rule.sources and tool.source not in rule.sources:
             return False
         names = (tool.name, *tool.aliases)
-        return not rule.tools or any(fnmatchcase(n, p) for n in names for p in rule.tools)
+        return not self._tools or self._tools.match(names, tool.tags, tool.domain)
 
     def exempts(self, roles: frozenset[str]) -> bool:
         return not roles.isdisjoint(self.rule.roles_exempt)

@@ -5,9 +5,8 @@ them is work. What was counted for a message that another limit refuses is given
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from gateway.abc import Call, Execute, Handler, RateKey, Rates
 from gateway.context import Context
 from gateway.networks import network
 from schemas.errors import Overloaded, TooManyRequests
+from schemas.globs import ToolGlobs
 from schemas.jsonrpc import Request
 from schemas.tool import RelayedResult, ToolResult
 
@@ -86,6 +86,7 @@ class Limiting:
             ("tenant_calls", limits.tenant_calls, limits.per_s),
             ("tenant_daily", limits.tenant_daily, DAY_S),
         )
+        self._tools = [(ToolGlobs((one,)), rate) for one, rate in limits.tools.items()]
         self._bounds_of = lru_cache(REMEMBERED)(self._bounds)
         self._of_call = lru_cache(REMEMBERED)(self._share)
         self._running: Counter[RateKey] = Counter()
@@ -117,7 +118,8 @@ class Limiting:
 
         async def limited(call: Call) -> ToolResult | RelayedResult:
             tool = call.tool
-            of = self._of_call(call.context.principal.tenant, tool.name, tool.source)
+            tenant = call.context.principal.tenant
+            of = self._of_call(tenant, tool.name, tool.source, tool.tags, tool.domain)
             if not of.at_a_time:
                 await self._count(of.bounds)
                 return await execute(call)
@@ -129,9 +131,11 @@ class Limiting:
 
         return limited
 
-    def _share(self, tenant: str, name: str, source: str) -> "_Share":
+    def _share(
+        self, tenant: str, name: str, source: str, tags: tuple[str, ...], domain: str | None
+    ) -> "_Share":
         rates = {
-            ("tools", tenant, name): _first(self._limits.tools, name),
+            ("tools", tenant, name): self._rate(name, tags, domain),
             ("sources", tenant, source): self._limits.sources.get(source),
         }
         given = [(key, rate) for key, rate in rates.items() if rate is not None]
@@ -143,6 +147,9 @@ class Limiting:
             ],
             [(key[0], key, rate.concurrent) for key, rate in given if rate.concurrent],
         )
+
+    def _rate(self, name: str, tags: tuple[str, ...], domain: str | None) -> Rate | None:
+        return next((rate for one, rate in self._tools if one.match((name,), tags, domain)), None)
 
     def _bounds(self, owner: RateKey | None, tenant: str | None) -> Sequence[_Bound]:
         bounds = []
@@ -207,7 +214,3 @@ def _tenant(context: Context) -> str | None:
     identity = context.identity
     stranger = identity.refusal is not None and not identity.verified
     return None if stranger else context.principal.tenant
-
-
-def _first(rates: Mapping[str, Rate], name: str) -> Rate | None:
-    return next((rate for pattern, rate in rates.items() if fnmatchcase(name, pattern)), None)

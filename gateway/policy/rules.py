@@ -1,9 +1,7 @@
 """One rule, compiled: whom and what it speaks of. Pure."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import translate
 from typing import Any, Literal
 
 from config.policy import RULE_VARIABLES, Rule
@@ -15,6 +13,7 @@ from schemas.expressions import (
     InvalidExpression,
     compile_expression,
 )
+from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import Item, ItemKind
 from schemas.tool import Tool
 
@@ -34,6 +33,7 @@ class Subject:
     read_only: bool
     kind: Literal["tool"] | ItemKind
     tags: tuple[str, ...] = ()
+    domain: str | None = None
 
     @classmethod
     def of(cls, tool: Tool) -> "Subject":
@@ -41,7 +41,17 @@ class Subject:
         read_only = hints.read_only_hint is True
         destroys = not read_only and hints.destructive_hint is not False
         names = (tool.name, *tool.aliases)
-        return cls(tool.id, names, tool.source, tool.tier, destroys, read_only, "tool", tool.tags)
+        return cls(
+            tool.id,
+            names,
+            tool.source,
+            tool.tier,
+            destroys,
+            read_only,
+            "tool",
+            tool.tags,
+            tool.domain,
+        )
 
     @classmethod
     def of_item(cls, item: Item) -> "Subject":
@@ -94,7 +104,7 @@ class CompiledRule:
         self.by_arguments = "arguments" in looks_at
         self.by_principal = not self.by_arguments and "principal" in looks_at
         self.by_subject = not self.by_arguments and not looks_at.isdisjoint(("tool", "source"))
-        self._patterns = _either(rule.tools)
+        self._patterns = ToolGlobs(rule.tools)
         self._sources = frozenset(rule.sources)
         self._tiers = frozenset(rule.tiers)
         self._roles, self._scopes = frozenset(rule.roles), frozenset(rule.scopes)
@@ -127,8 +137,9 @@ class CompiledRule:
         return None
 
     def names(self, subject: Subject) -> bool:
-        """Whether one of its names fits `tools`."""
-        return self._patterns is None or any(map(self._patterns.match, subject.names))
+        """Whether one of its names, its tags or its domain fits `tools`."""
+        patterns = self._patterns
+        return not patterns or patterns.match(subject.names, subject.tags, subject.domain)
 
     def seen(self, values: Values) -> str:
         """Equal where `when` says the same."""
@@ -150,8 +161,3 @@ class CompiledRule:
         if values is None:
             raise ExpressionFailed("there is more to look at than expressions get")
         return self._expression.holds(values)
-
-
-def _either(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """What matches as `fnmatchcase` does by any of them."""
-    return re.compile("|".join(map(translate, patterns))) if patterns else None

@@ -1,30 +1,56 @@
-"""Patterns of fnmatch as conditions on names in SQL. Pure.
+"""Patterns of tools (`schemas.globs`) as conditions in SQL. Pure.
 
 A pattern without brackets is one for LIKE, which is several times as fast as a regular expression.
 What stands in brackets is read as `fnmatch.translate` of Python does; characters are compared by
-their numbers on both sides, because the column has the collation "C".
+their numbers on both sides, because the column has the collation "C". Case is folded by the
+database: of names, which are ASCII, as Python does.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from schemas.globs import DOMAIN, TAG, split
 
 _LIKE = {"*": "%", "?": "_", "%": r"\%", "_": r"\_", "\\": r"\\"}
 _NEVER = "(?!)"
 
 
 def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """That the name of a document has one of `patterns`; `name` is the prefix of parameters."""
-    plain = [like(one) for one in patterns if "[" not in one]
-    bracketed = [regex(one) for one in patterns if "[" in one]
+    """That a document has one of `patterns`; `name` is the prefix of parameters, of which `host` is
+    the tenant."""
+    parts: list[str] = []
+    values: dict[str, Any] = {}
+    for kind, some in split(patterns).items():
+        if some:
+            column, prefix = _COLUMNS[kind]
+            text, more = _matches(column, f"{name}{prefix}", some)
+            parts.append(_WHERE[kind].format(text))
+            values |= more
+    return f"{negation} ({' OR '.join(parts)})".strip(), values
+
+
+_COLUMNS = {"": ("doc.name", ""), TAG: ("tag", "_tag"), DOMAIN: ("doc.domain", "_domain")}
+_WHERE = {
+    "": "{}",
+    TAG: "doc.entity_id IN (SELECT tool_id FROM tool_t CROSS JOIN unnest(tags) AS tag"
+    " WHERE host_id = %(host)s AND {})",
+    DOMAIN: "(doc.domain IS NOT NULL AND {})",
+}
+
+
+def _matches(column: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    both = dict.fromkeys((*patterns, *(one.casefold() for one in patterns)))
+    plain = [like(one) for one in both if "[" not in one]
+    bracketed = [regex(one) for one in both if "[" in one]
     parts: list[str] = []
     values: dict[str, Any] = {}
     if plain:
-        parts.append(f"doc.name LIKE ANY(%({name}_like)s)")
+        parts.append(f"{column} ILIKE ANY(%({name}_like)s)")
         values[f"{name}_like"] = plain
     if bracketed:
-        parts.append(f"doc.name ~ ANY(%({name}_regex)s)")
+        parts.append(f"{column} ~* ANY(%({name}_regex)s)")
         values[f"{name}_regex"] = bracketed
-    return f"{negation} ({' OR '.join(parts)})".strip(), values
+    return f"({' OR '.join(parts)})", values
 
 
 def like(pattern: str) -> str:

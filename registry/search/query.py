@@ -17,8 +17,8 @@ Kind: TypeAlias = Literal["tool", "skill"]
 
 @dataclass(frozen=True, slots=True)
 class ToolsetFilter:
-    """The tools of a toolset, as `registry.toolsets` picks them. Patterns are those of fnmatch,
-    case counts."""
+    """The tools of a toolset, as `registry.toolsets` picks them. Patterns are those of
+    `schemas.globs`."""
 
     name: str
     sources: tuple[str, ...] = ()

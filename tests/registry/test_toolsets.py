@@ -45,6 +45,23 @@ def test_a_toolset_has_what_it_names(
     assert all(part.get(name) is WHOLE.get(name) for name in tools)
 
 
+def test_tags_and_domains_pick_tools_in_any_case() -> None:
+    tools = [
+        replace(listed_tool("GetA"), tags=("Billing",)),
+        replace(listed_tool("b"), domain="sales"),
+        listed_tool("c"),
+    ]
+
+    def names(**wanted: Any) -> list[str]:
+        part = Catalog(tools, [source()]).toolset("one", Toolset(**wanted))
+        return [tool.name for tool in part.tools]
+
+    assert names(include=("get*",)) == ["GetA"]
+    assert names(include=("tag:billing",)) == ["GetA"]
+    assert names(include=("domain:SALES", "tag:bill*")) == ["GetA", "b"]
+    assert names(exclude=("domain:*",)) == ["GetA", "c"]
+
+
 def test_what_is_in_no_toolset_cannot_be_reached_through_it() -> None:
     part = WHOLE.toolset("only a", Toolset(sources=("a",)))
     assert part.get("get_b") is None

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from msgspec import UNSET
 
@@ -13,6 +12,7 @@ from registry.importers.graphql.tools import OPERATIONS, Root, Skip, Tools
 from registry.importers.imported import Imported
 from registry.names import assign, legal
 from schemas.errors import ImportRejected
+from schemas.globs import glob
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
@@ -144,8 +144,8 @@ def _texts(root: Root, name: str) -> tuple[str, ...]:
 
 def _matches(operation: str, texts: tuple[str, ...], pattern: str) -> bool:
     if pattern.startswith("tag:"):
-        return fnmatchcase(operation, pattern.removeprefix("tag:"))
-    return any(fnmatchcase(text, pattern) for text in texts)
+        return glob(pattern.removeprefix("tag:")).match(operation)
+    return glob(pattern).match_any(texts)
 
 
 def _reason(notes: list[str]) -> str | None:

@@ -1,11 +1,11 @@
 """Which actions a person wants, as drafts with their outcomes."""
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from registry.importers.hybrid.read import Described
 from registry.importers.hybrid.tools import Kind, drafts
 from registry.importers.imported import Imported
+from schemas.globs import glob
 from schemas.hybrid import Side
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
@@ -51,7 +51,7 @@ def _judged(
 
 
 def _matches(outcome: Outcome, draft: ToolDraft, pattern: str) -> bool:
-    return fnmatchcase(outcome.operation, pattern) or fnmatchcase(draft.name, pattern)
+    return glob(pattern).match_any((outcome.operation, draft.name))
 
 
 def _idle(

@@ -1,7 +1,6 @@
 """The pipeline: decode the snapshot, name what is in it, select, map each one, report on all."""
 
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from registry.importers.mcp.definitions import Definition, Kind, Skip, Unusable,
 from registry.items import ItemDraft
 from registry.names import assign, legal, suffixed
 from schemas.errors import ImportRejected
+from schemas.globs import glob
 from schemas.mcp.snapshot import Entry, ItemKind, Snapshot, decode_snapshot
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
@@ -124,7 +124,7 @@ def _refusal(
 
 
 def _matches(original: str, name: str, pattern: str) -> bool:
-    return fnmatchcase(original, pattern) or fnmatchcase(name, pattern)
+    return glob(pattern).match_any((original, name))
 
 
 def _idle(names: dict[str, str], patterns: Sequence[str]) -> Iterator[str]:

@@ -2,11 +2,11 @@
 on the operations themselves."""
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from registry.importers.openapi.marks import KEY, NO_OVERLAY, Overlay
 from registry.importers.openapi.operations import Operation
 from registry.importers.openapi.values import sequence
+from schemas.globs import glob
 
 _TAG = "tag:"
 
@@ -40,6 +40,6 @@ def refusal(operation: Operation, name: str, options: Options) -> str | None:
 def matches(operation: Operation, name: str, pattern: str) -> bool:
     if pattern.startswith(_TAG):
         tags = sequence(operation.node.get("tags"))
-        return any(fnmatchcase(str(tag), pattern.removeprefix(_TAG)) for tag in tags)
+        return glob(pattern.removeprefix(_TAG)).match_any(map(str, tags))
     texts = (name, operation.operation_id or name, operation.endpoint)
-    return any(fnmatchcase(text, pattern) for text in texts)
+    return glob(pattern).match_any(texts)

@@ -159,3 +159,81 @@ def test_calls_that_wait_are_shown_and_decided(
     refused = ruled("approvals", "approve", made)
     assert (refused.code, "a key that they made" in refused.err) == (1, True)
     assert ruled("approvals", "deny", made).code == 0
+
+
+IDLE = """
+policy:
+  rules:
+    none: {effect: deny, tools: ["*refund*"]}
+    some: {effect: deny, tools: ["DELETE*", "tag:gone"]}
+    both: {effect: deny, tools: ["deletePet"], destructive: false}
+limits:
+  tools: {"LIST*": {calls: 9}, "send*": {calls: 9}}
+  sources: {crm: {calls: 9}}
+guardrails:
+  rules: {mail: {looks_at: result, effect: redact, tools: ["mail*"], pattern: "@"}}
+toolsets:
+  few: {include: ["get*", "domain:sales"]}
+"""
+IDLE_RULES = [
+    "policy.rules.none.tools: '*refund*' matches no tool, prompt or resource",
+    "policy.rules.some.tools: 'tag:gone' matches no tool, prompt or resource",
+    "policy.rules.both: matches nothing: no tool, prompt or resource is all that it names",
+]
+IDLE_PATTERNS = [
+    *IDLE_RULES,
+    "guardrails.rules.mail.tools: 'mail*' matches no tool, prompt or resource",
+    "limits.tools: 'send*' matches no tool, prompt or resource",
+    "limits.sources: there is no source crm",
+    "toolsets.few.include: 'domain:sales' matches no tool, prompt or resource",
+]
+
+
+def warned(text: str) -> list[str]:
+    start = "toolgate: warning: "
+    return [one.removeprefix(start) for one in text.splitlines() if one.startswith(start)]
+
+
+def test_what_matches_nothing_is_warned_of(with_pets: Toolgate, folder: Path) -> None:
+    (folder / "toolgate.yaml").write_text(IDLE)
+    checked = with_pets("policy", "check")
+    assert (checked.code, warned(checked.err)) == (0, IDLE_RULES)
+    told = with_pets("policy", "check", "--json").json
+    assert told[0] == {
+        "rule": "none",
+        "member": "tools",
+        "problem": "'*refund*' matches no tool, prompt or resource",
+        "warning": True,
+    }
+    checked = with_pets("config", "check")
+    assert (checked.code, warned(checked.err)) == (0, IDLE_PATTERNS)
+    found = [one for one in with_pets("doctor", "--json").json if one["name"] == "patterns"]
+    assert [(one["status"], one["detail"]) for one in found] == [
+        ("warning", one) for one in IDLE_PATTERNS
+    ]
+
+
+def test_stored_rules_that_match_nothing_are_warned_of(with_pets: Toolgate) -> None:
+    with_pets("policy", "put", "none", '{"effect": "deny", "tools": ["refund*"]}')
+    assert warned(with_pets("policy", "check").err) == [
+        "policy.rules.none.tools: 'refund*' matches no tool, prompt or resource"
+    ]
+
+
+def test_nothing_is_idle_before_there_are_tools(toolgate: Toolgate, folder: Path) -> None:
+    (folder / "toolgate.yaml").write_text(IDLE)
+    toolgate("tools", "list")
+    checked = toolgate("config", "check")
+    assert (checked.code, checked.err) == (0, "")
+
+
+def test_a_registry_that_cannot_be_read_leaves_the_settings_valid(
+    bare: Toolgate, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(IDLE)
+    away = bare("config", "check", TOOLGATE_DATABASE__URL="postgresql://127.0.0.1:1/none")
+    assert (away.code, warned(away.err)) == (0, [])
+    assert "the database cannot be read" in away.err
+    unused = bare("config", "check", TOOLGATE_DATABASE__DATA_DIR=str(folder / "data"))
+    assert (unused.code, unused.err) == (0, "")
+    assert not (folder / "data").exists()

@@ -273,6 +273,7 @@ async def test_texts_that_are_json_are_looked_at_as_what_they_say(text, expected
     ("rule", "applies"),
     [
         (Guardrail("result", "deny", tools=("p*",), pattern="x"), True),
+        (Guardrail("result", "deny", tools=("P*",), pattern="x"), True),
         (Guardrail("result", "deny", tools=("q*",), pattern="x"), False),
         (Guardrail("result", "deny", sources=("bank",), pattern="x"), True),
         (Guardrail("result", "deny", sources=("other",), pattern="x"), False),

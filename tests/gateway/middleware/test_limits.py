@@ -213,9 +213,11 @@ async def test_a_call_that_fails_runs_no_longer():
 
 
 class Tool:
-    def __init__(self, name, source="crm"):
+    def __init__(self, name, source="crm", tags=()):
         self.name = name
         self.source = source
+        self.tags = tags
+        self.domain = None
 
 
 async def test_the_first_pattern_that_fits_limits_each_tool_by_itself():
@@ -241,6 +243,20 @@ async def test_the_first_pattern_that_fits_limits_each_tool_by_itself():
     assert await call("delete_pet", "another tenant") == "delete_pet"
     assert refusals[0].message.startswith("Too many calls of delete_pet: at most 1 in 60 s (limits")
     assert refusals[0].data["limit"] == "limits.tools"
+
+
+@pytest.mark.parametrize("pattern", ["*refund*", "tag:Money"])
+async def test_a_limit_holds_for_names_in_any_case_and_for_tags(pattern):
+    limiting = Limiting(replace(NONE, tools={pattern: Rate(calls=1)}), LocalRates())
+
+    async def execute(_call):
+        return "done"
+
+    call = Call(Tool("PostRefunds", tags=("money",)), None, {}, context(ANONYMOUS))
+    guard = limiting.guard(execute)
+    assert await guard(call) == "done"
+    with pytest.raises(TooManyRequests, match="calls of PostRefunds: at most 1"):
+        await guard(call)
 
 
 async def test_a_source_has_so_many_calls_whatever_its_tools():

@@ -134,7 +134,10 @@ def _fits(
         and (not rule.sources or tool.source in rule.sources)
         and (not rule.tiers or (tool.tier or policy.default_tier) in rule.tiers)
         and rule.destructive in (None, destroys(tool))
-        and (not rule.tools or any(fnmatchcase(name, one) for name in names for one in rule.tools))
+        and (
+            not rule.tools
+            or any(fnmatchcase(n.casefold(), one.casefold()) for n in names for one in rule.tools)
+        )
     )
 
 

@@ -197,6 +197,14 @@ def test_a_rule_speaks_of_names_that_a_tool_had_before() -> None:
     assert decided(policy, tool("pay"), {}).effect == "allow"
 
 
+@pytest.mark.parametrize("pattern", ["*refund*", "tag:money", "domain:SALES"])
+def test_the_case_of_letters_lets_nothing_through(pattern: str) -> None:
+    policy = ruled(one=Rule("deny", tools=(pattern,)))
+    refunds = tool("PostRefunds", tags=("Money",), domain="Sales")
+    assert decided(policy, refunds, {}).effect == "deny"
+    assert decided(policy, tool("pay", tags=("x",), domain="x"), {}).effect == "allow"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

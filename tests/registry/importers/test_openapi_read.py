@@ -52,7 +52,7 @@ def test_a_document_becomes_drafts_and_one_outcome_for_each_operation():
         ({"include": ("* /pets/{id}",)}, ["get_pets_by_id", "deletePet"]),
         ({"include": ("tag:pets",), "exclude": ("tag:admin",)}, ["listPets", "pets_create"]),
         ({"include": ("*",), "exclude": ("deletePet", "POST *")}, ["listPets", "get_pets_by_id"]),
-        ({"include": ("LISTPETS",)}, []),
+        ({"include": ("LISTPETS",)}, ["listPets"]),
     ],
 )
 def test_patterns_select_by_name_id_endpoint_or_tag(options, names):

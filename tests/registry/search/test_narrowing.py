@@ -18,7 +18,19 @@ from tests.registry.search.finding import find
 pytestmark = pytest.mark.anyio
 
 SCOPES = [None, "", " ", "read", "write", "read write", " read\twrite ", "admin"]
-PATTERNS = ["*", "a*", "*_b", "[!a]*", "?_*", "a_[a-c]*", "zzz", "[ab]_?*"]
+PATTERNS = [
+    "*",
+    "a*",
+    "*_b",
+    "[!a]*",
+    "?_*",
+    "a_[a-c]*",
+    "zzz",
+    "[ab]_?*",
+    "A*",
+    "tag:X*",
+    "domain:sales",
+]
 SOURCES = ["one", "two", "three"]
 
 
@@ -43,6 +55,7 @@ async def fill(store: ToolStore, rng: random.Random, count: int = 60) -> None:
                 "An item.",
                 {"type": "object"},
                 binding(rng, name),
+                tags=tuple(rng.sample(["x1", "Y"], rng.randrange(3))),
                 toolsets=tuple(rng.sample(["mine", "yours"], rng.randrange(3))),
             )
             for name in sorted(names)
@@ -50,6 +63,13 @@ async def fill(store: ToolStore, rng: random.Random, count: int = 60) -> None:
         draft = SourceDraft(source, "openapi", f"{source}.json")
         await store.save(HOST, draft, drafts)
         await store.save(HOST, draft, [one for one in drafts if rng.random() < 0.8])
+
+
+async def put_into_domains(database: Database) -> None:
+    async with database.pool.connection() as connection:
+        await connection.execute(
+            "UPDATE tool_t SET routing_domain = CASE WHEN name LIKE '%1%' THEN 'Sales' END"
+        )
 
 
 async def names(database: Database, filters: Filters) -> list[str]:
@@ -63,6 +83,7 @@ async def test_an_answer_has_what_the_catalog_shows(
 ) -> None:
     rng = random.Random(seed)
     await fill(store, rng)
+    await put_into_domains(database)
     tools = await store.tools(HOST)
     sources = await store.sources(HOST)
     assert await names(database, Filters(HOST)) == [tool.name for tool in tools]

@@ -1,0 +1,140 @@
+"""Patterns of rules, limits, guardrails and toolsets that match nothing that there is: as good as
+not there, and nobody would notice."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+
+from config.policy import Rule
+from config.settings import Settings
+from gateway.cli.checkup import Check
+from gateway.cli.database import Registry, open_registry
+from gateway.policy.rules import CompiledRule, Subject
+from registry.datadir import has_cluster
+from registry.installation import DatabaseError
+from registry.policies import Policies
+from schemas.globs import ToolGlobs
+from schemas.mcp.snapshot import Item
+from schemas.tool import Tool
+
+RULES = "policy.rules."
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    setting: str  # policy.rules.NAME.tools
+    text: str
+
+    @property
+    def rule(self) -> str:
+        """Of policy.rules."""
+        return self.setting.removeprefix(RULES).partition(".")[0]
+
+    @property
+    def member(self) -> str:
+        return self.setting.removeprefix(RULES).partition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.setting}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What rules can speak of."""
+
+    tools: Sequence[Tool]  # those that are held back included
+    items: Sequence[Item]
+    sources: frozenset[str]
+
+    @property
+    def subjects(self) -> list[Subject]:
+        return [*map(Subject.of, self.tools), *map(Subject.of_item, self.items)]
+
+
+async def known(registry: Registry, settings: Settings) -> Known:
+    store, host_id = registry.store, registry.host_id
+    tools = [*await store.tools(host_id), *await store.tools(host_id, held=True)]
+    sources = frozenset(one.name for one in await store.sources(host_id)) | set(settings.sources)
+    return Known(tools, await store.items(host_id), sources)
+
+
+async def idle_in_registry(settings: Settings) -> list[Idle] | None:
+    """All that is idle, stored rules included; None: the registry cannot be read. A database of
+    ours that was never used is not made for it."""
+    if not _named(settings) or not has_cluster(settings.database):
+        return []
+    try:
+        async with open_registry(settings, migrate=False) as registry:
+            stored = await Policies(registry.database.pool, registry.host_id).all()
+            rules = {one.name: one.rule for one in stored}
+            return list(idle(settings, rules, await known(registry, settings)))
+    except (DatabaseError, psycopg.Error):
+        return None
+
+
+async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
+    """For `toolgate doctor`."""
+    stored = await Policies(registry.database.pool, registry.host_id).all()
+    rules = {one.name: one.rule for one in stored}
+    for one in idle(settings, rules, await known(registry, settings)):
+        yield Check("patterns", "warning", str(one))
+
+
+def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
+    """Nothing where there are no tools yet."""
+    if not there.tools:
+        return
+    subjects = there.subjects
+    yield from idle_rules(settings, stored, there)
+    for name, guardrail in settings.guardrails.rules.items():
+        where = f"guardrails.rules.{name}"
+        yield from _patterns(f"{where}.tools", guardrail.tools, subjects)
+        yield from _sources(f"{where}.sources", guardrail.sources, there)
+    yield from _patterns("limits.tools", tuple(settings.limits.tools), subjects)
+    yield from _sources("limits.sources", tuple(settings.limits.sources), there)
+    for name, toolset in settings.toolsets.items():
+        yield from _patterns(f"toolsets.{name}.include", toolset.include, subjects)
+        yield from _patterns(f"toolsets.{name}.exclude", toolset.exclude, subjects)
+        yield from _sources(f"toolsets.{name}.sources", toolset.sources, there)
+
+
+def idle_rules(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
+    """Those of the settings, and stored ones beside them."""
+    subjects = there.subjects
+    for name, rule in {**stored, **settings.policy.rules}.items() if there.tools else ():
+        yield from _of_rule(name, rule, settings, subjects, there)
+
+
+def _of_rule(
+    name: str, rule: Rule, settings: Settings, subjects: Sequence[Subject], there: Known
+) -> Iterator[Idle]:
+    where = f"{RULES}{name}"
+    found = [
+        *_patterns(f"{where}.tools", rule.tools, subjects),
+        *_sources(f"{where}.sources", rule.sources, there),
+    ]
+    yield from found
+    compiled = CompiledRule(where, rule, stored=True)
+    default = settings.policy.default_tier
+    if not found and all(compiled.misses(one, one.tier or default) for one in subjects):
+        yield Idle(where, "matches nothing: no tool, prompt or resource is all that it names")
+
+
+def _patterns(where: str, patterns: Sequence[str], subjects: Sequence[Subject]) -> Iterator[Idle]:
+    for pattern in patterns:
+        globs = ToolGlobs((pattern,))
+        if not any(globs.match(one.names, one.tags, one.domain) for one in subjects):
+            yield Idle(where, f"{pattern!r} matches no tool, prompt or resource")
+
+
+def _sources(where: str, names: Sequence[str], there: Known) -> Iterator[Idle]:
+    for name in names:
+        if name not in there.sources:
+            yield Idle(where, f"there is no source {name}")
+
+
+def _named(settings: Settings) -> bool:
+    """Whether the settings have anything that could be idle."""
+    limits = settings.limits.tools or settings.limits.sources
+    return bool(settings.policy.rules or settings.guardrails.rules or limits or settings.toolsets)

@@ -1,0 +1,77 @@
+"""Patterns that operators pick names with: globs as in `fnmatch`, in any case of letters. Pure.
+
+Compiled where settings are read, not where a name is looked at.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import translate
+from functools import lru_cache
+
+COMPILED = 1000  # patterns of imports that are kept
+TAG, DOMAIN = "tag:", "domain:"
+
+
+class Globs:
+    """Any of these patterns, folded as Unicode does (`str.casefold`), like the names."""
+
+    __slots__ = ("_compiled", "patterns")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns = tuple(patterns)
+        # As they stand, too: folded, the "[A-z]" that has "_" in it would not have it any more.
+        both = dict.fromkeys((*self.patterns, *(one.casefold() for one in self.patterns)))
+        self._compiled = re.compile("|".join(map(translate, both)) or "(?!)", re.IGNORECASE)
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def match(self, name: str) -> bool:
+        if self._compiled.match(name) is not None:
+            return True
+        return not name.isascii() and self._compiled.match(name.casefold()) is not None
+
+    def match_any(self, names: Iterable[str]) -> bool:
+        return any(map(self.match, names))
+
+
+@lru_cache(COMPILED)
+def glob(pattern: str) -> Globs:
+    """One pattern, for code that is handed its text each time."""
+    return Globs((pattern,))
+
+
+class ToolGlobs:
+    """Any of these patterns of tools: of names, or after `tag:` and `domain:` of tags and routing
+    domains."""
+
+    __slots__ = ("_domains", "_names", "_tags", "patterns")
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.patterns = tuple(patterns)
+        by_kind = split(patterns)
+        self._names = Globs(by_kind[""])
+        self._tags = Globs(by_kind[TAG])
+        self._domains = Globs(by_kind[DOMAIN])
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def match(
+        self, names: Iterable[str], tags: Sequence[str] = (), domain: str | None = None
+    ) -> bool:
+        """Whether a tool of these names, tags and routing domain is picked."""
+        if self._names and self._names.match_any(names):
+            return True
+        if self._tags and self._tags.match_any(tags):
+            return True
+        return domain is not None and bool(self._domains) and self._domains.match(domain)
+
+
+def split(patterns: Iterable[str]) -> dict[str, list[str]]:
+    """Patterns by what they are of: "" names, TAG, DOMAIN; without what says it."""
+    found: dict[str, list[str]] = {"": [], TAG: [], DOMAIN: []}
+    for pattern in patterns:
+        kind = next((one for one in (TAG, DOMAIN) if pattern.casefold().startswith(one)), "")
+        found[kind].append(pattern[len(kind) :])
+    return found
