@@ -23,6 +23,10 @@ class SourceExists(ImportRejected):
         super().__init__(f"There is a source {name} already.")
 
 
+class SourceChanged(ImportRejected):
+    """It is not what somebody has looked at any longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What an import did; with `saved` None nothing: it was a dry run, or `rolled_back`."""
@@ -94,15 +98,18 @@ class Sources:
             return await self._save(spec, await self._find(spec), check=_none(spec.name))
         return await self._save(*_uploaded(spec, document), check=_none(spec.name))
 
-    async def upload(self, name: str, document: bytes) -> Report:
-        """Import a source that was uploaded again, from `document`. Raises LookupError, and
-        ImportRejected."""
+    async def upload(
+        self, name: str, document: bytes, expected_number: int | None = None
+    ) -> Report:
+        """Import a source that was uploaded again, from `document`; `expected_number` is that of
+        the version that is served. Raises LookupError, and ImportRejected."""
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
-        return await self._save(*_uploaded(as_imported(source), document))
+        check = _same(name, expected_number)
+        return await self._save(*_uploaded(as_imported(source), document), check=check)
 
     async def _find(self, spec: ImportSpec) -> Found:
         return await find(spec, self._limits, self._origins)
@@ -170,6 +177,14 @@ def _none(name: str) -> Check:
     def check(before: Before | None) -> None:
         if before is not None:
             raise SourceExists(name)
+
+    return check
+
+
+def _same(name: str, number: int | None) -> Check:
+    def check(before: Before | None) -> None:
+        if number is not None and (before is None or before.version != number):
+            raise SourceChanged(f"{name} was imported in the meantime.")
 
     return check
 

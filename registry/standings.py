@@ -25,6 +25,7 @@ class Standing:
     lifecycle: str
     toolsets: list[str]
     updated: datetime
+    version: int  # counts the writes of the row
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ _ROW = b"""
             ELSE 'served' END AS state,
         tool.endpoint_id IS NULL AS manual, tool.description_manual_override AS overridden,
         tool.sensitivity_tier AS tier, tool.lifecycle_status AS lifecycle, tool.toolsets,
-        tool.update_ts AS updated
+        tool.update_ts AS updated, tool.aggregate_version AS version
     FROM tool_t AS tool
     LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
     LEFT JOIN api_t AS api ON (api.host_id, api.api_id)

@@ -147,9 +147,12 @@ class ToolStore:
     async def source(self, host_id: str, name: str) -> Source | None:
         return next((one for one in await self.sources(host_id) if one.name == name), None)
 
-    async def remove(self, host_id: str, name: str) -> int | None:
+    async def remove(
+        self, host_id: str, name: str, expected_number: int | None = None
+    ) -> int | None:
         """Delete a source, all that came from it, and the tools made by hand whose calls go to it;
-        how many tools it had. None: no such source.
+        how many tools it had. None: there is no such source, or, with `expected_number`, none that
+        serves this version.
 
         Imported again, its tools are new ones.
         """
@@ -159,7 +162,12 @@ class ToolStore:
             deleted = await connection.execute(
                 """
                 WITH api AS (
-                    SELECT host_id, api_id FROM api_t WHERE host_id = %s AND name = %s FOR UPDATE
+                    SELECT host_id, api_id FROM api_t AS api
+                    WHERE host_id = %(host)s AND name = %(name)s AND (%(number)s::int IS NULL
+                        OR EXISTS (SELECT FROM api_version_t AS version
+                            WHERE version.current AND version.number = %(number)s
+                            AND (version.host_id, version.api_id) = (api.host_id, api.api_id)))
+                    FOR UPDATE
                 ), deleted AS (
                     DELETE FROM tool_t AS tool USING api
                     WHERE tool.host_id = api.host_id AND (tool.source_api_id = api.api_id
@@ -170,7 +178,7 @@ class ToolStore:
                 )
                 SELECT api_id, (SELECT count(*) FROM deleted WHERE active) FROM api
                 """,
-                [host_id, name],
+                {"host": host_id, "name": name, "number": expected_number},
             )
             if (row := await deleted.fetchone()) is None:
                 return None

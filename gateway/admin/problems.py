@@ -73,5 +73,10 @@ def conflict(detail: str) -> Problem:
     return Problem(409, "conflict", detail)
 
 
+def changed() -> Problem:
+    """What If-Match names is not there any longer."""
+    return Problem(412, "precondition-failed", "It is not as the condition says: read it again.")
+
+
 def unavailable(detail: str) -> Problem:
     return Problem(503, "unavailable", detail, headers={"Retry-After": "1"})

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from config.auth import Admin as Settings
 from gateway.admin.answers import Response, problem_response, send_response, tag_of
 from gateway.admin.operations import Asked, Given, Operation, allows
-from gateway.admin.problems import Problem, invalid, not_found, unavailable
+from gateway.admin.problems import Problem, changed, invalid, not_found, unavailable
 from gateway.admin.rates import RequestRates
 from gateway.admin.repeats import Done, Repeats
 from gateway.admin.requests import (
@@ -31,7 +31,7 @@ from gateway.admin.requests import (
     tags,
 )
 from gateway.context import Identify, Identity, Principal, new_request_id
-from registry.manual.changes import NoSuchTool
+from registry.manual.changes import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError
 
 log = logging.getLogger("toolgate.admin")
@@ -177,8 +177,7 @@ class AdminApi:
             present = None
         tag = None if present is None else tag_of(msgspec.json.encode(_value(present)))
         if not _holds(tag, wanted, "*" if new_only else None):
-            text = "It is not as the condition says: read it again."
-            raise Problem(412, "precondition-failed", text)
+            raise changed()
         return _value(present)
 
     def _told(self, operation: Operation, given: Any, headers: Headers) -> Done:
@@ -227,6 +226,8 @@ async def answering(operation: Operation, asked: Asked) -> Any:
         raise unavailable("The database does not answer; try again later.") from error
     except NoSuchTool as error:
         raise not_found("tool", error.name) from error
+    except ToolChanged as error:
+        raise changed() from error
     except Fault as fault:
         if fault.status == 503:
             raise unavailable(fault.message) from fault

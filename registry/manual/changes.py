@@ -18,6 +18,10 @@ class ToolRefused(ToolgateError):
     """Why a tool cannot be made or changed so. Nothing was written."""
 
 
+class ToolChanged(ToolRefused):
+    """It is not what somebody has looked at any longer."""
+
+
 class NoSuchTool(ToolgateError):
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no tool {name!r}.")

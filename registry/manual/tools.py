@@ -19,6 +19,7 @@ from registry.manual.changes import (
     New,
     NoSuchTool,
     Standing,
+    ToolChanged,
     ToolRefused,
     check_imported,
     check_schema,
@@ -54,11 +55,15 @@ class ManualTools:
                 await self._insert(connection, new)
             transaction.force_rollback = dry_run
 
-    async def edit(self, name: str, change: Change, user: str) -> None:
-        """`user` is who has changed the description. Raises ToolRefused."""
+    async def edit(
+        self, name: str, change: Change, user: str, expected_version: int | None = None
+    ) -> None:
+        """`user` is who has changed the description; `expected_version` the one that the tool has.
+        Raises ToolRefused."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, standing, schema = await self._row(connection, name)
+            await self._check_version(connection, tool_id, expected_version)
             given = columns_of(change.details)
             if not standing.manual:
                 check_imported(standing, change)
@@ -69,12 +74,13 @@ class ManualTools:
                 text = change.description
                 await set_description(connection, self._host_id, tool_id, text, user)
 
-    async def reset_description(self, name: str) -> str:
+    async def reset_description(self, name: str, expected_version: int | None = None) -> str:
         """Give an imported tool the description of its source again; which that is. Raises
         ToolRefused."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, standing, _ = await self._row(connection, name)
+            await self._check_version(connection, tool_id, expected_version)
             text = await reset_description(connection, self._host_id, tool_id)
             if text is None:
                 raise ToolRefused(f"{standing.name} was made by hand: it has no other description")
@@ -161,6 +167,18 @@ class ManualTools:
         if standing is None:
             raise NoSuchTool(name)
         return row[0], standing, row[2]
+
+    async def _check_version(
+        self, connection: AsyncConnection, tool_id: str, expected: int | None
+    ) -> None:
+        """In the transaction that writes: nobody else does so in between. Raises ToolChanged."""
+        found = await connection.execute(
+            "SELECT name, aggregate_version FROM tool_t WHERE host_id = %s AND tool_id = %s",
+            [self._host_id, tool_id],
+        )
+        name, version = await found.fetchone() or ("the tool", 0)
+        if expected not in {None, version}:
+            raise ToolChanged(f"{name} has version {version}, not {expected}")
 
     async def _check_free(
         self, connection: AsyncConnection, name: str, besides: str | None = None

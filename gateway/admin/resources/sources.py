@@ -20,13 +20,13 @@ from config.sources import SourceSettings
 from gateway.admin.ground import Ground
 from gateway.admin.operations import Asked, Given, Operation, Paging
 from gateway.admin.pages import Page
-from gateway.admin.problems import conflict, invalid, not_found, unavailable
+from gateway.admin.problems import changed, conflict, invalid, not_found, unavailable
 from gateway.admin.resources.imports import Described, Document, Import
 from gateway.admin.resources.secrets import SecretOperations
 from registry.found import ImportSpec, Lister
 from registry.history import History
 from registry.import_specs import configured, left_over
-from registry.sources import Report, SourceExists, Sources
+from registry.sources import Report, SourceChanged, SourceExists, Sources
 from registry.store import ToolStore
 from registry.versions import Versions
 from schemas.source import Origin, Outcome, Source, Version
@@ -167,9 +167,13 @@ class SourceOperations:
         self._check_ours(name)
         try:
             with self._turn():
-                report = await self._sources(asked).upload(name, asked.body.document.encode())
+                report = await self._sources(asked).upload(
+                    name, asked.body.document.encode(), _number(asked)
+                )
         except LookupError as error:
             raise not_found("source", name) from error
+        except SourceChanged as error:
+            raise changed() from error
         return _told(report)
 
     async def refresh(self, asked: Asked) -> Imported:
@@ -188,8 +192,9 @@ class SourceOperations:
     async def delete(self, asked: Asked) -> None:
         name = asked.names["source"]
         self._check_ours(name)
-        if await self._store.remove(asked.tenant, name) is None:
-            raise not_found("source", name)
+        if await self._store.remove(asked.tenant, name, _number(asked)) is None:
+            await self._found(asked)
+            raise changed()
         await self._secrets.forget(asked.tenant, name)
 
     async def versions(self, asked: Asked) -> Page[Version]:
@@ -267,6 +272,11 @@ class SourceOperations:
             source.origin,
             bool(left_over([source], self._wanted())),
         )
+
+
+def _number(asked: Asked) -> int | None:
+    """The version that If-Match is about; None without it."""
+    return None if asked.present is None else asked.present.number
 
 
 def _shown(asked: Mapping[str, Any]) -> Mapping[str, Any]:

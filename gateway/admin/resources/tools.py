@@ -68,6 +68,7 @@ class ToolView(Struct, frozen=True):
     approved: Any
     waiting: Any
     updated: datetime
+    version: int
 
 
 class Describe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,11 +136,12 @@ class ToolOperations:
 
     async def describe(self, asked: Asked) -> ToolView:
         change = Change(description=cut(asked.body.text))
-        await self._manual(asked).edit(asked.names["tool"], change, asked.principal.id[:126])
+        name, user = asked.names["tool"], asked.principal.id[:126]
+        await self._manual(asked).edit(name, change, user, _version(asked))
         return await self.get(asked)
 
     async def reset(self, asked: Asked) -> None:
-        await self._manual(asked).reset_description(asked.names["tool"])
+        await self._manual(asked).reset_description(asked.names["tool"], _version(asked))
 
     async def disable(self, asked: Asked) -> ToolView:
         await self._manual(asked).disable([asked.names["tool"]])
@@ -163,6 +165,11 @@ class ToolOperations:
 
     def _manual(self, asked: Asked) -> ManualTools:
         return ManualTools(self._ground.pool, asked.tenant)
+
+
+def _version(asked: Asked) -> int | None:
+    """The one that If-Match is about; None without it."""
+    return None if asked.present is None else asked.present.version
 
 
 def _row(one: Standing) -> ToolRow:
@@ -203,4 +210,5 @@ def _view(found: Detail) -> ToolView:
         found.approved,
         found.waiting,
         one.updated,
+        one.version,
     )

@@ -1,6 +1,7 @@
 """ETags and conditions; requests that are sent twice."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -12,12 +13,19 @@ from gateway.context import Principal
 from gateway.state.once import Once
 from registry.postgres import Database
 from tests.fixtures_database import HOST
+from tests.fixtures_gateway import pets
 from tests.gateway.admin.client import Admin
 
 pytestmark = pytest.mark.anyio
 
 RULE: dict[str, Any] = {"effect": "deny", "tools": ["delete_*"]}
 NEW = {"If-None-Match": "*"}
+UPLOADED = {
+    "kind": "openapi",
+    "name": "pets",
+    "base_url": "https://pets.example",
+    "document": json.dumps(pets()),
+}
 AT = "/policy/rules/no-deletes"
 
 
@@ -50,6 +58,30 @@ async def test_two_at_once_do_not_both_write(api: Admin) -> None:
     rules = [{**RULE, "reason": str(number)} for number in range(5)]
     written = await asyncio.gather(*(api("PUT", AT, rule, **made.tag) for rule in rules))
     assert sorted(one.status for one in written) == [200, 412, 412, 412, 412]
+
+
+async def test_two_at_once_do_not_both_describe_a_tool(api: Admin) -> None:
+    await api("POST", "/sources", UPLOADED)
+    seen = (await api("GET", "/tools/getPet")).tag
+    at, texts = "/tools/getPet/description", [{"text": f"A pet, {n}."} for n in range(5)]
+    written = await asyncio.gather(*(api("PUT", at, text, **seen) for text in texts))
+    assert sorted(one.status for one in written) == [200, 412, 412, 412, 412]
+    seen = (await api("GET", "/tools/getPet")).tag
+    both = [api("DELETE", at, **seen), api("PUT", at, texts[0], **seen)]
+    assert sorted(one.status for one in await asyncio.gather(*both))[1] == 412
+
+
+async def test_two_at_once_do_not_both_change_a_source(api: Admin) -> None:
+    await api("POST", "/sources", UPLOADED)
+    seen = (await api("GET", "/sources/pets")).tag
+    documents = [{"document": json.dumps(pets(count))} for count in range(1, 4)]
+    at = "/sources/pets/document"
+    written = await asyncio.gather(*(api("PUT", at, one, **seen) for one in documents))
+    assert sorted(one.status for one in written) == [200, 412, 412]
+    seen = (await api("GET", "/sources/pets")).tag
+    other = {"document": json.dumps(pets(9))}
+    both = [api("PUT", at, other, **seen), api("DELETE", "/sources/pets", **seen)]
+    assert sorted(one.status for one in await asyncio.gather(*both))[1] in {404, 412}
 
 
 async def test_what_is_known_is_not_sent_again(api: Admin) -> None:
