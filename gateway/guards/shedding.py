@@ -2,14 +2,21 @@
 
 A task looks a few times in a second; a request looks at what that found. Work is taken again when
 there is clearly less of the trouble, so that the gateway does not change its mind all the time.
+
+Memory that was freed is not always given back to the system: glibc keeps it for the next
+allocation. So it is trimmed before anybody is refused, and again while calls are refused. What is
+left when no call runs is what the gateway takes by itself; refusing calls would not lower it, so
+work is taken again above that.
 """
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from config.limits import Limits
@@ -20,6 +27,9 @@ log = logging.getLogger("toolgate.limits")
 LOOK_EVERY_S = 0.25
 SHARE = 0.8  # of the memory that there is, where the settings do not say how much
 RELIEF = 0.95  # of the memory limit, below which work is taken again
+RECLAIM_EVERY = 8  # looks, while memory is full: collecting and trimming take some milliseconds
+SETTLED = 3  # times in a row that this brought nothing back while no call ran
+GAIN = 0.02  # of the memory: less is nothing
 CGROUPS = ("memory.max", "memory/memory.limit_in_bytes")  # version 2, version 1
 CGROUP = Path("/sys/fs/cgroup")
 STATM = Path("/proc/self/statm")
@@ -34,10 +44,15 @@ class Shedding:
         limits: Limits,
         refused: Callable[[str], None] = lambda _limit: None,
         used: Callable[[], int] | None = None,
+        running: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`refused` hears the name of the limit; `used` gives the bytes that the process takes."""
+        """`refused` hears the name of the limit; `used` gives the bytes that the process takes,
+        `running` the calls that run."""
         self._refused = refused
-        self._limit = limits.memory_bytes or int(SHARE * (machine_bytes() or 0))  # 0: unknown
+        self._running = running
+        self._limit = memory_limit(limits)
+        self._settling = _Settling()
+        self._floor = 0  # bytes that stay while no call runs, if that is above the limit
         self._lag_limit_s = limits.lag_s
         self._used = used or resident_bytes
         self._full = self._late = False
@@ -84,13 +99,62 @@ class Shedding:
         self.memory_bytes = self._used()
         if not self._limit:
             return
-        above = self.memory_bytes > self._limit
-        if above and not self._full:
-            gc.collect()  # rings of objects that nobody needs may be all that it is
-            self.memory_bytes = self._used()
-            above = self.memory_bytes > self._limit
-        below = self.memory_bytes < self._limit * RELIEF
-        self._full = (self._full or above) and not below
+        if self.memory_bytes < self._limit * RELIEF:
+            self._floor, self._full = 0, False
+        elif self._full:
+            self._look_again()
+        elif self.memory_bytes > self._most():
+            self._reclaim()
+            self._full = self.memory_bytes > self._most()
+            self._settling = _Settling()
+
+    def _most(self) -> int:
+        """Bytes above which work is refused."""
+        return max(self._limit, self._floor + int(self._limit * (1 - RELIEF)))
+
+    def _look_again(self) -> None:
+        """Work is taken again when memory came back, or when no more of it does."""
+        settling = self._settling
+        settling.looks += 1
+        if settling.looks % RECLAIM_EVERY:
+            return
+        self._reclaim()
+        settling.note(self.memory_bytes, self._running())
+        if settling.times >= SETTLED:
+            self._floor = self.memory_bytes
+        self._full = self.memory_bytes >= self._limit * RELIEF and settling.times < SETTLED
+
+    def _reclaim(self) -> None:
+        """Collect rings of objects that nobody needs, and give freed memory back to the system."""
+        gc.collect()
+        trim()
+        self.memory_bytes = self._used()
+
+
+class _Settling:
+    """The memory that stays while calls are refused and none runs."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.times = 0  # in a row
+        self.bytes = 0
+
+    def note(self, memory_bytes: int, running: int) -> None:
+        """Take note of what is left after memory was reclaimed while `running` calls ran."""
+        gained = memory_bytes < self.bytes * (1 - GAIN)
+        self.times = 0 if running or gained or not self.bytes else self.times + 1
+        self.bytes = memory_bytes
+
+
+def memory_limit(limits: Limits) -> int:
+    """Bytes that the process may take; 0: nobody knows."""
+    return limits.memory_bytes or int(SHARE * (machine_bytes() or 0))
+
+
+def trim() -> None:
+    """Give memory that was freed back to the system, where the C library can (glibc)."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def resident_bytes() -> int:

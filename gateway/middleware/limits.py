@@ -91,6 +91,11 @@ class Limiting:
         self._of_call = lru_cache(REMEMBERED)(self._share)
         self._running: Counter[RateKey] = Counter()
 
+    @property
+    def running(self) -> int:
+        """How many calls run."""
+        return self._running[_ALL]
+
     def middleware(self, handler: Handler) -> Handler:
         limits = self._limits
 

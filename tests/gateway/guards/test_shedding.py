@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from config.load import load
 from gateway.guards import shedding
 from gateway.guards.front_door import FrontDoor
-from gateway.guards.shedding import Shedding, machine_bytes, resident_bytes
+from gateway.guards.shedding import RECLAIM_EVERY, Shedding, machine_bytes, resident_bytes
 from tests.gateway.asgi import Wire, http
 
 pytestmark = pytest.mark.anyio
@@ -21,9 +21,14 @@ class Looked:
     """A look at a process that takes what the test says."""
 
     def __init__(self, **limits):
-        self.used = 0
+        self.used = self.running = 0
         self.refused = []
-        self.shedding = Shedding(replace(LIMITS, **limits), self.refused.append, lambda: self.used)
+        self.shedding = Shedding(
+            replace(LIMITS, **limits),
+            self.refused.append,
+            lambda: self.used,
+            lambda: self.running,
+        )
 
     def at(self, used=0, lag_s=0.0):
         self.used = used
@@ -49,6 +54,54 @@ def test_rubbish_is_collected_before_anybody_is_refused(monkeypatch):
     looked = Looked()
     monkeypatch.setattr(shedding.gc, "collect", lambda: setattr(looked, "used", 10))
     assert looked.at(2000) is None
+
+
+def test_memory_that_was_freed_is_given_back_before_anybody_is_refused(monkeypatch):
+    looked = Looked()
+    monkeypatch.setattr(shedding, "trim", lambda: setattr(looked, "used", 10))
+    assert looked.at(2000) is None
+
+
+def test_trimming_gives_memory_back_to_the_system():
+    pieces = [bytes(100_000) for _ in range(1000)]  # too small for a mapping each
+    full = resident_bytes()
+    kept = pieces[-1]  # what is last holds the heap where it is
+    pieces.clear()
+    shedding.trim()
+    assert resident_bytes() < full - (50 << 20)
+    assert kept
+
+
+def test_memory_that_comes_back_later_ends_the_refusals(monkeypatch):
+    looked = Looked()
+    assert looked.at(2000) is not None
+    monkeypatch.setattr(shedding, "trim", lambda: setattr(looked, "used", 900))
+    assert [looked.at(2000) is None for _ in range(RECLAIM_EVERY)] == [False] * 7 + [True]
+
+
+def looks_until_served(looked, used, most=100):
+    return next((look for look in range(most) if looked.at(used) is None), None)
+
+
+def test_what_the_process_takes_by_itself_is_refused_to_nobody_for_ever():
+    looked = Looked()
+    assert looked.at(2000) is not None
+    assert looks_until_served(looked, 1500) is not None
+    assert looked.at(1549) is None  # what stays, and a twentieth of the limit
+    assert looked.at(1551) is not None
+    assert looks_until_served(looked, 1200) is not None
+    assert looked.at(1251) is not None
+    assert looked.at(900) is None  # with less than the limit, it is the limit again
+    assert looked.at(1001) is not None
+
+
+def test_while_calls_run_their_memory_is_waited_for():
+    looked = Looked()
+    looked.running = 1
+    assert looked.at(2000) is not None
+    assert looks_until_served(looked, 1500) is None
+    looked.running = 0
+    assert looks_until_served(looked, 1500) is not None
 
 
 def test_a_loop_that_lags_twice_in_a_row_gets_no_more_until_it_keeps_up():
