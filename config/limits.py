@@ -46,5 +46,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     body_timeout_s: Seconds
     send_timeout_s: Seconds
     connections: Amount
+    stranger_body_bytes: Bytes
+    bodies_bytes: Amount
+    client_bodies_bytes: Amount
     memory_bytes: Amount
     lag_s: Seconds

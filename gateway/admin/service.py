@@ -32,10 +32,11 @@ from gateway.admin.requests import (
 )
 from gateway.context import Identify, Identity, Principal, new_request_id
 from registry.manual.changes import NoSuchTool, ToolChanged
-from schemas.errors import Fault, ToolgateError
+from schemas.errors import Fault, ToolgateError, TooManyRequests, Unavailable
 
 log = logging.getLogger("toolgate.admin")
 
+GET_BYTES = 65536  # of a body that no operation takes
 REALM = 'Bearer realm="toolgate"'
 
 
@@ -112,7 +113,7 @@ class AdminApi:
         try:
             check_scope(principal, operation.scope)
             check_accept(headers)
-            body = await receive_body(receive, headers, self._limit_bytes)
+            body = await self._body(scope, receive, headers)
             read_names(names)
             asked = Asked(
                 principal,
@@ -128,6 +129,16 @@ class AdminApi:
             kept = b"" if operation.secret else body
             self._record(Action(principal, operation.id, names, status, request_id, client, kept))
         return response
+
+    async def _body(self, scope: Scope, receive: Receive, headers: Headers) -> bytes:
+        """Raises Problem. No operation takes a body by GET, and a small one is read to say so."""
+        limit = min(self._limit_bytes, GET_BYTES) if scope["method"] == "GET" else self._limit_bytes
+        try:
+            return await receive_body(receive, headers, limit)
+        except (TooManyRequests, Unavailable) as fault:  # no room for more of it
+            again = {"Retry-After": str(fault.retry_after)}
+            kind = "too-many-requests" if fault.status == 429 else "unavailable"
+            raise Problem(fault.status, kind, fault.message, headers=again) from fault
 
     def _route(self, found: list[str] | None) -> tuple[dict[str, Operation], dict[str, str]]:
         """The operations of a path, and the names in it. Raises Problem."""

@@ -14,6 +14,7 @@ from gateway.app.access import Access
 from gateway.app.admin import Below
 from gateway.app.index import index
 from gateway.guards.access_log import AccessLog
+from gateway.guards.bodies import BodyGuard
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
@@ -30,6 +31,7 @@ def application(
 ) -> Starlette:
     """`fronts` by their paths; `admin` is None where there is no admin API."""
     probes = Probes(health, metrics)
+    largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(
         routes=[
             Route("/health", probes.alive),
@@ -46,6 +48,7 @@ def application(
                 hosts=settings.server.allowed_hosts,
                 origins=settings.server.allowed_origins,
             ),
+            Middleware(BodyGuard, budget=access.bounds.bodies, largest_bytes=largest),
             *access.told.middleware,
             Middleware(
                 FrontDoor,

@@ -2,6 +2,7 @@
 
 from config.settings import Settings
 from gateway.abc import Counter, Rates
+from gateway.guards.bodies import BodyBudget
 from gateway.guards.connections import BoundedProtocol, bounded
 from gateway.guards.shedding import Shedding
 from gateway.middleware.breaker import Breaker
@@ -18,7 +19,8 @@ class Bounds:
         self.refusals = refused
         self.limiting = Limiting(settings.limits, _rates(settings, counter), refused.add)
         self.breaker = Breaker(settings.breaker, refused.add)
-        self.shedding = Shedding(settings.limits, refused.add)
+        self.bodies = BodyBudget(settings.limits, refused.add)
+        self.shedding = Shedding(settings.limits, refused.add, running=self._running)
         self._limits = settings.limits
 
     def protocol(self) -> type[BoundedProtocol]:
@@ -33,6 +35,11 @@ class Bounds:
         metrics.gauge("toolgate_loop_lag_seconds", text, lambda: shedding.lag_s)
         text = "Resident memory of the process."
         metrics.gauge("toolgate_memory_bytes", text, lambda: shedding.memory_bytes)
+        text = "Bytes of large request bodies that are on their way or in use."
+        metrics.gauge("toolgate_body_bytes", text, lambda: self.bodies.held_bytes)
+
+    def _running(self) -> int:
+        return self.limiting.running + self.bodies.held_bytes
 
 
 def _rates(settings: Settings, counter: Counter) -> Rates:

@@ -57,7 +57,8 @@ def fronts(
         frozenset(settings.toolsets),
         profiles,
     )
-    front = Front(main, identify, batches, server.body_limit_bytes, profiles, mcp.path)
+    largest = server.body_limit_bytes, settings.limits.stranger_body_bytes
+    front = Front(main, identify, batches, *largest, profiles, mcp.path)
     portal = replace(front, dispatcher=on_portal)
     paths = _portal(settings.portal)
     return {

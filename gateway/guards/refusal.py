@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import new_request_id
-from schemas.errors import Fault, InternalError, InvalidRequest
+from schemas.errors import Fault, InternalError, InvalidRequest, TooManyRequests, Unavailable
 from schemas.jsonrpc import encode, error_reply
 
 log = logging.getLogger("toolgate.app")
@@ -36,7 +36,7 @@ def refusal(fault: Fault, status: int | None = None) -> Response:
     status = fault.status if status is None else status
     request_id = new_request_id()
     headers = {"X-Request-Id": request_id}
-    if status == 503:
-        headers["Retry-After"] = "1"
+    if isinstance(fault, TooManyRequests | Unavailable):
+        headers["Retry-After"] = str(fault.retry_after)
     body = encode(error_reply(None, fault, request_id))
     return Response(body, status, headers, media_type="application/json")

@@ -131,6 +131,19 @@ async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
+async def read_body_of(
+    identity: Identity, scope: Scope, receive: Receive, limit_bytes: int, stranger_bytes: int
+) -> bytes:
+    """The body, where some requests need no token: of who has none only a small one is read, and
+    a larger one is refused as a request that needs it. Raises that refusal, else as `read_body`."""
+    if identity.refusal is None or stranger_bytes >= limit_bytes:
+        return await read_body(scope, receive, limit_bytes)
+    try:
+        return await read_body(scope, receive, stranger_bytes)
+    except PayloadTooLarge as large:
+        raise identity.refusal from large
+
+
 def _too_large(limit_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body exceeds {limit_bytes} bytes (server.body_limit_bytes)")
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import NO_WISHES, Context, Identify
+from gateway.context import NO_WISHES, Context, Identify, Identity
 from gateway.protocol.dialects import (
     Answer,
     Legacy,
@@ -32,7 +32,7 @@ from gateway.transports.http import (
     letter,
     one_command,
     query_value,
-    read_body,
+    read_body_of,
     require_json,
 )
 from gateway.transports.responder import Responder
@@ -60,6 +60,7 @@ class Front:
     identify: Identify
     batches: Batches
     body_limit_bytes: int
+    stranger_body_bytes: int
     profiles: Collection[str] = ()
     mcp_path: str = "/mcp"
 
@@ -78,7 +79,8 @@ class JsonRpcHTTP:
             wishes = wishes_of(scope, self._front.profiles) if rules.spec else NO_WISHES
             if rules.revision is JSON_RPC:
                 self._refuse_toolset(scope)
-            body = await self._body(scope, receive)
+            identity = await self._front.identify(scope)  # it takes no body
+            body = await self._body(scope, receive, identity)
         except Fault as fault:  # of the HTTP request itself
             if rules.spec:
                 await responder.fault(fault)
@@ -95,7 +97,6 @@ class JsonRpcHTTP:
             await _send(responder, refusal(body, fault, rules, responder.request_id), fault)
             return
         revision = HYBRID if isinstance(message, Legacy) else rules.revision
-        identity = await self._front.identify(scope)
         context = Context(identity, revision, responder.request_id, letter=carried, wishes=wishes)
         with Watch(receive):
             await self._serve(message, context, responder)
@@ -109,7 +110,7 @@ class JsonRpcHTTP:
         at = f"{self._front.mcp_path}/{toolset[:NAME_LENGTH]}"
         raise InvalidRequest(f"`scope` has no effect here: the tools of a toolset are at {at}")
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+    async def _body(self, scope: Scope, receive: Receive, identity: Identity) -> bytes:
         """The JSON text, whichever way it came. Raises the Fault of the HTTP request."""
         method = scope["method"]
         if method == "GET":
@@ -122,7 +123,9 @@ class JsonRpcHTTP:
             raise MethodNotAllowed(text, "GET, POST")
         if self._rules.spec:  # light-hybrid-4j does not look at it
             require_json(scope)
-        return await read_body(scope, receive, self._front.body_limit_bytes)
+        front = self._front
+        limits = front.body_limit_bytes, front.stranger_body_bytes
+        return await read_body_of(identity, scope, receive, *limits)
 
     async def _serve(
         self, message: Message | Legacy | list[Message], context: Context, responder: Responder

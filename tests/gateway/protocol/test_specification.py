@@ -36,7 +36,7 @@ async def answer(verbs, body):
     async def identify(_scope):
         return IDENTITY
 
-    parts = Front(verbs.dispatcher(), identify, batches, 100_000)
+    parts = Front(verbs.dispatcher(), identify, batches, 100_000, 100_000)
     front = JsonRpcHTTP(parts, Rules(JSON_RPC, spec=True))
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "headers": headers, "query_string": b""}

@@ -1,0 +1,132 @@
+"""How many bytes of request bodies may be on their way or in use at the same time, of all clients
+and of one address.
+
+A body counts from before its first byte until its request is answered: what was decoded of it lives
+as long. A body of at most SMALL_BYTES does not count: the server holds as much of any connection
+anyway. Who sends it need not be known here, see `read_body`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from config.limits import Limits
+from gateway.guards.refusal import refuse
+from gateway.guards.shedding import memory_limit
+from gateway.networks import network
+from schemas.errors import Fault, Overloaded, TooManyRequests
+
+SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_WATER_LIMIT)
+SHARE = 8  # of the memory limit, for all bodies
+CLIENT_SHARE = 4  # of that, for those of one address
+UNKNOWN_BYTES = 64 << 20  # for all bodies, where nobody knows how much memory there is
+AGAIN_S = 1.0  # nobody knows when a request ends
+CHUNKED = -1  # no Content-Length
+
+OF_ALL = "The gateway has as many large bodies as it can hold; try again later"
+OF_CLIENT = "Too many bytes of bodies at a time from this address (limits.client_bodies_bytes)"
+
+
+class BodyBudget:
+    """The bytes that count now."""
+
+    def __init__(
+        self, limits: Limits, refused: Callable[[str], None] = lambda _limit: None
+    ) -> None:
+        """`refused` hears the name of the limit."""
+        most = limits.bodies_bytes or memory_limit(limits) // SHARE or UNKNOWN_BYTES
+        self._most = most
+        self._of_client = limits.client_bodies_bytes or most // CLIENT_SHARE
+        self._refused = refused
+        self._clients: Counter[str] = Counter()  # by network
+        self.held_bytes = 0
+
+    def take(self, client: str, size: int, held: int = 0) -> None:
+        """Count `size` more bytes of a client's body, which has `held` already. Raises
+        TooManyRequests and Overloaded, unless it is the only one: one body is always taken."""
+        of_client = self._clients.get(client, 0)
+        if of_client > held and of_client + size > self._of_client:
+            self._refused("client_bodies_bytes")
+            raise TooManyRequests(OF_CLIENT, AGAIN_S, "limits.client_bodies_bytes")
+        if self.held_bytes > held and self.held_bytes + size > self._most:
+            self._refused("bodies_bytes")
+            raise Overloaded(OF_ALL, AGAIN_S)
+        self._clients[client] += size
+        self.held_bytes += size
+
+    def give_back(self, client: str, size: int) -> None:
+        """Count `size` bytes of a client no longer."""
+        self.held_bytes -= size
+        self._clients[client] -= size
+        if not self._clients[client]:
+            del self._clients[client]
+
+
+class BodyGuard:
+    """Refuses a body for which there is no room before it is read: 429, or 503."""
+
+    def __init__(self, app: ASGIApp, budget: BodyBudget, largest_bytes: int) -> None:
+        """`largest_bytes`: no front reads a body that says it is larger."""
+        self._app = app
+        self._budget = budget
+        self._largest = largest_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bodied = scope["type"] == "http" and scope["method"] != "GET"  # that of a GET is not read
+        size = declared(scope) if bodied else 0
+        if 0 <= size <= SMALL_BYTES or size > self._largest:
+            await self._app(scope, receive, send)
+        else:
+            await self._serve(size, scope, receive, send)
+
+    async def _serve(self, size: int, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Body(self._budget, network((scope.get("client") or ("",))[0]), receive)
+        try:
+            if size != CHUNKED:
+                body.grow(size)
+        except Fault as fault:
+            await refuse(scope, receive, send, fault)
+            return
+        try:
+            await self._app(scope, body.receive if size == CHUNKED else receive, send)
+        finally:
+            body.leave()
+
+
+class _Body:
+    """One body, and how many bytes of the budget it has."""
+
+    def __init__(self, budget: BodyBudget, client: str, receive: Receive) -> None:
+        self._budget = budget
+        self._client = client
+        self._receive = receive
+        self._size = 0  # so far
+        self._held = 0
+
+    def grow(self, size: int) -> None:
+        """Raises TooManyRequests and Overloaded."""
+        self._size += size
+        if self._size > SMALL_BYTES:
+            self._budget.take(self._client, self._size - self._held, self._held)
+            self._held = self._size
+
+    async def receive(self) -> Message:
+        """The next message of a body that does not say how large it is. Raises as `grow` does."""
+        message = await self._receive()
+        self.grow(len(message.get("body", b"")))
+        return message
+
+    def leave(self) -> None:
+        if self._held:
+            self._budget.give_back(self._client, self._held)
+
+
+def declared(scope: Scope) -> int:
+    """The bytes that a request says its body has: 0 for none, CHUNKED where it does not say."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else CHUNKED
+        if name == b"transfer-encoding":
+            return CHUNKED
+    return 0
