@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from urllib.parse import urlsplit
 
-from jsonschema_rs import Draft202012Validator, ValidationError
-
 from config.conflicts_auth import auth_conflicts
 from config.conflicts_embedding import embedding_conflicts
 from config.conflicts_guardrails import guardrail_conflicts
@@ -15,6 +13,7 @@ from config.conflicts_policy import policy_conflicts
 from config.conflicts_sources import source_conflicts
 from config.problem import KeyPath, Problem, Where, dotted
 from config.settings import Settings
+from schemas.validators import ValidationError, compiled
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
 # Those that are built in (registry/profiles.py).
@@ -92,7 +91,7 @@ def _keyless_secrets(settings: Settings, where: Where) -> list[Problem]:
 def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, profile in settings.profiles.own.items():
         try:
-            Draft202012Validator({"pattern": profile.arguments})
+            compiled({"pattern": profile.arguments})
         except ValidationError:
             path = ("profiles", "own", name, "arguments")
             yield Problem(where(path), dotted(path), "expected a regular expression")

@@ -3,14 +3,13 @@
 from functools import lru_cache
 from typing import Any
 
-from jsonschema_rs import Draft202012Validator
-
 from config.profiles import Profile
 from registry.merging import conjoined, disjoined
 from registry.references import KEYWORDS as DEFINITIONS
 from registry.summaries import Summaries
 from registry.vocabulary import BY_NAME
 from schemas.jsonrpc import encode
+from schemas.validators import Validator, compiled
 
 HOPS = 16  # references from the root, one after the other
 FLATTENED = 5000  # schemas at the root: unions of unions that lead to one another multiply
@@ -287,5 +286,5 @@ def _choices(branches: Any) -> str:
 
 
 @lru_cache(maxsize=64)
-def _pattern(pattern: str) -> Draft202012Validator:
-    return Draft202012Validator({"type": "string", "pattern": pattern})
+def _pattern(pattern: str) -> Validator:
+    return compiled({"type": "string", "pattern": pattern})

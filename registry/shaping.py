@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from jsonschema_rs import Draft202012Validator, ValidationError
 from msgspec import Raw
 
 from config.settings import Budgets
@@ -26,6 +25,7 @@ from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 from schemas.memo import Memo
 from schemas.tool import FIELDS, Tool
+from schemas.validators import compiled_as_2020
 
 log = logging.getLogger("toolgate.lists")
 
@@ -187,7 +187,7 @@ def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tu
             return raw, False
         shown, shortened = _written(schema, chosen, left if folds else None, limits, more)
         return shown, shortened or schema != whole
-    except (RecursionError, ValidationError, ValueError) as error:
+    except (RecursionError, ValueError) as error:
         if chosen == UNCHANGED:
             return raw, False
         raise Inexpressible("its input schema cannot be rewritten") from error
@@ -204,7 +204,7 @@ def _written(
         schema, shortened = folded.schema, folded.shortened
     if changes(profile):
         schema = rewritten(schema, profile, more)
-    Draft202012Validator(schema)  # whoever reads it must be able to
+    compiled_as_2020(schema)  # whoever reads it must be able to
     text = encode(schema)
     return Raw(text), shortened or more.encode() in text
 

@@ -2,8 +2,7 @@
 
 One validator does both, `jsonschema_rs`: 0.4 us a check. Its regular expressions run in linear
 time, where the `re` module of the pure Python validator can be made to hang by a value that a
-client chose. `format` is an annotation here, as 2020-12 has it by default. No reference is ever
-fetched: schemas are self-contained.
+client chose. `format` is an annotation here, as 2020-12 has it by default.
 """
 
 import difflib
@@ -12,11 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from jsonschema_rs import ValidationError, ValidationErrorKind, validator_cls_for
-
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
 from schemas.schema_cost import check_cost
+from schemas.validators import ValidationError, ValidationErrorKind, compiled
 from schemas.violation import describe
 
 PROBLEMS_SHOWN = 8  # enough to mend a call in one go; a thousand would drown the model
@@ -48,9 +46,7 @@ class Checker:
         except ParseError as error:
             raise ValueError(error.message) from error
         check_cost(self._schema)
-        # A `$schema` may name draft 4, 6, 7 or 2019-09; without one, or another, it is 2020-12.
-        validator = validator_cls_for(self._schema)
-        self._compiled = validator(self._schema, validate_formats=False, retriever=_refuse)
+        self._compiled = compiled(self._schema)
 
     def accepts(self, arguments: Any) -> bool:
         """Raises ValueError for arguments that are nested too deeply to be checked."""
@@ -109,10 +105,6 @@ class Checker:
             except (KeyError, IndexError, TypeError):
                 return []  # the path went through a reference
         return list(schema.get("properties", ())) if isinstance(schema, dict) else []
-
-
-def _refuse(uri: str) -> Any:
-    raise LookupError(f"{uri} is outside the schema, and schemas are self-contained")
 
 
 def _is_small(arguments: Mapping[str, Any]) -> bool:

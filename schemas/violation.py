@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from jsonschema_rs import ValidationError
+
+from schemas.validators import ValidationError
 
 SHOWN = 300  # characters of a message: patterns and enumerations may be long
 

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import jsonschema_rs
-
 from registry.importers.mcp.definitions import Definition, Skip
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import json_type
 from schemas.mcp.headers import mirrored_in
 from schemas.tool import Annotations, ToolDraft
+from schemas.validators import ValidationError, check_by_metaschema, compiled, unknown_dialect
 
 _OWN_COLUMNS = frozenset(
     ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -28,6 +27,7 @@ def draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]:
     members = definition.members
     notes: list[str] = []
     schema = _input_schema(members)
+    _note_unchecked(schema, notes)
     hints, given = _annotations(members, notes)
     more = {
         member: value
@@ -83,16 +83,30 @@ def _output_schema(members: dict[str, Any], notes: list[str]) -> dict[str, Any] 
 def _illegal(schema: dict[str, Any]) -> str | None:
     """Why `schema` is none, by the dialect that it names; one that is not known here is let
     through, for whoever knows it."""
+    if unknown_dialect(schema) is not None:
+        return None
     try:
-        jsonschema_rs.meta.validate(schema)
-    except jsonschema_rs.ValidationError as error:
+        check_by_metaschema(schema)
+    except ValidationError as error:
         where = "/".join(map(str, error.instance_path))
         return f"{error.message[:120]} at {where}" if where else error.message[:120]
-    except jsonschema_rs.ReferencingError:
-        return None
     except ValueError as error:  # nested too deeply
         return str(error)[:120]
     return None
+
+
+def _note_unchecked(schema: dict[str, Any], notes: list[str]) -> None:
+    """What arguments are checked by, where that is not the schema as its server reads it."""
+    if (dialect := unknown_dialect(schema)) is not None:
+        notes.append(
+            f"its inputSchema names the dialect {dialect[:80]!r}, which is not known: arguments "
+            "are checked as JSON Schema 2020-12 has it"
+        )
+    try:
+        compiled(schema)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0][:160]
+        notes.append(f"arguments are not checked before its server gets them: {reason}")
 
 
 def _mirrored(schema: dict[str, Any]) -> tuple[Mirrored, ...]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jsonschema_rs
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from registry.importers.openapi.schema_tree import Converted
 from registry.importers.openapi.schemas import Parts, Schemas
 from schemas.binding import Body, Location, Parameter, Part
 from schemas.jsonrpc import encode
+from schemas.validators import compiled_as_2020
 
 # who keeps a plain name
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")
@@ -73,8 +73,8 @@ class Inputs:
         if definitions := self._schemas.definitions(self.parts):
             schema["$defs"] = definitions
         try:
-            jsonschema_rs.Draft202012Validator(schema)
-        except (jsonschema_rs.ValidationError, ValueError) as error:
+            compiled_as_2020(schema)
+        except ValueError as error:
             problem = str(error).partition("\n")[0]
             raise Skip(f"its input schema cannot be compiled: {problem}") from error
         for name in self._unused:

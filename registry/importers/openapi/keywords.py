@@ -11,10 +11,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-import jsonschema_rs
-
 from registry.importers.openapi.values import nested_at_most
 from schemas.masking import KEYWORD
+from schemas.validators import compiled
 
 ABSENT: Final = object()
 VALUE_DEPTH_LIMIT = 32  # levels in a default, an example or an enumerated value
@@ -132,11 +131,11 @@ def _pattern(value: Any) -> Checked:
 def compiles(pattern: str) -> bool:
     """Whether both validators take `pattern`: jsonschema-rs checks, jsonschema explains."""
     try:
-        jsonschema_rs.Draft202012Validator({"pattern": pattern})
+        compiled({"pattern": pattern})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # "[[" may change its meaning one day
             re.compile(pattern)
-    except (jsonschema_rs.ValidationError, ValueError, re.error, RecursionError, OverflowError):
+    except (ValueError, re.error, RecursionError, OverflowError):
         return False
     return True
 

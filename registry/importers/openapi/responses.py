@@ -9,7 +9,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema_rs
 import msgspec
 
 from registry.importers.openapi.cycles import Cycles
@@ -19,6 +18,7 @@ from registry.importers.openapi.schema_tree import Component, Converted
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.values import mapping
 from registry.importers.openapi.widening import widened
+from schemas.validators import compiled_as_2020
 
 # All that a customer of Stripe can refer to is 1.5 MB, for each of 400 operations. What is nearest
 # to the answer is kept; the rest accepts any value.
@@ -27,7 +27,6 @@ _ROOT_LIMIT = 400_000  # of what stands in the operation itself
 _HOPS = 16
 _ACCEPTED = 4  # media types in one Accept header
 
-_UNUSABLE = (jsonschema_rs.ValidationError, ValueError)
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,80}/[A-Za-z0-9!#$&^_.+-]{1,80}(;[ -~]{1,80})?")
 _SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "deprecated"))
 
@@ -60,7 +59,7 @@ class Responses:
             return Answered(accept=accept)
         try:
             return Answered(self._schema(json_schemas(good, self._document)), accept)
-        except (Skip, *_UNUSABLE) as problem:
+        except (Skip, ValueError) as problem:
             reason = str(problem).partition("\n")[0]
             return Answered(None, accept, (f"its output schema is left out: {reason}",))
 
@@ -130,15 +129,15 @@ class Responses:
                 converted = self._schemas.component(component)
                 self._vouch(converted)
                 self._sizes[component] = _size(converted.schema)
-            except (Skip, *_UNUSABLE):
+            except (Skip, ValueError):
                 self._sizes[component] = -1
         return None if self._sizes[component] < 0 else self._schemas.component(component)
 
     def _vouch(self, converted: Converted) -> None:
-        """Raises what `jsonschema_rs` does for a schema that it cannot use. What that refers to is
+        """Raises ValueError for a schema that cannot be used. What that refers to is
         vouched for by itself: once, however many refer to it."""
         stubs = {self._schemas.name(component): True for component in converted.uses}
-        jsonschema_rs.Draft202012Validator({**converted.schema, "$defs": stubs})
+        compiled_as_2020({**converted.schema, "$defs": stubs})
 
 
 def good_responses(operation: Operation, document: Document) -> list[dict[str, Any]]:

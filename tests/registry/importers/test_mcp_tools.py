@@ -151,15 +151,31 @@ def test_a_member_that_makes_no_sense_is_left_out_and_told(
     assert draft == plain
 
 
-def test_a_schema_in_a_dialect_that_is_not_known_here_is_let_through() -> None:
+def test_a_schema_in_a_dialect_that_is_not_known_here_is_let_through_and_told() -> None:
     schema = {"$schema": "urn:of:tomorrow", "type": "object", "shape": "new"}
-    assert only(tool(inputSchema=schema))[0].input_schema == schema
+    draft, outcome = only(tool(inputSchema=schema))
+    assert draft.input_schema == schema
+    assert outcome.reason == (
+        "its inputSchema names the dialect 'urn:of:tomorrow', which is not known: arguments are "
+        "checked as JSON Schema 2020-12 has it"
+    )
     draft4 = {
         "$schema": "http://json-schema.org/draft-04/schema#",
         "type": "object",
         "properties": {"a": {"type": "integer", "minimum": 0, "exclusiveMinimum": True}},
     }
-    assert only(tool(inputSchema=draft4))[0].input_schema == draft4
+    draft, outcome = only(tool(inputSchema=draft4))
+    assert (draft.input_schema, outcome.reason) == (draft4, None)
+
+
+def test_a_schema_that_refers_to_something_outside_itself_is_told() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "https://other.example/a"}}}
+    draft, outcome = only(tool(inputSchema=schema))
+    assert draft.input_schema == schema
+    assert outcome.status == "degraded"
+    assert (outcome.reason or "").startswith(
+        "arguments are not checked before its server gets them: Resource 'https://other.example/a'"
+    )
 
 
 def test_a_definition_as_deep_as_can_be_is_shown_to_all_clients() -> None:
