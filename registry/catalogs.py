@@ -3,10 +3,11 @@ changed."""
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from anyio import to_thread
+from anyio import CapacityLimiter, create_task_group, to_thread
 
 from config.settings import Toolset
 from registry.catalog import Catalog, Kind
@@ -17,6 +18,7 @@ from registry.toolsets import unknown
 log = logging.getLogger("toolgate.catalog")
 
 WARNED_LIMIT = 1000  # toolsets that are missed
+LOADED_AT_ONCE = 4  # tenants, when all are: each takes a connection of the pool
 NO_TOOLSETS: Mapping[str, Toolset] = {}
 
 Watcher = Callable[[str, frozenset[Kind]], None]
@@ -45,7 +47,8 @@ class Catalogs:
         self.shaping = shaping or self.shaping
         self._current: dict[str, Catalog] = {}
         self._warned: set[tuple[str, str]] = set()
-        self._loading = asyncio.Lock()  # a slow load must not replace what a later one found
+        # By tenant: a slow load must not replace what a later one found.
+        self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._watchers: list[Watcher] = []
         self._loaders: list[Callable[[str], None]] = []
 
@@ -81,7 +84,7 @@ class Catalogs:
 
     async def reload(self, store: ToolStore, tenant: str) -> None:
         """Replace the snapshot of `tenant`; readers see the old one until the new one is whole."""
-        async with self._loading:
+        async with self._loading[tenant]:
             tools = await store.tools(tenant)
             items = await store.items(tenant)
             sources = await store.sources(tenant)
@@ -116,8 +119,22 @@ class Catalogs:
 
     async def reload_all(self, store: ToolStore, tenant: str) -> None:
         """Reload `tenant` and all others that there are: what the feed missed is unknown."""
-        for each in dict.fromkeys((tenant, *await store.hosts(), *self._current)):
-            await self.reload(store, each)
+        limiter = CapacityLimiter(LOADED_AT_ONCE)
+
+        async def one(each: str) -> None:
+            async with limiter:
+                await self.reload(store, each)
+
+        try:
+            async with create_task_group() as tasks:
+                for each in await self.tenants(store, tenant):
+                    tasks.start_soon(one, each)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def tenants(self, store: ToolStore, first: str) -> list[str]:
+        """All that there are or were, `first` before the others."""
+        return list(dict.fromkeys((first, *await store.hosts(), *self._current)))
 
 
 _EMPTY = Catalog()

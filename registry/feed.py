@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import psycopg
+from anyio.abc import TaskGroup
 
 from config.masks import without_queries
 from config.settings import Database as DatabaseSettings
@@ -35,6 +36,7 @@ LEFT_OVER = (
     "the settings name them no longer, so they are served without the headers and credentials that "
     "stood there: toolgate sources prune removes them, imports.prune does so at every start"
 )
+RELOAD_RETRY_S = 1.0  # where the database did not answer
 RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # a service often starts after its gateway
 
 
@@ -74,6 +76,8 @@ class Feed:
         self._services = services
         self._lister = lister
         self._refreshing: defaultdict[str, Turns] = defaultdict(Turns)
+        self._reloading: defaultdict[str, Turns] = defaultdict(Turns)
+        self._awaited: set[str] = set()  # tenants whose next reload has not begun
         self._store: ToolStore | None = None
         self._opened: Database | None = None
         self.before: list[Callable[[Pool], Awaitable[None]]] = []
@@ -152,10 +156,12 @@ class Feed:
         async with anyio.create_task_group() as tasks:
 
             async def changed(notice: Notice) -> None:
-                if notice is RESYNC:
-                    for load in self.before:
-                        await load(database.pool)
-                await self._reload(store, notice)
+                if notice is not RESYNC:
+                    tasks.start_soon(self._reload_apart, store, notice)
+                    return
+                for load in self.before:
+                    await load(database.pool)
+                await self._resync(store, tasks)
                 self.state.database = "ok"
                 if not self._importing:
                     self._importing = True
@@ -163,11 +169,37 @@ class Feed:
 
             await database.listen(CHANNEL, changed, self._lost)
 
-    async def _reload(self, store: ToolStore, notice: Notice) -> None:
-        if notice is RESYNC:
+    async def _resync(self, store: ToolStore, tasks: TaskGroup) -> None:
+        """Reload all tenants. Before the gateway is ready that is waited for; later each of them is
+        served as it was until it is reloaded, however long another takes."""
+        if not self._importing:
             await self._catalogs.reload_all(store, self._host_id)
-        else:
-            await self._catalogs.reload(store, notice)
+            return
+        for tenant in await self._catalogs.tenants(store, self._host_id):
+            tasks.start_soon(self._reload_apart, store, tenant)
+
+    async def _reload_apart(self, store: ToolStore, tenant: str) -> None:
+        """Single-flight: notices that come while the tenant is reloaded share one further run. It
+        is tried again until the database answers."""
+
+        async def reload() -> None:
+            self._awaited.discard(tenant)
+            while True:
+                try:
+                    await self._reload(store, tenant)
+                except (psycopg.OperationalError, TimeoutError):
+                    self._lost()
+                    await asyncio.sleep(RELOAD_RETRY_S)
+                else:
+                    self.state.database = "ok"
+                    return
+
+        if tenant not in self._awaited:
+            self._awaited.add(tenant)
+            await self._reloading[tenant].run(reload)
+
+    async def _reload(self, store: ToolStore, tenant: str) -> None:
+        await self._catalogs.reload(store, tenant)
         known = self._wanted.keys() | self._catalogs.of(self._host_id).sources.keys()
         for name in self.state.sources.keys() - known:
             del self.state.sources[name]

@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
 from msgspec.structs import replace
+from psycopg_pool import PoolTimeout
 
 from config.load import load
 from config.settings import Database as DatabaseSettings
@@ -20,6 +22,7 @@ from registry.found import NO_SERVICES, ImportSpec, Lister, Services
 from registry.sources import Sources
 from registry.store import ToolStore
 from schemas.hybrid import Action
+from schemas.tool import Tool
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.registry.servers import URL, Listed, snapshot, spec, tool
@@ -329,3 +332,66 @@ async def test_such_a_source_is_warned_of_or_removed_on_a_reload_too(
 
 def told(caplog: pytest.LogCaptureFixture, event: str) -> list[list[str]]:
     return [vars(one)["sources"] for one in caplog.records if one.getMessage() == event]
+
+
+async def test_a_tenant_that_is_slow_to_reload_keeps_no_other_back(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "00000000-0000-0000-0000-00000000510e"
+    reached, go, reads = anyio.Event(), anyio.Event(), list[str]()
+    real = ToolStore.tools
+
+    async def slow(self: ToolStore, host_id: str, *, held: bool = False) -> list[Tool]:
+        reads.append(host_id)
+        if host_id == other and not held:
+            reached.set()
+            await go.wait()
+        return await real(self, host_id, held=held)
+
+    async with feeding(database_settings, {}) as feed:
+        assert feed.pool is not None
+        monkeypatch.setattr(ToolStore, "tools", slow)
+        await notify(feed, other)
+        with anyio.fail_after(DEADLINE_S):
+            await reached.wait()
+            changed = anyio.Event()
+            feed._catalogs.on_load(lambda tenant: changed.set() if tenant == HOST else None)
+            for _ in range(5):
+                await notify(feed, other)
+            await notify(feed, HOST)
+            await changed.wait()
+            again = anyio.Event()
+            feed._catalogs.on_load(
+                lambda tenant: again.set() if reads.count(other) == 2 and tenant == other else None
+            )
+            go.set()
+            await again.wait()
+        assert reads.count(other) == 2  # five notices that came meanwhile are one further read
+
+
+async def test_a_tenant_whose_reload_failed_is_reloaded_again(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "RELOAD_RETRY_S", 0.01)
+    failures = [PoolTimeout("no connection"), psycopg.OperationalError("gone")]
+    real = ToolStore.tools
+
+    async def failing(self: ToolStore, host_id: str, *, held: bool = False) -> list[Tool]:
+        if failures:
+            raise failures.pop()
+        return await real(self, host_id, held=held)
+
+    async with feeding(database_settings, {}) as feed:
+        monkeypatch.setattr(ToolStore, "tools", failing)
+        loaded = anyio.Event()
+        feed._catalogs.on_load(lambda tenant: loaded.set())
+        await notify(feed, HOST)
+        with anyio.fail_after(DEADLINE_S):
+            await loaded.wait()
+        assert feed.state.failure is None
+
+
+async def notify(feed: Feed, tenant: str) -> None:
+    assert feed.pool is not None
+    async with feed.pool.connection() as connection:
+        await connection.execute("SELECT pg_notify('toolgate_registry', %s)", [tenant])
