@@ -5,7 +5,9 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import get_args
 
 from anyio import CapacityLimiter, create_task_group, to_thread
 
@@ -17,6 +19,7 @@ from registry.toolsets import unknown
 
 log = logging.getLogger("toolgate.catalog")
 
+ALL_KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 WARNED_LIMIT = 1000  # toolsets that are missed
 LOADED_AT_ONCE = 4  # tenants, when all are: each takes a connection of the pool
 NO_TOOLSETS: Mapping[str, Toolset] = {}
@@ -73,6 +76,22 @@ class Catalogs:
         for tenant, catalog in self._current.items():
             if catalog.without_scripts is not catalog:
                 self._tell(tenant, _TOOLS)
+
+    async def reconfigure(self, toolsets: Mapping[str, Toolset], shaping: Shaping) -> None:
+        """Take other toolsets, and lists that are written otherwise; of the tools as they are."""
+        self.shaping = shaping  # of the loads that begin now, too
+        async with AsyncExitStack() as loads:
+            for tenant in {*self._current, *self._loading}:
+                await loads.enter_async_context(self._loading[tenant])
+            made = {
+                tenant: await to_thread.run_sync(_written_anew, catalog, shaping)
+                for tenant, catalog in self._current.items()
+            }
+            self._toolsets = toolsets
+            self._current.update(made)
+        for tenant, catalog in made.items():
+            self._warn(tenant, catalog)
+            self._tell(tenant, ALL_KINDS)
 
     def on_load(self, watcher: Callable[[str], None]) -> None:
         """Call `watcher(tenant)` after each load: sources may have come or gone, too."""
@@ -135,6 +154,13 @@ class Catalogs:
     async def tenants(self, store: ToolStore, first: str) -> list[str]:
         """All that there are or were, `first` before the others."""
         return list(dict.fromkeys((first, *await store.hosts(), *self._current)))
+
+
+def _written_anew(catalog: Catalog, shaping: Shaping) -> Catalog:
+    tools, sources = catalog.tools, catalog.sources.values()
+    anew = Catalog(tools, sources, catalog, catalog.items, shaping, catalog.skills)
+    anew.prepare([shaping.profiles.default])
+    return anew
 
 
 _EMPTY = Catalog()

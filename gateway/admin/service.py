@@ -74,6 +74,10 @@ class AdminApi:
         self._repeats = repeats
         self._record = record
         self._refusal = refusal
+        self.serve(operations)
+
+    def serve(self, operations: Sequence[Operation]) -> None:
+        """These are the operations from now on."""
         self._routes: dict[tuple[str, ...], dict[str, Operation]] = {}
         for one in operations:
             self._routes.setdefault(one.parts, {})[one.method] = one

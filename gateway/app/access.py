@@ -10,7 +10,7 @@ from gateway.admin.service import Action
 from gateway.app.auditing import Auditing
 from gateway.app.bounds import Bounds
 from gateway.app.identity import Identities
-from gateway.app.oauth import ToldToClients
+from gateway.app.oauth import ToldToClients, endpoints_of, resources_of
 from gateway.guards.oauth import demanding
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.policy import Judging, shown_to_people
@@ -36,22 +36,35 @@ class Access:
         self._database = database
         self._settled = settled
         self.bounds = Bounds(settings, counter)
-        self.identities = Identities(settings, sweep)
+        self._resources = resources_of(settings)
+        self.identities = Identities(settings, sweep, self._resources)
         self.authenticator = self.identities.authenticator
         self.auditing = Auditing(settings, self._pool)
         self._guardrails = Guardrails(settings.guardrails)
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(self.authenticator.identify)
-        self.told = ToldToClients(settings)
+        self.told = ToldToClients(settings, self._resources)
         self.sight = Sight(settings.policy, settings.limits.json_depth)
-        self._judging = Judging(self.sight, Approving(settings.policy, self._pool, shown_to_people))
+        self._judging = self._judges(settings)
         loads: dict[str, Load] = {
             **self.identities.loads,
             "policy": self.sight.load,
             "secrets": secrets,
         }
         self._feed = AccessFeed(loads, settings.auth.revocation_s)
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take other rules, limits, guardrails and endpoints; `guards` and `middleware` are of them
+        from now on. Raises InvalidExpression, before anything has changed."""
+        guardrails = Guardrails(settings.guardrails)
+        self.sight.reconfigure(settings.policy, settings.limits.json_depth)
+        self._guardrails, self._judging = guardrails, self._judges(settings)
+        self.bounds.reconfigure(settings.limits)
+        self._resources.serve(endpoints_of(settings))
+
+    def _judges(self, settings: Settings) -> Judging:
+        return Judging(self.sight, Approving(settings.policy, self._pool, shown_to_people))
 
     async def load(self, pool: Pool) -> None:
         """Before anybody is served: keys, revocations, rules, secrets."""

@@ -76,7 +76,7 @@ class Below(BaseRoute):
         await self._app(scope, receive, send)
 
 
-def admin_api(parts: Parts) -> ASGIApp:
+def admin_api(parts: Parts) -> AdminApi:
     settings = parts.settings.admin
     return AdminApi(
         settings,

@@ -1,5 +1,6 @@
 """What bounds how much anybody may have, wired: limits, breakers, and what is shed."""
 
+from config.limits import Limits
 from config.settings import Settings
 from gateway.abc import Counter, Rates
 from gateway.guards.bodies import BodyBudget
@@ -22,6 +23,12 @@ class Bounds:
         self.bodies = BodyBudget(settings.limits, refused.add)
         self.shedding = Shedding(settings.limits, refused.add, running=self._running)
         self._limits = settings.limits
+
+    def reconfigure(self, limits: Limits) -> None:
+        """Hold the calls from now on against other limits; those that run count on."""
+        self.limiting = self.limiting.with_limits(limits)
+        self.shedding.reconfigure(limits)
+        self.bodies.reconfigure(limits)
 
     def protocol(self) -> type[BoundedProtocol]:
         """Of the connections of clients, for uvicorn."""

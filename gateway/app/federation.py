@@ -47,6 +47,9 @@ class Federation:
         shared.hub.watches.connect = self._connect
         shared.sessions.on_drop = self.servers.owner_left
 
+    def reconfigure(self, settings: Settings) -> None:
+        self._toolsets = tuple(settings.toolsets)
+
     async def sealer(self) -> Sealer:
         """Of what clients carry for us. Raises Unavailable while the secret cannot be read."""
         if self._sealer is None:

@@ -1,19 +1,20 @@
 """One gateway process: its parts, wired, from the first request to the last."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
-from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from config.settings import Settings
+from gateway.abc import Upstream
 from gateway.admin.health import Health
+from gateway.admin.service import AdminApi
 from gateway.app.access import Access
-from gateway.app.admin import Parts, admin_api
+from gateway.app.admin import Parts, admin_api, operations_of
 from gateway.app.application import application
 from gateway.app.embedding import Embeddings
 from gateway.app.federation import Federation
@@ -22,6 +23,7 @@ from gateway.app.fronts import fronts
 from gateway.app.gauges import show
 from gateway.app.methods import dispatchers
 from gateway.app.reaping import reap
+from gateway.app.reloading import SERVED, taken
 from gateway.app.shared import Shared
 from gateway.app.stored_secrets import StoredSecrets
 from gateway.app.upstreams import Upstreams
@@ -64,7 +66,10 @@ class Gateway:
         self.embeddings = self._embeddings()
         self.search = self._search()
         self.health = Health(self.feed.state, self.access.bounds.breaker.broken)
+        self._upstreams = self._by_binding()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
+        self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
+        self.admin: AdminApi | None = None
         self._connect()
         self._show()
 
@@ -106,23 +111,20 @@ class Gateway:
         self.shared.hub.close()
 
     async def reconfigure(self, settings: Settings) -> None:
-        """Take what can change without a restart: how sources are called, and the sources.
+        """Take what can change without a restart: see `gateway.app.reloading`. Calls that run go on
+        as they began.
 
         Raises ToolgateError, before anything has changed, for certificates that cannot be used,
         and for a Python service or function that cannot be loaded; one that is loaded already
         stays as it is.
         """
+        settings = taken(self.settings, settings)
         loaded = self.upstreams.load(settings)
         self.access.authenticator.reload()
-        self.settings = replace(
-            self.settings,
-            upstream=settings.upstream,
-            sources=settings.sources,
-            logging=settings.logging,
-            functions=settings.functions,
-            scripts=settings.scripts,
-        )
+        before, self.settings = self.settings, settings
         self.catalogs.show_scripts(settings.scripts.enabled)
+        if any(getattr(before, name) != getattr(settings, name) for name in SERVED):
+            await self._serve_anew(before)
         if await self.upstreams.reconfigure(self.settings, loaded):
             self.federation.servers.restart()
         await self.feed.reconfigure(settings.sources, self.upstreams.described, settings.imports)
@@ -130,13 +132,32 @@ class Gateway:
     def app(self) -> Starlette:
         """The ASGI application."""
         settings = self.settings
-        both = (self.dispatcher, self.portal_dispatcher)
-        served = fronts(settings, self.shared, both, self.access.identify)
-        admin = self._admin() if settings.admin.enabled else None
+        self.fronts.update(self._fronts())
+        self.admin = admin_api(self._parts()) if settings.admin.enabled else None
         registry = self.metrics.registry
         return application(
-            settings, self.access, served, admin, self.health, registry, self.lifespan
+            settings, self.access, self.fronts, self.admin, self.health, registry, self.lifespan
         )
+
+    async def _serve_anew(self, before: Settings) -> None:
+        """Serve what comes from now on by the settings of now. The catalogs take a moment; all else
+        changes at once."""
+        settings = self.settings
+        if (before.toolsets, before.profiles) != (settings.toolsets, settings.profiles):
+            await self.catalogs.reconfigure(settings.toolsets, shaping_of(settings))
+        self.access.reconfigure(settings)
+        self.shared.reconfigure(settings.limits)
+        self.federation.reconfigure(settings)
+        self.dispatcher, self.portal_dispatcher = self._dispatchers()
+        served = self._fronts()
+        self.fronts.clear()
+        self.fronts.update(served)
+        if self.admin is not None:
+            self.admin.serve(operations_of(self._parts()))
+
+    def _fronts(self) -> dict[str, ASGIApp]:
+        both = (self.dispatcher, self.portal_dispatcher)
+        return fronts(self.settings, self.shared, both, self.access.identify)
 
     def _database(self) -> Database | None:
         return self.feed.database
@@ -203,31 +224,32 @@ class Gateway:
         state = self.feed.state
         show(self.metrics, self._catalog, self.shared, self.federation, state, self.health)
 
-    def _admin(self) -> ASGIApp:
-        return admin_api(
-            Parts(
-                self.settings,
-                self._pool,
-                lambda: self.settings.sources,
-                self.asking,
-                self.access.identify_admin,
-                self.health,
-                self.catalogs,
-                self.shared.sessions,
-                self.shared.bus.node,
-                lambda: self.shared.hub.streams,
-                self.access.sight.engine,
-                self.access.remember,
-            )
+    def _parts(self) -> Parts:
+        return Parts(
+            self.settings,
+            self._pool,
+            lambda: self.settings.sources,
+            self.asking,
+            self.access.identify_admin,
+            self.health,
+            self.catalogs,
+            self.shared.sessions,
+            self.shared.bus.node,
+            lambda: self.shared.hub.streams,
+            self.access.sight.engine,
+            self.access.remember,
         )
 
-    def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
+    def _by_binding(self) -> Mapping[type, Upstream]:
         reads = reading(lambda context, request: self.dispatcher.outcome(context, request))
+        return self.upstreams.by_binding(self.federation.upstream, self.shared.kept, reads)
+
+    def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         kept, validates = self.shared.kept, self.upstreams.validates
         return dispatchers(
             self.settings,
             self.catalogs,
-            self.upstreams.by_binding(self.federation.upstream, kept, reads),
+            self._upstreams,
             self.access,
             self.federation,
             self.shared,
@@ -238,14 +260,18 @@ class Gateway:
         )
 
 
-def _catalogs(settings: Settings) -> Catalogs:
+def shaping_of(settings: Settings) -> Shaping:
+    """How lists of tools are written."""
     shown = settings.answers.fields == "shown"
     most = settings.search.limit_max
-    shaping = Shaping(settings.budgets, Profiles(settings.profiles), shown, most)
+    return Shaping(settings.budgets, Profiles(settings.profiles), shown, most)
+
+
+def _catalogs(settings: Settings) -> Catalogs:
     host_id, skills = settings.tenant.host_id, settings.skills
     return Catalogs(
         settings.toolsets,
-        shaping,
+        shaping_of(settings),
         lists_skills=skills.listed,
         own=host_id,
         shows_scripts=settings.scripts.enabled,

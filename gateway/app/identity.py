@@ -13,16 +13,22 @@ from config.settings import Settings
 from gateway.app.oauth import resources_of
 from gateway.guards.api_keys import USED_EVERY_S
 from gateway.guards.authentication import Authenticator
+from gateway.guards.resources import Resources
 from registry.access import Load
 from registry.postgres import Pool
 
-PATHS = 1024  # whose audiences are remembered
+ENDPOINTS = 1024  # whose audiences are remembered
 
 
 class Identities:
-    def __init__(self, settings: Settings, sweep: Callable[[], None]) -> None:
-        """`sweep` ends the streams of those who are known no longer. Raises ToolgateError for keys
-        that are of no use."""
+    def __init__(
+        self,
+        settings: Settings,
+        sweep: Callable[[], None],
+        resources: Resources | None = None,
+    ) -> None:
+        """`sweep` ends the streams of those who are known no longer. `resources`: the endpoints,
+        where they may change. Raises ToolgateError for keys that are of no use."""
         auth = settings.auth
         self._sweep = sweep
         self._every_s = auth.revocation_s
@@ -31,7 +37,7 @@ class Identities:
             auth,
             settings.tenant.host_id,
             public_url=settings.server.public_url,
-            bound=bound_audiences(settings),
+            bound=bound_audiences(settings, resources),
         )
 
     @property
@@ -77,16 +83,20 @@ class Identities:
             self._sweep()
 
 
-def bound_audiences(settings: Settings) -> Callable[[str], frozenset[str]]:
+def bound_audiences(
+    settings: Settings, resources: Resources | None = None
+) -> Callable[[str], frozenset[str]]:
     """What the audience of who calls a path has to be, while `auth.bind_audience` is "endpoint"."""
-    resources, mcp = resources_of(settings), settings.mcp.path
+    resources, mcp = resources or resources_of(settings), settings.mcp.path
     public = settings.server.public_url.rstrip("/")
 
-    @lru_cache(PATHS)
-    def bound(path: str) -> frozenset[str]:
-        endpoint = resources.endpoint(path) or ""
+    @lru_cache(ENDPOINTS)
+    def audiences(endpoint: str) -> frozenset[str]:
         own = f"{public}{endpoint}"
         of_mcp = endpoint == mcp or endpoint.startswith(f"{mcp}/")
         return frozenset({own} if of_mcp else {own, public})
+
+    def bound(path: str) -> frozenset[str]:
+        return audiences(resources.endpoint(path) or "")
 
     return bound

@@ -15,13 +15,12 @@ class ToldToClients:
     """The routes and the ASGI middleware of a protected resource; none where no tokens are taken,
     or no authorization server is known."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, resources: Resources) -> None:
         oauth = settings.oauth
         self.routes: list[Route] = []
         self.middleware: list[Middleware] = []
         if settings.auth.mode != "jwt" or not oauth.authorization_servers:
             return
-        resources = resources_of(settings)
         server = AuthorizationServer(oauth.authorization_servers[0], oauth)
         told = WellKnown(oauth, resources, server.metadata if oauth.legacy_metadata else None)
         self.routes = [
@@ -37,17 +36,22 @@ class ToldToClients:
         ]
 
 
-def resources_of(settings: Settings) -> Resources:
+def endpoints_of(settings: Settings) -> list[str]:
+    """The paths of all endpoints that take tokens."""
     mcp, portal, admin = settings.mcp.path, settings.portal, settings.admin
     endpoints = [mcp, *(f"{mcp}/{name}" for name in settings.toolsets), settings.rpc.path]
     if portal.enabled:
         endpoints += [portal.query_path, portal.command_path]
     if admin.enabled:
         endpoints.append(admin.path)
+    return endpoints
+
+
+def resources_of(settings: Settings) -> Resources:
     bound = settings.auth.bind_audience
     return Resources(
         settings.server.public_url,
-        endpoints,
-        main=mcp if bound == "endpoint" else "",
+        endpoints_of(settings),
+        main=settings.mcp.path if bound == "endpoint" else "",
         whole=bound == "server",
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
+from config.limits import Limits as LimitSettings
 from config.settings import Settings
 from gateway.methods.offers import announced
 from gateway.state.answers import Answers
@@ -31,7 +32,9 @@ class Shared:
     ) -> None:
         """`opened` gives the registry's database, None until it has answered."""
         mcp, answers, limits = settings.mcp, settings.answers, settings.limits
-        tells_apart = settings.auth.mode != "none"  # principals: they are known, and not all one
+        tells_apart = self._tells_apart = (
+            settings.auth.mode != "none"
+        )  # principals: they are known, and not all one
         self._catalogs = catalogs
         self._beat_s = settings.state.beat_s
         self.rules: Callable[[str], bytes] = _no_rules  # the version of those of a tenant
@@ -62,6 +65,11 @@ class Shared:
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later)
         said = Answers(log, sessions.shared, later, replay_s)
         self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
+
+    def reconfigure(self, limits: LimitSettings) -> None:
+        """Take other bounds on what one principal has open."""
+        self.hub.bound_owners(limits.principal_streams)
+        self.sessions.bound_owners(limits.principal_sessions if self._tells_apart else 0)
 
     async def run(self) -> None:
         """Hear the other nodes, and be known to them, until cancelled."""

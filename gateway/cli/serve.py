@@ -50,7 +50,9 @@ def serve(
     SIGTERM, Ctrl-C  let running calls finish (server.drain_s), then stop;
                      Ctrl-C again stops at once
     SIGHUP           reads the settings and the files with keys again: sources,
-                     upstream and logging change without a restart
+                     toolsets, profiles, policy, guardrails, limits, upstream and
+                     logging change without a restart; the log names what does
+                     not, and a file with a mistake changes nothing
 
     \b
     Examples:

@@ -18,6 +18,7 @@ from config.logging import configure
 from config.problem import SettingsError
 from config.settings import Settings
 from gateway.app import Gateway
+from gateway.app.reloading import waiting
 from gateway.cli.output import out, remark
 from schemas.errors import ToolgateError
 
@@ -25,7 +26,6 @@ GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allo
 
 log = logging.getLogger("toolgate.serve")
 
-RELOADABLE = ("sources", "upstream", "logging", "functions", "scripts")
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -120,16 +120,8 @@ class Serving:
             return
         configure(settings.logging)
         log.info("settings_reloaded", extra={"changed": changed})
-        waiting = [name for name in changed if name not in RELOADABLE]
-        if before.logging.access != settings.logging.access:
-            waiting.append("logging.access")
-        waiting += [
-            f"upstream.{name}"
-            for name in ("python_threads", "python_calls")
-            if differs(before.upstream, settings.upstream, name)
-        ]
-        if waiting:
-            log.warning("restart_needed", extra={"changed": waiting})
+        if names := waiting(before, settings):
+            log.warning("restart_needed", extra={"changed": names})
 
 
 class Server(uvicorn.Server):

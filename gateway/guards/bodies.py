@@ -35,12 +35,15 @@ class BodyBudget:
         self, limits: Limits, refused: Callable[[str], None] = lambda _limit: None
     ) -> None:
         """`refused` hears the name of the limit."""
-        most = limits.bodies_bytes or memory_limit(limits) // SHARE or UNKNOWN_BYTES
-        self._most = most
-        self._of_client = limits.client_bodies_bytes or most // CLIENT_SHARE
+        self.reconfigure(limits)
         self._refused = refused
         self._clients: Counter[str] = Counter()  # by network
         self.held_bytes = 0
+
+    def reconfigure(self, limits: Limits) -> None:
+        most = limits.bodies_bytes or memory_limit(limits) // SHARE or UNKNOWN_BYTES
+        self._most = most
+        self._of_client = limits.client_bodies_bytes or most // CLIENT_SHARE
 
     def take(self, client: str, size: int, held: int = 0) -> None:
         """Count `size` more bytes of a client's body, which has `held` already. Raises

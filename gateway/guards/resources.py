@@ -20,6 +20,10 @@ class Resources:
         self._main = main
         self._whole = whole
 
+    def serve(self, endpoints: Collection[str]) -> None:
+        """These are the endpoints from now on."""
+        self._endpoints = frozenset(endpoints)
+
     def endpoint(self, path: str) -> str | None:
         """The endpoint that serves `path`, which is its own or one below."""
         path = path.rstrip("/")

@@ -50,15 +50,18 @@ class Shedding:
         `running` the calls that run."""
         self._refused = refused
         self._running = running
-        self._limit = memory_limit(limits)
-        self._settling = _Settling()
-        self._floor = 0  # bytes that stay while no call runs, if that is above the limit
-        self._lag_limit_s = limits.lag_s
+        self.reconfigure(limits)
         self._used = used or resident_bytes
         self._full = self._late = False
         self.lag_s = 0.0  # when it was last looked
         self.memory_bytes = 0
         self._reason = ""  # why new work is refused; "" when it is not
+
+    def reconfigure(self, limits: Limits) -> None:
+        self._limit = memory_limit(limits)
+        self._settling = _Settling()
+        self._floor = 0  # bytes that stay while no call runs, if that is above the limit
+        self._lag_limit_s = limits.lag_s
 
     def refusal(self) -> Overloaded | None:
         """Why a new request is not served, if so."""

@@ -72,9 +72,13 @@ class _AtATime:
 
 class Limiting:
     def __init__(
-        self, limits: Limits, rates: Rates, refused: Callable[[str], None] = lambda _limit: None
+        self,
+        limits: Limits,
+        rates: Rates,
+        refused: Callable[[str], None] = lambda _limit: None,
+        running: Counter[RateKey] | None = None,
     ) -> None:
-        """`refused` hears the name of the limit."""
+        """`refused` hears the name of the limit; `running` has the calls that run already."""
         self._limits = limits
         self._rates = rates
         self._refused = refused
@@ -89,7 +93,11 @@ class Limiting:
         self._tools = [(ToolGlobs((one,)), rate) for one, rate in limits.tools.items()]
         self._bounds_of = lru_cache(REMEMBERED)(self._bounds)
         self._of_call = lru_cache(REMEMBERED)(self._share)
-        self._running: Counter[RateKey] = Counter()
+        self._running: Counter[RateKey] = Counter() if running is None else running
+
+    def with_limits(self, limits: Limits) -> "Limiting":
+        """The same counts, held against other limits."""
+        return Limiting(limits, self._rates, self._refused, self._running)
 
     @property
     def running(self) -> int:

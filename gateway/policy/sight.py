@@ -61,7 +61,17 @@ class Sight:
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
         self._usual = Engine(policy, NO_RULES)
         self._of: dict[str, _Rules] = {}
+        self._stored: dict[str, Mapping[str, Rule]] = {}
         self.changed: Changed = _nobody  # told of tenants whose rules are others now
+
+    def reconfigure(self, policy: Policy, levels: int) -> None:
+        """Take another policy, with the stored rules as they are. Raises InvalidExpression, and
+        nothing has changed."""
+        usual = Engine(policy, NO_RULES)
+        self._policy, self._usual = policy, usual
+        self._limits = (policy.argument_values, policy.argument_bytes, levels)
+        for tenant in list(self._of):
+            self.apply(tenant, self._stored.get(tenant, NO_RULES))
 
     async def load(self, pool: Pool) -> None:
         """Read the stored rules of all tenants again. Raises `psycopg.OperationalError`."""
@@ -71,6 +81,7 @@ class Sight:
 
     def apply(self, tenant: str, stored: Mapping[str, Rule]) -> None:
         """Let these be the stored rules of `tenant`."""
+        self._stored[tenant] = stored
         engine = Engine(self._policy, stored) if stored else self._usual
         before = self._of[tenant].engine if tenant in self._of else self._usual
         if engine.digest == before.digest:

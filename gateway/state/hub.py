@@ -91,8 +91,7 @@ class Hub:
         self.on_subscribed: Callable[[Session], Awaitable[None]] = _nothing
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._stream_limit = stream_limit
-        share = max(SHARE_AT_LEAST, stream_limit // SHARE)
-        self._owner_limit = min(owner_limit or share, share)
+        self.bound_owners(owner_limit)
         self._tells_apart = tells_apart
         self._debounce_s = debounce_s
         self._open: set[Outbox] = set()
@@ -100,6 +99,11 @@ class Hub:
         self._closed = False
         self._changes = 0
         self._pending: dict[str, dict[Kind, int]] = {}  # which change of each kind was the last
+
+    def bound_owners(self, owner_limit: int) -> None:
+        """From now on one owner has at most `owner_limit` streams; as in the constructor."""
+        share = max(SHARE_AT_LEAST, self._stream_limit // SHARE)
+        self._owner_limit = min(owner_limit or share, share)
 
     @property
     def streams(self) -> int:

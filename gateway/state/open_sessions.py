@@ -6,7 +6,7 @@ Asks no store, and tells no other node.
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.context import Principal, Session
 from schemas.errors import TooManyRequests, Unavailable
@@ -28,6 +28,10 @@ class OpenSessions:
         self._on_drop = on_drop
         self._sessions: dict[str, Session] = {}
         self._owned: dict[tuple[str, str], dict[str, Session]] = {}  # by whose they are
+
+    def bound_owners(self, of_one: int) -> None:
+        """From now on one principal has at most so many sessions; as in SessionLimits."""
+        self._limits = replace(self._limits, of_one=of_one)
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -61,6 +61,10 @@ class Sessions:
         self._elsewhere = Elsewhere(bus, store, self._open, self._telling)
         hub.on_subscribed = self.changed
 
+    def bound_owners(self, of_one: int) -> None:
+        """From now on one principal has at most so many sessions here; as in SessionLimits."""
+        self._open.bound_owners(of_one)
+
     def __len__(self) -> int:
         return len(self._open)
 

@@ -7,11 +7,16 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Settings
+from config.limits import Rate
+from config.policy import Guardrail, Rule
+from config.profiles import Profile
+from config.settings import Settings, Toolset
 from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
+from gateway.app.reloading import taken, waiting
 from schemas.errors import ToolgateError
-from tests.fixtures_gateway import Client, running
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import META, MODERN, Client, Recorder, running
 from tests.gateway.portal import COMMAND, DATA, Portal, legacy, portal, service, with_rules
 from tests.servers import rules
 
@@ -102,3 +107,116 @@ async def test_every_source_that_cannot_be_loaded_is_named(settings: Settings) -
     with pytest.raises(ToolgateError, match=text):
         Gateway(wanted)
     assert load_services(settings.sources) == {}
+
+
+def ruled(settings: Settings, **rules: Rule) -> Settings:
+    return replace(settings, policy=replace(settings.policy, rules=rules))
+
+
+async def listed(client: Client, path: str = "/mcp") -> list[str]:
+    """Names of the tools, by the modern revision."""
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+    sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
+    status, answer, _ = await client.post(path, request, sent)
+    return [tool["name"] for tool in answer["result"]["tools"]] if status == 200 else [str(status)]
+
+
+async def called(client: Client, name: str, **arguments: Any) -> Any:
+    return await client.rpc({"jsonrpc": "2.0", "id": 1, "method": name, "params": arguments})
+
+
+async def test_other_rules_hold_from_the_next_call_and_clients_hear_of_it(
+    settings: Settings,
+) -> None:
+    async with running(settings) as client:
+        gateway = client.gateway
+        version = gateway.shared.hub.version(HOST, None)
+        await gateway.reconfigure(ruled(settings, no=Rule("deny", tools=("listPets",))))
+        assert "listPets" not in await listed(client)
+        assert "error" in await called(client, "listPets")
+        assert gateway.shared.hub.version(HOST, None) != version
+        await gateway.reconfigure(settings)
+        assert "result" in await called(client, "listPets")
+
+
+async def test_a_call_that_runs_goes_on_under_the_rules_that_it_began_with(
+    settings: Settings, service: Recorder
+) -> None:
+    async with running(settings) as client, anyio.create_task_group() as tasks:
+        answers: list[Any] = []
+
+        async def slow() -> None:
+            answers.append(await called(client, "slow"))
+
+        with anyio.fail_after(30):
+            tasks.start_soon(slow)
+            await service.arrived.wait()
+            await client.gateway.reconfigure(ruled(settings, no=Rule("deny", tools=("slow",))))
+            assert "error" in await called(client, "slow")
+            service.release.set()
+            while not answers:
+                await anyio.wait_all_tasks_blocked()
+    assert answers[0]["result"]["heard"]["path"] == "/slow"
+
+
+async def test_calls_that_run_count_against_other_limits(
+    settings: Settings, service: Recorder
+) -> None:
+    limits = replace(settings.limits, sources={"pets": Rate(concurrent=1)})
+    async with running(settings) as client, anyio.create_task_group() as tasks:
+        with anyio.fail_after(30):
+            await client.gateway.reconfigure(replace(settings, limits=limits))
+            tasks.start_soon(called, client, "slow")
+            await service.arrived.wait()
+            wider = replace(limits, sources={"pets": Rate(concurrent=1, calls=100)})
+            await client.gateway.reconfigure(replace(settings, limits=wider))
+            refused = await called(client, "listPets")
+            assert "calls at a time: at most 1" in refused["error"]["message"]
+            await client.gateway.reconfigure(settings)
+            assert "result" in await called(client, "listPets")
+            service.release.set()
+
+
+async def test_toolsets_come_change_and_go(settings: Settings) -> None:
+    def having(**toolsets: Toolset) -> Settings:
+        return replace(settings, toolsets=toolsets)
+
+    async with running(settings) as client:
+        assert await listed(client, "/mcp/one") == ["404"]
+        await client.gateway.reconfigure(having(one=Toolset(include=("getPet",))))
+        assert await listed(client, "/mcp/one") == ["getPet"]
+        await client.gateway.reconfigure(having(one=Toolset(include=("listPets",))))
+        assert await listed(client, "/mcp/one") == ["listPets"]
+        await client.gateway.reconfigure(settings)
+        assert await listed(client, "/mcp/one") == ["404"]
+
+
+async def test_guardrails_and_profiles_change(settings: Settings) -> None:
+    hides = Guardrail("result", "redact", fields=("heard.path",))
+    short = Profile(name_limit=16, name_prefix="")
+    changed = replace(
+        settings,
+        guardrails=replace(settings.guardrails, rules={"paths": hides}),
+        profiles=replace(settings.profiles, default="short", own={"short": short}),
+    )
+    async with running(settings) as client:
+        assert (await called(client, "listPets"))["result"]["heard"]["path"] == "/pets"
+        await client.gateway.reconfigure(changed)
+        assert (await called(client, "listPets"))["result"]["heard"].get("path") != "/pets"
+        assert client.gateway.catalogs.shaping.profiles.default.name == "short"
+        assert await listed(client, "/mcp?profile=short") == await listed(client)
+
+
+async def test_what_needs_a_restart_is_named_and_stays_as_it_is(settings: Settings) -> None:
+    wanted = replace(
+        settings,
+        server=replace(settings.server, port=1),
+        limits=replace(settings.limits, headers=50, principal_calls=7),
+        imports=replace(settings.imports, prune=True, files_limit=7),
+    )
+    assert waiting(settings, wanted) == ["server.port", "limits.headers", "imports.files_limit"]
+    found = taken(settings, wanted)
+    assert found.server == settings.server
+    assert found.limits == replace(settings.limits, principal_calls=7)
+    assert found.imports == replace(settings.imports, prune=True)
+    assert waiting(settings, found) == []

@@ -184,19 +184,19 @@ async def test_a_hangup_takes_changed_sources(
     settings_file.write_text(
         f"server: {{port: 1}}\n"
         f"logging: {{level: debug}}\n"
-        f"upstream: {{python_threads: 3}}\n"
+        f"upstream: {{python_threads: 3, timeout_s: 7}}\n"
         f"sources:\n"
         f"  pets: {{openapi: pets.json, base_url: '{service.url}/v2'}}\n"
         f"  more: {{openapi: pets.json, base_url: '{service.url}', include: [slow]}}\n"
     )
     assert (await reloaded(gateway))["changed"] == ["server", "upstream", "logging", "sources"]
     waiting = (await gateway.event("restart_needed"))["changed"]
-    assert waiting == ["server", "upstream.python_threads"]
+    assert waiting == ["server.port", "upstream.python_threads"]
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
     assert answer["result"]["heard"]["path"] == "/v2/pets"
     names = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     assert "more_slow" in [tool["name"] for tool in names["result"]["tools"]]
-    assert (await reloaded(gateway))["changed"] == ["server"]
+    assert (await reloaded(gateway))["changed"] == ["server", "upstream"]  # they still wait
 
 
 async def test_a_hangup_reads_the_descriptions_again(
@@ -218,6 +218,47 @@ async def test_a_bad_file_leaves_the_old_settings_in_force(
     assert "sources.pets.base_uri: there is no such setting" in event["reason"]
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
     assert answer["result"]["heard"]["path"] == "/pets"
+
+
+async def test_a_hangup_takes_rules_limits_and_toolsets(
+    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+) -> None:
+    before = settings_file.read_text()
+    settings_file.write_text(
+        f"{before}\n"
+        "policy: {rules: {readers: {effect: deny, tools: [createPet]}}}\n"
+        "limits: {sources: {pets: {calls: 1}}, headers: 50}\n"
+        "toolsets: {one: {include: [getPet]}}\n"
+    )
+    assert (await reloaded(gateway))["changed"] == ["policy", "limits", "toolsets"]
+    assert (await gateway.event("restart_needed"))["changed"] == ["limits.headers"]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
+    assert "result" in await rpc(http, gateway, call)
+    assert "limits.sources" in (await rpc(http, gateway, call))["error"]["message"]
+    listed = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    assert "createPet" not in [tool["name"] for tool in listed["result"]["tools"]]
+    async with http.get(gateway.url + "/mcp/one/sse") as stream:
+        assert stream.status == 200
+    settings_file.write_text(before)
+    await reloaded(gateway)
+    assert "result" in await rpc(http, gateway, call)
+    async with http.get(gateway.url + "/mcp/one/sse") as stream:
+        assert stream.status == 404
+
+
+async def test_a_mistake_anywhere_in_the_file_changes_nothing(
+    gateway: Served, http: aiohttp.ClientSession, settings_file: Path
+) -> None:
+    settings_file.write_text(
+        f"{settings_file.read_text()}\n"
+        "policy:\n  default: deny\n  rules:\n    odd: {effect: deny, when: 'tool.name =='}\n"
+        "limits: {principal_calls: many}\n"
+    )
+    gateway.process.send_signal(signal.SIGHUP)
+    reason = (await gateway.event("settings_rejected"))["reason"]
+    assert "toolgate.yaml:6: limits.principal_calls: expected" in reason
+    answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
+    assert "result" in answer
 
 
 async def test_a_service_that_breaks_is_told_and_taken_when_it_is_mended(

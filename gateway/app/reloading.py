@@ -1,0 +1,67 @@
+"""Which settings a gateway takes while it runs, and which need a restart. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from config.settings import Imports, Settings
+
+# Sections, and of each the members that were built into what runs.
+TAKEN: Mapping[str, frozenset[str]] = {
+    "sources": frozenset(),
+    "upstream": frozenset({"python_threads", "python_calls"}),
+    "logging": frozenset({"access"}),
+    "functions": frozenset(),
+    "scripts": frozenset(),
+    "policy": frozenset(),
+    "guardrails": frozenset(),
+    "profiles": frozenset(),
+    "toolsets": frozenset(),
+    "limits": frozenset(
+        {
+            *("when_away", "connections", "headers", "header_bytes"),
+            *("header_timeout_s", "body_timeout_s", "send_timeout_s"),
+        }
+    ),
+    "imports": frozenset(Imports.__struct_fields__) - {"prune"},
+}
+
+SERVED = ("policy", "guardrails", "profiles", "toolsets", "limits")  # how requests are served
+
+
+def taken(running: Settings, wanted: Settings) -> Settings:
+    """`wanted` as far as a running gateway can take it; all else as it is in `running`."""
+    return replace(
+        running,
+        **{
+            name: _merged(getattr(running, name), getattr(wanted, name), fixed)
+            for name, fixed in TAKEN.items()
+        },
+    )
+
+
+def waiting(running: Settings, wanted: Settings) -> list[str]:
+    """Names of the settings that differ and need a restart, such as `server.port`."""
+    return [
+        name
+        for section in Settings.__struct_fields__
+        for name in _differing(section, running, wanted)
+    ]
+
+
+def _merged(running: Any, wanted: Any, fixed: frozenset[str]) -> Any:
+    return replace(wanted, **{name: getattr(running, name) for name in fixed}) if fixed else wanted
+
+
+def _differing(section: str, running: Settings, wanted: Settings) -> Iterator[str]:
+    before, after = getattr(running, section), getattr(wanted, section)
+    if before == after or TAKEN.get(section) == frozenset():
+        return
+    if not isinstance(before, Struct):
+        yield section
+        return
+    for name in sorted(TAKEN.get(section, before.__struct_fields__)):
+        if getattr(before, name) != getattr(after, name):
+            yield f"{section}.{name}"
