@@ -81,6 +81,13 @@ class Listing:
         last = self._names[left[limit - 1]] if len(left) > limit else None
         return Page(Raw(b"[" + b",".join(listed) + b"]"), last)
 
+    def these(self, names: Sequence[str], revision: Revision) -> Page:
+        """The entries of these names, as far as there are some, in this order; nothing of it is
+        kept."""
+        encoded = self._all(revision)
+        listed = [encoded[self._start(name) - 1] for name in names if self._has(name)]
+        return Page(Raw(b"[" + b",".join(listed) + b"]"), None)
+
     def _has(self, name: str) -> bool:
         at = bisect.bisect_left(self._names, name)
         return self._names[at : at + 1] == [name]

@@ -55,6 +55,10 @@ class ToolList:
         places = [n for n, one in told if one and all(text in one for text in wanted)]
         return self._listing.some(places, revision, after, limit)
 
+    def these(self, names: Sequence[str], revision: Revision) -> Page:
+        """The same of these tools, in this order."""
+        return self._listing.these(names, revision)
+
     @cached_property
     def _said(self) -> list[str]:
         """What each of the list says, all of it; nothing of what is not a tool of a source."""

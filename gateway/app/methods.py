@@ -70,10 +70,19 @@ def dispatchers(
         settings, lists, federation.sealer, shared.sessions, find, file_reader(pool)
     )
     usage = Usage(Feedback(pool).record) if settings.search.feedback else None
-    own = _own(settings, lists, find, skills, usage)
+    search = settings.search
+    finding = Finding(
+        lists,
+        find,
+        Limits(search.limit, search.limit_max, search.answer_tokens),
+        settings.toolsets,
+        skills.handles,
+        None if usage is None else usage.found,
+    )
+    own = _own(settings, lists, finding, skills)
     execute = guarded({**upstreams, GatewayBinding: own}, access.guards)
     passing = Passing(lists, skills.handles)
-    tools = Tools(lists, execute, verify_scope, answering, passing, usage)
+    tools = Tools(lists, execute, verify_scope, answering, passing, usage, finding.mean)
     services = Services(lists, execute, verify_scope, tools.call_by_name)
     methods = {
         **_session(settings, lists, shared),
@@ -110,17 +119,12 @@ def _modes(settings: Settings) -> Modes:
     return Modes(settings.disclosure.mode, of_toolsets, settings.disclosure.list_tokens)
 
 
-def _own(
-    settings: Settings, lists: Lists, find: Find, skills: SkillParts, usage: Usage | None
-) -> Own:
-    search = settings.search
-    limits = Limits(search.limit, search.limit_max, search.answer_tokens)
-    learn = None if usage is None else usage.found
+def _own(settings: Settings, lists: Lists, finding: Finding, skills: SkillParts) -> Own:
     return Own(
         {
             "describe": Describe(lists),
-            "search_tools": Finding(lists, find, limits, settings.toolsets, skills.handles, learn),
-            "describe_tools": DescribeSeveral(lists, search.answer_tokens),
+            "search_tools": finding,
+            "describe_tools": DescribeSeveral(lists, settings.search.answer_tokens),
             "list_skills": skills.listing,
             "use_skill": skills.using,
         }

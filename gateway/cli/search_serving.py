@@ -1,13 +1,47 @@
-"""What `toolgate search` embeds queries with: what a gateway with the same settings does."""
+"""Searching as a gateway with the same settings does, for `toolgate search` and `tools search`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from config.settings import Settings
 from gateway.cli.database import Registry
-from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.providers import make_embedder
 from registry.embedding.serving import Serving
+from registry.search import Found, Query, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    found: Found
+    failure: str | None  # of the model
+    note: str | None  # why there are no vectors at all
+
+
+async def searched(settings: Settings, registry: Registry, query: Query) -> Searched:
+    """Raises Unreachable where the settings want meaning or nothing, and there is none."""
+    async with open_serving(settings, registry) as serving:
+        failure = None
+        if query.mode != "lexical" and serving.embedder is not None:
+            failure = await _warmed_up(serving.embedder)
+        search = Search(
+            lambda: registry.database.pool,
+            lambda: serving.embedder,
+            settings.search,
+            settings.disclosure.when_down,
+            lambda: serving.note,
+        )
+        return Searched(await search.run(query), failure, serving.note)
+
+
+async def _warmed_up(embedder: Embedder) -> str | None:
+    """Load what loads with the first query, which is not to be timed; why that fails, if so."""
+    try:
+        await embedder.embed(["warm up"], query=True)
+    except EmbeddingFailed as error:
+        return str(error)
+    return None
 
 
 @asynccontextmanager

@@ -10,12 +10,11 @@ from gateway.cli.database import open_registry, run
 from gateway.cli.failure import fail
 from gateway.cli.options import json_option, source_option
 from gateway.cli.output import first_line, one_line, print_json, print_rows, say
-from gateway.cli.search_serving import open_serving
+from gateway.cli.search_serving import Searched, searched
 from gateway.cli.settings import settings_option
 from gateway.cli.tools import check_source
-from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.texts import sentences
-from registry.search import Filters, Found, Hit, Mode, Query, Search
+from registry.search import Filters, Found, Hit, Mode, Query
 from registry.search.fusion import enough
 
 COLUMNS = ("score", "meaning", "words", "cosine", "BM25", "name", "source", "what it does")
@@ -32,13 +31,6 @@ class Parts:
     def of(cls, hit: Hit, share: float, most_bm25: float) -> "Parts":
         words = hit.lexical / most_bm25 if most_bm25 else 0.0
         return cls(share * (hit.semantic or 0.0), (1 - share) * words)
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    found: Found
-    tools: int  # that there are
-    failure: str | None  # of the model
 
 
 @click.command(name="try")
@@ -82,16 +74,16 @@ def try_(
         domains=domains or None,
         tiers=tiers or None,
     )
-    searched = run(_found(settings, Query(text, limit, mode, filters)))
-    found = searched.found
+    done, tools = run(_found(settings, Query(text, limit, mode, filters)))
+    found = done.found
     if as_json:
         print_json(_as_json(found))
         return
-    share, least = _weighing(settings, found, mode, searched.tools)
+    share, least = _weighing(settings, found, mode, tools)
     most = max([least, *(hit.lexical for hit in found.hits)])
     if rows := [_row(hit, Parts.of(hit, share, most)) for hit in found.hits]:
         print_rows(COLUMNS, rows)
-    _explain(searched, settings, text)
+    _explain(done, settings, text)
 
 
 def _weighing(settings: Settings, found: Found, mode: Mode, tools: int) -> tuple[float, float]:
@@ -101,33 +93,15 @@ def _weighing(settings: Settings, found: Found, mode: Mode, tools: int) -> tuple
     return (1.0 if mode == "dense" else settings.search.semantic_share), enough(tools)
 
 
-async def _found(settings: Settings, query: Query) -> Searched:
-    async with open_registry(settings) as registry, open_serving(settings, registry) as serving:
+async def _found(settings: Settings, query: Query) -> tuple[Searched, int]:
+    """What was found, and how many tools there are."""
+    async with open_registry(settings) as registry:
         for source in query.filters.sources or ():
             await check_source(registry, source)
-        failure = None
-        if query.mode != "lexical" and serving.embedder is not None:
-            failure = await _warmed_up(serving.embedder)
-        search = Search(
-            lambda: registry.database.pool,
-            lambda: serving.embedder,
-            settings.search,
-            settings.disclosure.when_down,
-            lambda: serving.note,
-        )
-        found = await search.run(query)
-        if query.mode == "dense" and found.model is None:
-            fail(". ".join(filter(None, (found.note, failure or serving.note))))
-        return Searched(found, len(await registry.store.tools(registry.host_id)), failure)
-
-
-async def _warmed_up(embedder: Embedder) -> str | None:
-    """Load what loads with the first query, which is not to be timed; why that fails, if so."""
-    try:
-        await embedder.embed(["warm up"], query=True)
-    except EmbeddingFailed as error:
-        return str(error)
-    return None
+        done = await searched(settings, registry, query)
+        if query.mode == "dense" and done.found.model is None:
+            fail(". ".join(filter(None, (done.found.note, done.failure or done.note))))
+        return done, len(await registry.store.tools(registry.host_id))
 
 
 def _row(hit: Hit, parts: Parts) -> tuple[str, ...]:
@@ -137,14 +111,14 @@ def _row(hit: Hit, parts: Parts) -> tuple[str, ...]:
     return (*numbers, f"{hit.lexical:.2f}", hit.name, hit.source, about)
 
 
-def _explain(searched: Searched, settings: Settings, text: str) -> None:
-    found = searched.found
+def _explain(done: Searched, settings: Settings, text: str) -> None:
+    found = done.found
     if not found.hits:
         say("Nothing found; try other words.")
     if found.note:
         say(f"note: {found.note}", "yellow")
-    if searched.failure:
-        say(searched.failure, "yellow")
+    if done.failure:
+        say(done.failure, "yellow")
     how = {
         "exact": "all vectors were compared",
         "hnsw": "vectors were searched with an index",

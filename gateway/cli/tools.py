@@ -1,6 +1,7 @@
 """`toolgate tools`: what the gateway offers, looked at from the shell."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import click
 
@@ -10,13 +11,15 @@ from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import no_such
 from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option, source_option
-from gateway.cli.output import first_line, print_json, print_rows, remark
+from gateway.cli.output import first_line, one_line, print_json, print_rows, remark
+from gateway.cli.search_serving import searched
 from gateway.cli.settings import settings_option
 from gateway.cli.tool_show import held_back, summary, waiting
+from registry.embedding.serving import NONE_YET
 from registry.import_specs import configured
 from registry.manual.changes import Standing
 from registry.manual.tools import ManualTools
-from registry.search import Filters, Hit, Query, Search
+from registry.search import Filters, Found, Hit, Mode, Query
 from schemas.tool import Tool
 
 COMMANDS = {
@@ -33,6 +36,7 @@ COMMANDS = {
     "remove": ("gateway.cli.tool_edit:remove", "Remove a tool that was made by hand."),
 }
 COLUMNS = ("name", "source", "what it does")
+TO_MAKE_VECTORS = "`toolgate embed backfill` makes them, and so does `toolgate serve`."
 BY_HAND = "-"  # where others have a source
 NONE_HELD: Mapping[str, str] = {}
 
@@ -85,20 +89,31 @@ def list_(
 @click.command(name="search")
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True)
+@click.option("--words", is_flag=True, help="By words alone, the last of which may be half typed.")
 @source_option
 @json_option
 @settings_option
 def search_(
-    settings: Settings, query: tuple[str, ...], limit: int, source: str | None, as_json: bool
+    settings: Settings,
+    query: tuple[str, ...],
+    limit: int,
+    words: bool,
+    source: str | None,
+    as_json: bool,
 ) -> None:
-    """Find tools by the words of QUERY, best first.
+    """Find tools by what QUERY means and by its words, best first, as search_tools of the gateway
+    does. Where vectors are missing, or the model is away, a line on standard error says so.
 
     \b
     Examples:
-      toolgate tools search create an issue
+      toolgate tools search file a bug report
       toolgate tools search --source github --limit 20 release
+      toolgate tools search --words create iss
     """
-    hits = run(_search(settings, " ".join(query), limit, source))
+    found = run(_search(settings, " ".join(query), limit, source, words))
+    hits = found.hits
+    if found.note:
+        click.echo(f"toolgate: {one_line(found.note)}", err=True)
     if as_json:
         print_json(hits)
         return
@@ -160,13 +175,18 @@ async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], di
     )
 
 
-async def _search(settings: Settings, query: str, limit: int, source: str | None) -> list[Hit]:
+async def _search(
+    settings: Settings, query: str, limit: int, source: str | None, words: bool
+) -> Found:
     async with open_registry(settings) as registry:
         await check_source(registry, source)
         filters = Filters(registry.host_id, sources=None if source is None else (source,))
-        search = Search(lambda: registry.database.pool, lambda: None, settings.search)
-        found = await search.run(Query(query, limit, "lexical", filters, prefix=True))
-        return found.hits
+        mode: Mode = "lexical" if words else "hybrid"
+        wanted = Query(query, limit, mode, filters, prefix=words)
+        done = await searched(settings, registry, wanted)
+    missing = done.note == NONE_YET and not words
+    note = f"{done.found.note} {TO_MAKE_VECTORS}" if missing else done.found.note
+    return replace(done.found, note=note)
 
 
 async def check_source(registry: Registry, name: str | None) -> None:

@@ -20,8 +20,10 @@ from registry.disclosing import DESCRIBES
 from registry.fitting import Ceiling, Entry, length
 from registry.search.query import Filters, Found, Query, ToolsetFilter
 from registry.sentences import shorten
+from registry.tool_list import said
 from registry.wording import by_words
 from schemas.errors import Unavailable, Unreachable
+from schemas.mcp.messages import ToolListParams
 from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
 
@@ -84,6 +86,15 @@ class Finding:
         schemas = arguments.get("detail") != "names"
         # in a thread: a schema of megabytes takes long to fold, the first time
         return answer(await to_thread.run_sync(_told, entries, ceiling, schemas, note))
+
+    async def mean(self, context: Context, catalog: Catalog, params: ToolListParams) -> list[str]:
+        """The names of the tools that do what `intent` means, and have what `query` says. Raises
+        Unreachable."""
+        asked = {"query": params.intent}
+        query = await self._query(asked, self._limits.usual, catalog, context)
+        found, _ = await self._found(query, catalog, context)
+        text = (params.query or "").strip().casefold()
+        return [tool.name for tool, _ in found if text in said(tool)]
 
     async def _query(
         self, arguments: Json, limit: int, catalog: Catalog, context: Context

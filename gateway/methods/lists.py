@@ -1,7 +1,7 @@
 """Lists of all kinds, page by page. They come from the catalog, so no server has to answer."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,9 @@ from schemas.tool import Tool
 
 Down = Callable[[str, Catalog], Sequence[str]]
 """The names of the sources in the catalog of a tenant whose lists may have changed unheard."""
+
+Mean = Callable[[Context, Catalog, ToolListParams], Awaitable[Sequence[str]]]
+"""The names in the catalog of the tools that do what `intent` means, the best first."""
 
 _MEMBER: Mapping[str, str] = {
     "tool": "tools",
@@ -129,9 +132,10 @@ class Lists:
         wanted = context.wishes.profile and profiles.named(context.wishes.profile)
         return wanted or profiles.of(_client(context, request))
 
-    async def tools(self, context: Context, request: Request) -> Raw:
-        """The result of tools/list: all tools, those that have what `query` and `intent` say, or
-        those with which the others are found. Raises as `page` does."""
+    async def tools(self, context: Context, request: Request, mean: Mean | None = None) -> Raw:
+        """The result of tools/list: all tools, those that have what `query` and `intent` say (or
+        where none has that, those that `mean` finds), or those with which the others are found.
+        Raises as `page` does."""
         params = read(request.params, ToolListParams)
         after = cursors.unseal(params.cursor)
         catalog, chosen = self.visible(context), self.profile(context, request)
@@ -140,6 +144,10 @@ class Lists:
             await self._prepare(catalog, chosen)
             many = catalog.tool_list(chosen)
             page = await to_thread.run_sync(many.matching, params.texts, revision, after, limit)
+            nothing = after is None and bytes(page.entries) == b"[]"
+            if nothing and params.intent and mean is not None:
+                found = await mean(context, catalog, params)
+                page = await to_thread.run_sync(many.these, found, revision)
         elif await self.is_short(context, catalog, chosen):
             page = (await self._few(context, catalog, chosen)).page(revision, after, limit)
         else:

@@ -12,7 +12,7 @@ from gateway.context import Context
 from gateway.methods.answering import Answering
 from gateway.methods.checks import check_key, check_scope, problems_of, told
 from gateway.methods.describe import unknown_tool
-from gateway.methods.lists import Lists
+from gateway.methods.lists import Lists, Mean
 from gateway.methods.offers import check_task
 from gateway.methods.passing import CALLS, Passing
 from gateway.methods.relayed import handed_on, members_of, view
@@ -55,7 +55,10 @@ class Tools:
         answering: Answering,
         passing: Passing | None = None,
         usage: Usage | None = None,
+        mean: Mean | None = None,
     ) -> None:
+        """`mean` finds tools for lists; without it nothing is looked for by meaning."""
+        self._mean = mean
         self._passing = passing or Passing(lists)
         self._usage = usage
         self._lists = lists
@@ -65,7 +68,7 @@ class Tools:
         self._unchecked: set[str] = set()  # digests of tools whose schemas cannot be used
 
     async def list(self, context: Context, request: Request) -> Raw:
-        return await self._lists.tools(context, request)
+        return await self._lists.tools(context, request, self._mean)
 
     async def call(self, context: Context, request: Request) -> CallToolResult | Members:
         """Call a tool by the name that the caller's list has for it."""

@@ -45,7 +45,8 @@ class ListParams(Struct, frozen=True):
 
 
 class ToolListParams(ListParams, frozen=True):
-    """`query` and `intent` are those of light-4j: texts that a tool has to contain."""
+    """`query` and `intent` are those of light-4j: texts that a tool has to contain. Where no tool
+    contains them, `intent` is looked for by meaning."""
 
     query: str | None = None
     intent: str | None = None

@@ -258,6 +258,18 @@ async def test_light_4j_s_filters_list_the_tools_themselves_in_every_mode(client
     assert await names(client, SEARCH, query="", intent=None) == OWN
 
 
+async def test_an_intent_that_no_tool_contains_is_looked_for_by_meaning(client: Client) -> None:
+    for path in ("/mcp", SEARCH):
+        found = await told(client, "search_tools", query="remove an animal", limit=5)
+        listed = await names(client, path, intent="remove an animal")
+        assert listed == [one["name"] for one in found["tools"]]
+        assert listed
+        both = await names(client, path, intent="remove an animal", query="delete")
+        assert both == ["deletePet"]
+        assert await names(client, path, query="remove an animal") == []
+    assert await names(client, "/mcp/two", intent="remove an animal") == ["deletePet"]
+
+
 async def test_filtered_lists_have_pages(settings: Settings) -> None:
     mcp = replace(settings.mcp, page_size=25)
     async with running(replace(settings, mcp=mcp)) as client:

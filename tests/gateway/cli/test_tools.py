@@ -55,12 +55,52 @@ def test_a_person_without_tools_learns_how_to_get_some(toolgate: Toolgate, folde
 
 
 def test_search_finds_by_words_best_first(with_pets: Toolgate) -> None:
-    assert with_pets("tools", "search", "remove", "pet").out.startswith("deletePet  pets")
-    hits = with_pets("tools", "search", "pets", "--limit", "2", "--json").json
+    search = ("tools", "search", "--words")
+    assert with_pets(*search, "remove", "pet").out.startswith("deletePet  pets")
+    assert with_pets(*search, "dele").out.startswith("deletePet  pets")
+    hits = with_pets(*search, "pets", "--limit", "2", "--json").json
     assert len(hits) == 2
     assert hits[0]["score"] >= hits[1]["score"]
-    assert with_pets("tools", "search", "zebra", "--json").json == []
-    assert with_pets("tools", "search", "zebra").code == 0
+    assert with_pets(*search, "zebra", "--json").json == []
+    ran = with_pets(*search, "zebra")
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_search_finds_by_meaning_what_shares_no_word(with_pets: Toolgate) -> None:
+    query = ("get", "rid", "of", "an", "animal")
+    assert not with_pets("tools", "search", "--words", *query[1:]).out.startswith("deletePet")
+    assert with_pets("embed", "backfill").code == 0
+    ran = with_pets("tools", "search", *query)
+    assert ran.out.startswith("deletePet  pets")
+    assert ran.err == ""
+    tried = with_pets("search", "try", *query, "--limit", "5", "--json").json["hits"]
+    assert with_pets("tools", "search", *query, "--json").json == tried
+
+
+def test_search_says_in_one_line_why_it_was_by_words(with_pets: Toolgate) -> None:
+    def said(**env: str) -> str:
+        ran = with_pets("tools", "search", "remove", "pet", **env)
+        assert (ran.code, ran.out.split()[0]) == (0, "deletePet")
+        return ran.err
+
+    assert said() == (
+        "toolgate: searched by words only: There are no vectors yet. `toolgate embed backfill` "
+        "makes them, and so does `toolgate serve`.\n"
+    )
+    off = said(TOOLGATE_EMBEDDING__PROVIDER="disabled")
+    assert "by words only: Embeddings are disabled (embedding.provider)." in off
+    assert with_pets("embed", "backfill").code == 0
+    feed = ("tools", "add", "feed", "--rest", "GET /feed", "--source", "pets")
+    assert with_pets(*feed, "--description", "Feeds a pet").code == 0
+    assert said() == "toolgate: 1 tool has no vector yet and is found by its words only\n"
+    away = {
+        "TOOLGATE_DISCLOSURE__WHEN_DOWN": "fail_closed",
+        "TOOLGATE_EMBEDDING__PROVIDER": "sentence-transformers",
+        "TOOLGATE_EMBEDDING__MODEL": "./nowhere",
+    }
+    refused = with_pets("tools", "search", "x", **away)
+    assert refused.code == 1
+    assert "nothing can be found by meaning" in refused.err
 
 
 def test_an_answer_comes_whole_as_nobody_can_ask_this_process_for_the_rest(
