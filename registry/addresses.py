@@ -46,8 +46,30 @@ def is_private(error: BaseException) -> bool:
     return isinstance(error, PrivateAddress) or isinstance(error.__cause__, PrivateAddress)
 
 
+def check_host(url: str) -> None:
+    """Raises ValueError for a URL whose host is neither a name that can be looked up nor an
+    address."""
+    try:
+        host, _ = URL(url).host or "", URL(url).port
+        if not _is_address(host):
+            host.encode("idna")  # as the look-up does
+    except ValueError as error:
+        text = f"expected a URL with the name or the address of a host, found {url[:200]!r}"
+        raise ValueError(text) from error
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def check_url_host(url: str) -> None:
-    """Raise `PrivateAddress` if the host of `url` is a literal address that is not public."""
+    """Raise `PrivateAddress` if the host of `url` is a literal address that is not public, and
+    ValueError if it is none at all."""
+    check_host(url)
     host = URL(url).host or ""
     try:
         public = is_public(host)
@@ -67,7 +89,10 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        answers = await self._inner.resolve(host, port, family)
+        try:
+            answers = await self._inner.resolve(host, port, family)
+        except UnicodeError as error:
+            raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from error
         for answer in answers:
             if not is_public(answer["host"]):
                 raise PrivateAddress(host, answer["host"])

@@ -182,7 +182,7 @@ def storable(draft: T) -> tuple[T, str]:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
         # by way of JSON: values that bindings carry verbatim are made of nothing else
-        plain = _scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded))
+        plain = scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded))
         draft = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
         encoded = msgspec.json.encode(_said(draft))
     return draft, hashlib.sha256(encoded).hexdigest()
@@ -228,12 +228,12 @@ def _decoded(carried: Raw) -> Any:
     return msgspec.json.decode(carried)
 
 
-def _scrubbed(value: Any) -> Any:
+def scrubbed(value: Any) -> Any:
     match value:
         case str():
             return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
         case dict():
-            return {_scrubbed(key): _scrubbed(member) for key, member in value.items()}
+            return {scrubbed(key): scrubbed(member) for key, member in value.items()}
         case list() | tuple():
-            return [_scrubbed(member) for member in value]
+            return [scrubbed(member) for member in value]
     return value

@@ -3,6 +3,7 @@
 from collections import Counter
 from urllib.parse import urljoin, urlsplit
 
+from registry.changes import scrubbed
 from registry.found import Found, ImportSpec
 from registry.import_specs import STDIO
 from registry.importers.imported import Imported
@@ -16,7 +17,7 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
         declared = _declared_base(found.location, imported.servers)
     elif spec.kind == "graphql" and imported.servers:
         declared = imported.servers[0]  # an endpoint: the slash at its end counts
-    said = said_base(spec)
+    said, declared = said_base(spec), scrubbed(declared)
     return SourceDraft(
         name=spec.name,
         kind=spec.kind,
@@ -24,8 +25,8 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
         base_url=said or declared,
         base_url_trusted=not spec.options.guarded
         and (said is not None or same_origin(spec.location, declared)),
-        title=imported.title,
-        version=imported.version,
+        title=scrubbed(imported.title),
+        version=scrubbed(imported.version),
         include=spec.include,
         exclude=spec.exclude,
         digest=found.digest,

@@ -213,6 +213,8 @@ def _check_literal(url: URL, what: str) -> None:
         raise ImportRejected(
             f"{what}: {error}; refused unless imports.private_networks is true."
         ) from error
+    except ValueError as error:
+        raise ImportRejected(f"{what}: {error}.") from error
 
 
 def _reason(error: Exception) -> str:

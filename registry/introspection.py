@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 from yarl import URL
 
-from registry.addresses import PublicResolver, check_url_host
+from registry.addresses import PublicResolver, check_host, check_url_host
 from registry.bodies import read_at_most
 from schemas.errors import ImportRejected
 
@@ -72,6 +72,7 @@ async def introspect(
     to do."""
     try:
         url = URL(location)
+        check_host(location)
     except ValueError as error:
         raise ImportRejected(f"Cannot ask {location}: {error}.") from error
     if url.user or url.password:

@@ -22,12 +22,14 @@ from config.conflicts_sources import unclear, way_of
 from config.secrets import Secrets as SecretsSettings
 from config.sources import SchemeSettings
 from config.types import SchemeName, SourceName
+from registry.addresses import check_host
 from registry.postgres import Pool, borrowed
 from registry.tenants import lock
 from schemas.errors import ToolgateError
 
 NONCE_BYTES = 12
 KEY_ID_LENGTH = 16
+ENTRY_LIMIT_BYTES = 60_000  # as JSON; encrypted it has to fit into 65,536
 _PLAIN = str.maketrans("-_", "+/")  # RFC 4648, section 5: the other alphabet of base64
 
 Entries = dict[str, dict[str, SchemeSettings]]  # source -> scheme -> what satisfies it
@@ -240,12 +242,25 @@ def _checked(source: str, scheme: str, entry: SchemeSettings) -> str:
         raise SecretRefused(
             "expected text on one line as a secret, and an http:// or https:// URL as token_url"
         )
+    _check_host(entry.token_url)
+    size = len(msgspec.json.encode(entry))
+    if size > ENTRY_LIMIT_BYTES:
+        raise SecretRefused(f"expected at most {ENTRY_LIMIT_BYTES} bytes of a secret, found {size}")
     if text := unclear(entry):
         raise SecretRefused(text)
     way = way_of(entry)
     if way is None:
         raise SecretRefused("expected a secret, found nothing")
     return way
+
+
+def _check_host(token_url: str | None) -> None:
+    """Raises SecretRefused."""
+    try:
+        if token_url is not None:
+            check_host(token_url)
+    except ValueError as error:
+        raise SecretRefused(f"token_url: {error}") from error
 
 
 def _fits(value: object, kind: Any) -> bool:

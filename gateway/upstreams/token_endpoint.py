@@ -81,7 +81,7 @@ class TokenEndpoint:
                 status, body = await self._post(http, form)
         except TimeoutError as error:
             raise self.failed(f"did not answer within {self._timeout_s:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             if is_private(error):
                 text = "leads into a private network (upstream.token_private_networks)"
                 raise self.failed(text) from error

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from config.types import HttpUrl, Levels, SourceName
 from gateway.admin.operations import Line
+from registry.addresses import check_host
 from schemas.source import (
     GraphQLOptions,
     HybridOptions,
@@ -14,6 +15,16 @@ from schemas.source import (
     Options,
     Prefix,
 )
+
+
+def _check_member(name: str, url: str | None) -> None:
+    """Raises ValueError."""
+    try:
+        if url is not None:
+            check_host(url)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
 
 Patterns = Annotated[tuple[Line, ...], Meta(max_length=1000)]
 Document = Annotated[
@@ -25,6 +36,10 @@ class _Import(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
     name: SourceName
     include: Patterns = ()
     exclude: Patterns = ()
+
+    def __post_init__(self) -> None:
+        for member in ("url", "base_url"):
+            _check_member(member, getattr(self, member, None))
 
     @property
     def options(self) -> Options:

@@ -61,13 +61,13 @@ def _parse_text(content: str, location: str, unique: bool) -> Any:
 def _reject_json(content: str, location: str, cause: Exception) -> NoReturn:
     """Ask the standard library where it breaks: msgspec knows only the byte."""
     try:
-        json.loads(content)
+        json.loads(content, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
         where = f"{location}, line {error.lineno}, column {error.colno}"
         raise ImportRejected(f"{where}: not valid JSON: {error.msg}.") from cause
     except RecursionError as error:
         raise ImportRejected(f"{location} is nested too deeply to be read.") from error
-    # what only the standard library reads: NaN, 1e400, half a surrogate pair
+    # what only the standard library reads: NaN, numbers of any size, half a surrogate pair
     raise ImportRejected(f"{location}: not valid JSON (RFC 8259): {cause}.") from cause
 
 
