@@ -2,7 +2,7 @@
 
 DNS rebinding makes a page's own host name resolve to 127.0.0.1; the Host and Origin headers still
 tell (MCP 2025-11-25, transports: security warning). An absent Origin is no browser's cross-site
-request and is let in.
+request and is let in. A request of HTTP/1.1 has exactly one Host (RFC 9112, 3.2).
 """
 
 import re
@@ -12,12 +12,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.guards.refusal import refuse
-from schemas.errors import Forbidden
+from schemas.errors import Fault, Forbidden, InvalidRequest
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 HOSTS_REMEMBERED = 100  # a port is part of the header, and a client may vary it
 FOREIGN_HOST = "This host name is not served here (server.allowed_hosts)"
+NO_HOST = "A request of HTTP/1.1 needs a Host header"
+HOSTS = "A request has one Host header, not several"
 FOREIGN_ORIGIN = "This origin may not call the gateway (server.allowed_origins)"
 OPEN_PATHS = frozenset({"/health", "/ready"})  # probes come by address
 
@@ -50,21 +52,32 @@ class OriginGuard:
         self._seen_hosts: set[bytes] = set()  # Host headers as sent that are known to be ours
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        app = self._app
+        app, host, checked = self._app, None, scope["path"] not in OPEN_PATHS
         for name, value in scope["headers"]:
             if name == b"host":
-                if value not in self._seen_hosts and not self._known_host(value):
-                    await refuse(scope, receive, send, Forbidden(FOREIGN_HOST))
+                if host is not None:
+                    await refuse(scope, receive, send, InvalidRequest(HOSTS))
                     return
-            elif name == b"origin":
+                host = value
+            elif name == b"origin" and checked:
                 if not self._known_origin(value.decode("latin-1").lower()):
                     await refuse(scope, receive, send, Forbidden(FOREIGN_ORIGIN))
                     return
                 app = self._for_browsers
+        if host not in self._seen_hosts and (fault := self._refusal(scope, host, checked)):
+            await refuse(scope, receive, send, fault)
+            return
         await app(scope, receive, send)
+
+    def _refusal(self, scope: Scope, host: bytes | None, checked: bool) -> Fault | None:
+        """What is wrong with the Host of a request; probes are `checked` for none but its being
+        there."""
+        if host is None:
+            return InvalidRequest(NO_HOST) if scope.get("http_version") == "1.1" else None
+        return Forbidden(FOREIGN_HOST) if checked and not self._known_host(host) else None
 
     def _known_host(self, header: bytes) -> bool:
         host = header.decode("latin-1").lower()

@@ -130,7 +130,6 @@ async def test_every_one_of_several_headers_counts():
     local = [("Host", "localhost"), ("Origin", "http://localhost")]
     assert await passed(http(headers=local))
     assert not await passed(http(headers=[*local, ("Origin", "https://evil.com")]))
-    assert not await passed(http(headers=[*local, ("Host", "evil.com")]))
 
 
 async def test_who_is_no_browser_sends_neither():
@@ -147,3 +146,32 @@ async def test_probes_come_by_address(path):
 
 async def test_the_life_of_the_server_is_no_request():
     assert await passed({"type": "lifespan"})
+
+
+async def refused(*hosts, path="/mcp", version="1.1"):
+    """The status and text of a refusal of a request with these Host headers; None for none."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    guard, wire = OriginGuard(app, [], []), Wire()
+    scope = {**http("GET", path, [("Host", host) for host in hosts]), "http_version": version}
+    await guard(scope, wire.receive, wire.send)
+    return (wire.status, wire.json["error"]["message"]) if wire.status != 200 else None
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/rpc", "/health", "/ready", "/metrics", "/"])
+async def test_a_request_of_http_1_1_has_one_host(path):
+    assert await refused(path=path) == (400, "A request of HTTP/1.1 needs a Host header")
+    several = (400, "A request has one Host header, not several")
+    assert await refused("localhost", "localhost", path=path) == several
+    assert await refused("localhost", path=path) is None
+
+
+async def test_a_client_of_http_1_0_may_have_no_host():
+    assert await refused(version="1.0") is None
+    assert (await refused("evil.example.com", version="1.0"))[0] == 403
+
+
+async def test_probes_come_by_any_host():
+    assert await refused("10.0.0.7:8765", path="/ready") is None
