@@ -11,10 +11,12 @@ from config.types import (
     HostHeader,
     HttpPath,
     Millis,
+    Network,
     OptionalUrl,
     Origin,
     Port,
     Seconds,
+    Secret,
 )
 
 
@@ -27,6 +29,12 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     drain_s: Seconds
     keep_alive_s: Seconds
     public_url: OptionalUrl
+    trusted_proxies: tuple[Network, ...]
+
+
+class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+    open: bool
+    token: Secret
 
 
 class Mcp(Struct, frozen=True, forbid_unknown_fields=True):

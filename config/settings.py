@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from config.audit import Audit
 from config.auth import Admin, Auth, OAuth
-from config.endpoints import Mcp, Portal, Rpc, Server
+from config.endpoints import Mcp, Metrics, Portal, Rpc, Server
 from config.limits import Breaker, Limits
 from config.policy import Guardrails, Policy
 from config.profiles import Profiles
@@ -208,6 +208,7 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     server: Server
+    metrics: Metrics
     database: Database
     tenant: Tenant
     mcp: Mcp

@@ -32,6 +32,13 @@ HostHeader = Annotated[
         description="a host name or an IP address without port, as in gateway.example.com",
     ),
 ]
+Network = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?" + END,
+        description="an IP address or a network such as 10.0.0.0/8",
+    ),
+]
 Origin = Annotated[
     str,
     Meta(

@@ -6,7 +6,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from gateway.guards.insight import Insight
+from gateway.guards.refusal import refusal
 from registry.feed import FeedState
+from schemas.errors import Forbidden
+
+CHALLENGE = 'Bearer realm="toolgate metrics"'
+CLOSED = "Metrics are for this machine only (metrics.open, metrics.token)"
+TOLD = "Metrics need the token of metrics.token"
 
 
 class Health:
@@ -36,24 +43,32 @@ class Health:
 class Probes:
     """The endpoints. Sources are named with their state, never with their address."""
 
-    def __init__(self, health: Health, registry: CollectorRegistry) -> None:
+    def __init__(self, health: Health, registry: CollectorRegistry, insight: Insight) -> None:
         self._health = health
         self._registry = registry
+        self._insight = insight
 
     async def alive(self, _request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    async def ready(self, _request: Request) -> Response:
-        feed = self._health.feed
-        body: dict[str, object] = {
-            "status": self._health.status,
-            "database": feed.database,
-            "catalog": "ok" if feed.loaded else "loading",
-            "sources": feed.sources,
-        }
-        if broken := self._health.broken():
-            body["breakers"] = broken
-        return JSONResponse(body, 200 if self._health.ready else 503)
+    async def ready(self, request: Request) -> Response:
+        """The verdict, and what it rests on for those who may look."""
+        health = self._health
+        body: dict[str, object] = {"status": health.status}
+        if self._insight.allows(request.scope):
+            feed = health.feed
+            body["database"] = feed.database
+            body["catalog"] = "ok" if feed.loaded else "loading"
+            body["sources"] = feed.sources
+            if broken := health.broken():
+                body["breakers"] = broken
+        return JSONResponse(body, 200 if health.ready else 503)
 
-    async def metrics(self, _request: Request) -> Response:
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(self, request: Request) -> Response:
+        if self._insight.allows(request.scope):
+            return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        if not self._insight.takes_token:
+            return refusal(Forbidden(CLOSED))
+        response = refusal(Forbidden(TOLD), 401)
+        response.headers["WWW-Authenticate"] = CHALLENGE
+        return response

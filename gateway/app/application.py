@@ -1,12 +1,13 @@
 """The ASGI application: what is served at which path, and what stands before all of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from config.settings import Settings
 from gateway.admin.health import Health, Probes
@@ -16,6 +17,7 @@ from gateway.app.index import index
 from gateway.guards.access_log import AccessLog
 from gateway.guards.bodies import BodyGuard
 from gateway.guards.front_door import FrontDoor
+from gateway.guards.insight import Insight
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
 
@@ -30,7 +32,7 @@ def application(
     lifespan: Lifespan[Starlette],
 ) -> Starlette:
     """`fronts` by their paths; `admin` is None where there is no admin API."""
-    probes = Probes(health, metrics)
+    probes = Probes(health, metrics, Insight(settings.metrics))
     largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(
         routes=[
@@ -42,6 +44,7 @@ def application(
             *access.told.routes,
         ],
         middleware=[
+            *proxies(settings.server.trusted_proxies),
             *([Middleware(AccessLog)] if settings.logging.access else []),
             Middleware(
                 OriginGuard,
@@ -60,3 +63,10 @@ def application(
         exception_handlers={404: not_found, 500: crashed},
         lifespan=lifespan,
     )
+
+
+def proxies(trusted: Sequence[str]) -> list[Middleware]:
+    """What gives a request the address of the client that one of these proxies names."""
+    if not trusted:
+        return []
+    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(trusted))]

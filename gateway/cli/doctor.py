@@ -77,7 +77,7 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     file = settings_file(config_file, os.environ)
     yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
     yield port(settings.server)
-    yield from breakers(settings.server)
+    yield from breakers(settings.server, settings.metrics.token)
     yield from run(_gathered(identity(settings)))
     yield from python_services(settings.sources)
     yield from functions(settings.functions)

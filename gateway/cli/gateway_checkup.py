@@ -10,17 +10,19 @@ from gateway.cli.checkup import TIMEOUT_S, Check
 READY_BYTES = 1_000_000
 
 
-def breakers(server: Server) -> Iterator[Check]:
-    """The sources that it does not call because they fail; nothing when none serves here."""
-    for source, state in sorted(_broken(server).items()):
+def breakers(server: Server, token: str = "") -> Iterator[Check]:
+    """The sources that it does not call because they fail; nothing when none serves here.
+    `token` is that of the metrics: the server need not listen on loopback."""
+    for source, state in sorted(_broken(server, token).items()):
         spared = "refused" if state == "open" else "tried one by one"
         yield Check("source", "warning", f"{source}: it fails, so calls to it are {spared}")
 
 
-def _broken(server: Server) -> dict[str, str]:
+def _broken(server: Server, token: str) -> dict[str, str]:
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", "/ready")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", "/ready", headers=headers)
         said = json.loads(connection.getresponse().read(READY_BYTES))
         found = said.get("breakers") if isinstance(said, dict) else None
     except (OSError, http.client.HTTPException, ValueError):

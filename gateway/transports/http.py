@@ -8,7 +8,13 @@ from starlette.types import Receive, Scope
 
 from gateway.context import Identify, Identity, Letter
 from gateway.protocol.admission import Headers
-from schemas.errors import InvalidRequest, NotAcceptable, PayloadTooLarge, UnsupportedMediaType
+from schemas.errors import (
+    Forbidden,
+    InvalidRequest,
+    NotAcceptable,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+)
 from schemas.hybrid import Side
 
 _ROUTING = {
@@ -100,6 +106,13 @@ def require_json(scope: Scope) -> None:
         raise UnsupportedMediaType(
             f"Content-Type must be application/json, not {found[:100] or 'missing'}"
         )
+
+
+def require_same_site(scope: Scope) -> None:
+    """Raises Forbidden where a page of another site has made a browser ask, by a link or an image:
+    such a GET has no Origin, but every current browser adds this header (Fetch Metadata)."""
+    if header(scope, b"sec-fetch-site") == "cross-site" and not header(scope, b"origin"):
+        raise Forbidden("Another site may not make a browser send requests here")
 
 
 def require_acceptable(accept: str, *types: str) -> None:

@@ -19,7 +19,14 @@ from gateway.protocol.dispatcher import usable_id
 from gateway.protocol.positions import STANDALONE
 from gateway.protocol.running import run_cancellable
 from gateway.transports.event_streams import EventStreams
-from gateway.transports.http import caller, letter, query_value, read_body, require_json
+from gateway.transports.http import (
+    caller,
+    letter,
+    query_value,
+    read_body,
+    require_json,
+    require_same_site,
+)
 from gateway.transports.mcp import Endpoint
 from gateway.transports.peers import StreamPeer
 from gateway.transports.responder import Responder
@@ -50,6 +57,7 @@ class HttpSse:
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
         try:
+            require_same_site(scope)  # a GET opens a session, as a POST does elsewhere
             identity = await caller(self._front.identify, scope)
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")

@@ -28,17 +28,17 @@ from gateway.protocol.running import Answer as Reply
 from gateway.protocol.running import Batches
 from gateway.transports.fault_headers import fault_headers
 from gateway.transports.http import (
-    header,
     letter,
     one_command,
     query_value,
     read_body_of,
     require_json,
+    require_same_site,
 )
 from gateway.transports.responder import Responder
 from gateway.transports.watch import Watch
 from gateway.transports.wishes import wishes_of
-from schemas.errors import Fault, Forbidden, InvalidRequest, MethodNotAllowed
+from schemas.errors import Fault, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,
     REQUEST_BODY_EMPTY,
@@ -178,8 +178,7 @@ def _command(scope: Scope) -> bytes:
 
     Decoded once. (light-hybrid-4j does it twice, which makes a blank of every plus.)
     """
-    if _from_elsewhere(scope):
-        raise Forbidden("Another site may not make a browser send commands here")
+    require_same_site(scope)
     try:
         query = scope["query_string"].decode("ascii")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
@@ -199,12 +198,6 @@ def _command(scope: Scope) -> bytes:
         raise InvalidRequest("`data` must be an object where further parameters belong into it")
     body: bytes = encode({**payload, "data": {**data, **values}})
     return body
-
-
-def _from_elsewhere(scope: Scope) -> bool:
-    """Whether a page of another site has made a browser ask, by a link or an image: such a GET has
-    no Origin, but every current browser adds this header (Fetch Metadata)."""
-    return header(scope, b"sec-fetch-site") == "cross-site" and not header(scope, b"origin")
 
 
 async def _send(responder: Responder, answer: Answer, outcome: object) -> None:

@@ -1,0 +1,38 @@
+"""Who may look at the numbers and the state of the gateway: a client on its machine, or one with
+the operator's token.
+
+A request on loopback that a proxy passed on comes from somewhere else.
+"""
+
+from hmac import compare_digest
+
+from starlette.types import Scope
+
+from config.endpoints import Metrics
+from config.loopback import is_loopback
+
+PASSED_ON = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+MAPPED = "::ffff:"  # IPv4 on a socket of IPv6
+BEARER = b"bearer "
+
+
+class Insight:
+    def __init__(self, settings: Metrics) -> None:
+        self._open = settings.open
+        self._token = settings.token.encode()
+        self.takes_token = bool(settings.token)
+
+    def allows(self, scope: Scope) -> bool:
+        return self._open or self._has_token(scope) or is_local(scope)
+
+    def _has_token(self, scope: Scope) -> bool:
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not self._token or len(sent) != 1 or sent[0][: len(BEARER)].lower() != BEARER:
+            return False
+        return compare_digest(sent[0][len(BEARER) :].strip(), self._token)
+
+
+def is_local(scope: Scope) -> bool:
+    """Whether a client on this machine sent the request, and no proxy passed it on."""
+    address = (scope.get("client") or ("",))[0].removeprefix(MAPPED)
+    return is_loopback(address) and not any(name in PASSED_ON for name, _ in scope["headers"])

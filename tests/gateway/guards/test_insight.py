@@ -1,0 +1,64 @@
+"""Who may read /metrics, and the details of /ready."""
+
+import pytest
+from msgspec.structs import replace
+
+from config.load import load
+from gateway.app.application import proxies
+from gateway.guards.insight import Insight, is_local
+from tests.gateway.asgi import Wire, http
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "numbers-are-for-operators"
+CLOSED = load(None, {}).metrics
+
+
+def asked(client, *headers):
+    return {**http("GET", "/metrics", headers), "client": (client, 1) if client else None}
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"])
+def test_a_client_on_this_machine_may_look(client):
+    assert Insight(CLOSED).allows(asked(client))
+
+
+@pytest.mark.parametrize("client", ["10.0.0.7", "192.0.2.1", "2001:db8::1", "::ffff:10.0.0.7", ""])
+def test_others_may_not_unless_they_have_the_token(client):
+    insight = Insight(replace(CLOSED, token=TOKEN))
+    assert not insight.allows(asked(client))
+    assert not Insight(CLOSED).allows(asked(client, ("Authorization", "Bearer ")))
+    for wrong in ("Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN, "Bearer \xe9"):
+        assert not insight.allows(asked(client, ("Authorization", wrong)))
+    assert insight.allows(asked(client, ("Authorization", f"bearer  {TOKEN} ")))
+    twice = [("Authorization", f"Bearer {TOKEN}")] * 2
+    assert not insight.allows(asked(client, *twice))
+    assert Insight(replace(CLOSED, open=True)).allows(asked(client))
+
+
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(name):
+    assert not is_local(asked("127.0.0.1", (name, "127.0.0.1")))
+
+
+@pytest.mark.parametrize(
+    ("peer", "sent", "client"),
+    [
+        ("10.1.1.1", "203.0.113.9", "203.0.113.9"),
+        ("10.1.1.1", "127.0.0.1, 203.0.113.9", "203.0.113.9"),  # the last that no proxy of ours is
+        ("10.1.1.1", "203.0.113.9, 10.2.2.2", "203.0.113.9"),
+        ("192.0.2.1", "203.0.113.9", "192.0.2.1"),  # anybody may send the header
+    ],
+)
+async def test_trusted_proxies_say_who_their_client_is(peer, sent, client):
+    seen = []
+
+    async def app(scope, _receive, _send):
+        seen.append(scope["client"][0])
+
+    [middleware] = proxies(["10.0.0.0/8"])
+    wire = Wire()
+    guarded = middleware.cls(app, **middleware.kwargs)
+    await guarded(asked(peer, ("X-Forwarded-For", sent)), wire.receive, wire.send)
+    assert seen == [client]
+    assert proxies([]) == []
