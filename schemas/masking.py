@@ -3,16 +3,19 @@
 Every subschema that may describe a value counts, also one of several alternatives, and members that
 only a pattern names: a value too many is masked rather than one too few. References lead inside the
 schema (JSON Pointers, anchors, `$id`); one that leads nowhere marks nothing.
+
+What the schema does not describe may wrap what it does: a member that it does not have, the items
+of an array where it has an object, and JSON in a text are looked at as the value itself would be.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from msgspec import DecodeError
 
 from schemas.errors import ParseError
-from schemas.jsonrpc import decode_json
+from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
 
 KEYWORD = "x-mask"
 MASK = "***"
@@ -23,6 +26,10 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _REST_OF_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHERS = -1  # members whose names no schema has, which are alike: values choose them
 _REST_OF_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
+_OF_ITEMS = ("prefixItems", *_REST_OF_ITEMS)
+_SAYING = frozenset(  # keywords that tell what is inside a value
+    ("properties", "patternProperties", "additionalProperties", "const", "enum", "not")
+) | {*_HERE, *_HERE_ONE, *_REFERENCES, *_OF_ITEMS, "dependentSchemas"}
 
 Json = dict[str, Any]
 
@@ -41,19 +48,33 @@ def masks_of(schema: bytes) -> "Masks | None":
 class Masks:
     """The marks of one schema."""
 
-    def __init__(self, root: "_Place") -> None:
+    def __init__(self, root: "_Place", marked: "_Marked") -> None:
         self._root = root
+        self._names = frozenset(marked.names())
+        self._words = frozenset(map(_plain, self._names))
+        self._has_nameless = root.is_bare()
 
     @classmethod
     def of(cls, schema: Json) -> "Masks | None":
         marked = _Marked(schema)
         place = marked.place([schema])
-        return None if place is None else cls(place)
+        return None if place is None else cls(place, marked)
 
     def applied(self, value: Any, hidden: set[str] | None = None) -> Any:
         """`value` with masks in place of what is marked; itself, if nothing is. What was masked is
         added to `hidden`: texts, and numbers as JSON writes them."""
-        return _applied(self._root, value, set() if hidden is None else hidden)
+        return _applied(self._root, value, set() if hidden is None else hidden, self._root)
+
+    def applied_by_name(self, value: Any, hidden: set[str]) -> Any:
+        """The same of a value that the schema is not about, as of an error: members that have the
+        name of a marked one are masked too, wherever they are."""
+        return _named(self._names, self.applied(value, hidden), hidden)
+
+    def are_mentioned(self, text: str) -> bool:
+        """Whether a text that is no JSON may tell a marked value: it has the name of one, in any
+        spelling; or some have no names."""
+        said = _plain(text)
+        return self._has_nameless or any(word in said for word in self._words)
 
 
 class _Place:
@@ -78,6 +99,25 @@ class _Place:
         first = max((len(_prefix(schema)) for schema in self._schemas), default=0)
         index = min(index, first)  # all behind those that have a place of their own
         return self._known(index, (s for schema in self._schemas for s in _of_item(schema, index)))
+
+    def wraps(self, name: str | None) -> bool:
+        """Whether nothing is said of this member, or for None of the items: so that all of the
+        value may be in there."""
+        if name is None:
+            return not any(one.get(keyword) for one in self._schemas for keyword in _OF_ITEMS)
+        said = [_mapping(one.get("properties"))[name] for one in self._schemas if name in
+                _mapping(one.get("properties"))]  # fmt: skip
+        return all(not isinstance(one, dict) or _SAYING.isdisjoint(one) for one in said)
+
+    def is_bare(self, seen: frozenset[int] = frozenset()) -> bool:
+        """Whether the value itself is marked, or items or members that have no names of their own
+        are."""
+        if self.mask is not None:
+            return True
+        if id(self) in seen:
+            return False
+        inner = (self.item(0), self.member(""))
+        return any(one.is_bare(seen | {id(self)}) for one in inner if one is not None)
 
     def _known(self, name: str | int, schemas: Iterator[Any]) -> "_Place | None":
         if name not in self._members:
@@ -111,6 +151,14 @@ class _Marked:
         if key not in self._places:
             self._places[key] = _Place(self, list(found.values()))
         return self._places[key]
+
+    def names(self) -> Iterator[str]:
+        """Of all properties whose values are marked, whole or as items."""
+        for part in self._parts.values():
+            for name, schema in _mapping(part.get("properties")).items():
+                place = self.place([schema])
+                if place is not None and place.is_bare():
+                    yield name
 
     def _same_value(self, schema: Json) -> list[Json]:
         """The subschemas that are about the same value."""
@@ -151,28 +199,75 @@ class _Marked:
         return leading
 
 
-def _applied(place: _Place, value: Any, hidden: set[str]) -> Any:
+def _applied(place: _Place, value: Any, hidden: set[str], root: _Place) -> Any:
     if place.mask is not None:
         if value is None:
             return None
         hidden.update(texts_in(value))
         return place.mask
+
+    def change(name: str | None, below: _Place | None, inner: Any) -> Any:
+        if below is None and place.wraps(name):
+            below = root
+        return inner if below is None else _applied(below, inner, hidden, root)
+
     if isinstance(value, dict):
-        changed = {}
-        for name, inner in value.items():
-            below = place.member(name)
-            after = inner if below is None else _applied(below, inner, hidden)
-            if after is not inner:
-                changed[name] = after
-        return {**value, **changed} if changed else value
+        return _members(value, lambda name, inner: change(name, place.member(name), inner))
     if isinstance(value, list):
-        after = [
-            inner if (below := place.item(index)) is None else _applied(below, inner, hidden)
-            for index, inner in enumerate(value)
-        ]
-        same = all(new is old for new, old in zip(after, value, strict=True))
-        return value if same else after
+        return _items(value, lambda index, inner: change(None, place.item(index), inner))
+    if isinstance(value, str):
+        return _in_text(value, lambda inner: _applied(root, inner, hidden, root))
     return value
+
+
+def _named(names: frozenset[str], value: Any, hidden: set[str]) -> Any:
+    def change(name: str, inner: Any) -> Any:
+        if name in names and inner is not None:
+            hidden.update(one for one in texts_in(inner) if one != MASK)
+            return MASK
+        return _named(names, inner, hidden)
+
+    if isinstance(value, dict):
+        return _members(value, change)
+    if isinstance(value, list):
+        return _items(value, lambda _, inner: _named(names, inner, hidden))
+    return _in_text(value, lambda inner: _named(names, inner, hidden))
+
+
+def _members(value: Json, change: Callable[[str, Any], Any]) -> Json:
+    changed = {
+        name: after for name, inner in value.items() if (after := change(name, inner)) is not inner
+    }
+    return {**value, **changed} if changed else value
+
+
+def _items(value: list[Any], change: Callable[[int, Any], Any]) -> list[Any]:
+    after = [change(index, inner) for index, inner in enumerate(value)]
+    same = all(new is old for new, old in zip(after, value, strict=True))
+    return value if same else after
+
+
+def _in_text(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A text that is JSON, with what it says changed."""
+    said = json_in(value) if isinstance(value, str) else None
+    after = said if said is None else change(said)
+    return value if after is said else encode(after).decode()
+
+
+def json_in(text: str) -> Any:
+    """The array, object or text that `text` is as JSON; None for anything else."""
+    if text.lstrip()[:1] not in ("{", "[", '"'):
+        return None
+    try:
+        encoded = text.encode()
+        return decode_json(encoded) if nests_within(encoded, DEPTH) else None
+    except (ParseError, UnicodeEncodeError):
+        return None
+
+
+def _plain(text: str) -> str:
+    """In one spelling: `card_number`, `cardNumber` and "Card number" are alike."""
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def texts_in(value: Any) -> Iterator[str]:

@@ -37,6 +37,12 @@ class Pattern:
         InvalidPattern for too many."""
         return cls("|".join(map(re2.escape, texts)), MANY_BYTES)
 
+    @classmethod
+    def of_words(cls, texts: Sequence[str]) -> "Pattern":
+        """Any of these as a word of its own. Raises InvalidPattern for too many."""
+        either = "|".join(map(re2.escape, sorted(texts, key=len, reverse=True)))
+        return cls(rf"\b(?:{either})\b", MANY_BYTES)
+
     def is_in(self, text: str) -> bool:
         return self._compiled.search(text.encode()) is not None
 

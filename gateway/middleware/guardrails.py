@@ -5,7 +5,9 @@ of text, and the text of embedded resources of other MCP servers; errors of thos
 results. Not looked at are pictures, sound and other bytes, `_meta`, progress and log messages, what
 a server asks the client, and the prompts and resources of other servers. What cannot be looked at
 although a rule is about it (a file that is linked to, a promise of a task) counts as larger than
-`guardrails.inspect_bytes`.
+`guardrails.inspect_bytes`. So does for marks a file that is part of the answer, JSON that is broken
+or too deep, and a text without structure that has the name of what is marked. In errors, of which
+schemas say nothing, all members are masked that have the name of a marked one.
 
 It fails closed: a rule that cannot be applied denies, and what crashes is an error without a
 result.
@@ -127,12 +129,12 @@ class Guardrails:
             return result
         seen = seen_in(result)
         hidden: set[str] = set()
-        if plan.outputs is not None:
-            if seen.opaque:
-                self._too_large(None)
-            seen.masked(plan.outputs, hidden)
+        if plan.outputs is not None and not seen.masked(plan.outputs, hidden):
+            self._too_large(None)
         if plan.inputs is not None:
             plan.inputs.applied(call.arguments, hidden)
+            if seen.failed:  # errors repeat what they are about
+                seen.masked(plan.inputs, hidden)
         try:
             hide(seen, hidden)
         except InvalidPattern:  # so many that they cannot be looked for
@@ -150,6 +152,7 @@ class Guardrails:
         """The error of another server, looked at as a result that says the same."""
         said = RelayedResult(
             {
+                "isError": Raw(b"true"),
                 "content": Raw(encode([{"type": "text", "text": fault.message}])),
                 "structuredContent": Raw(encode(fault.data)),
             }
@@ -163,7 +166,10 @@ class Guardrails:
 
     def _too_large(self, rule: CompiledRule | None) -> None:
         if self._settings.when_larger == "deny":
-            reason = "it cannot be inspected: it is larger than guardrails.inspect_bytes, or a file"
+            reason = (
+                "it cannot be inspected: it is larger than guardrails.inspect_bytes, a file, or "
+                "JSON that is broken or too deep"
+            )
             raise _Denied("mask" if rule is None else rule.name, reason)
 
 

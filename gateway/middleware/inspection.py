@@ -1,6 +1,6 @@
 """Rules of guardrails, compiled, and what they find in a value. Pure.
 
-Patterns look at texts and numbers, not at the names of members. A text that is JSON is looked at as
+Patterns look at texts and numbers, not at the names of members. JSON in a text is looked at as
 the value that it says, so that no escape hides anything.
 """
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from config.policy import GUARDRAIL_VARIABLES, Guardrail
-from schemas.errors import ParseError
+from gateway.middleware.told import Told
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
 from schemas.globs import ToolGlobs
-from schemas.jsonrpc import decode_json, encode
 from schemas.masking import MASK
 from schemas.patterns import Pattern
 from schemas.tool import Tool
@@ -76,11 +75,11 @@ class CompiledRule:
         return value
 
     def _text(self, text: str, search: "_Search") -> str:
-        parsed = json_in(text)
-        if parsed is None:
+        told = Told.of(text)
+        if told is None:  # nobody knows what it says, so its characters have to do
             return text if self._fields else search.change(text)
-        after = self._reached(parsed, search.change)
-        return text if after is parsed else encode(after).decode()
+        prose = (lambda one: one) if self._fields else search.change
+        return told.changed(lambda value: self._reached(value, search.change), prose)
 
 
 @dataclass(slots=True)
@@ -120,16 +119,6 @@ class _Search:
             return text
         self.found = True
         return pattern.replaced(text, MASK) if self.redacts else text
-
-
-def json_in(text: str) -> Any:
-    """The array, object or text that `text` is as JSON; None for anything else."""
-    if text.lstrip()[:1] not in ("{", "[", '"'):
-        return None
-    try:
-        return decode_json(text.encode())
-    except ParseError:
-        return None
 
 
 def _at(value: Any, path: tuple[str, ...], change: Change) -> Any:

@@ -97,7 +97,7 @@ def test_what_was_masked_is_told():
 
 
 def test_a_value_without_marks_is_the_same_one():
-    value = {"b": [{"a": 1}]}
+    value = {"b": [{"c": 1}], "d": '{"c": 1}'}
     assert masked(of({"x-mask": True}), value)[0] is value
 
 
@@ -127,4 +127,4 @@ def test_members_that_no_schema_names_are_looked_up_once(monkeypatch):
     monkeypatch.setattr(_Marked, "place", counted)
     value = {**{f"k{number}": 1 for number in range(50)}, "pin": 2}
     assert masks.applied(value) == {**value, "pin": "***"}
-    assert len(looked) == 2
+    assert len(looked) <= 2

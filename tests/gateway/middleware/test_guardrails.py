@@ -18,6 +18,8 @@ from schemas.errors import RelayedFault
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import (
     Annotations,
+    BlobResource,
+    EmbeddedResource,
     RelayedResult,
     ResourceLink,
     TextContent,
@@ -355,3 +357,138 @@ async def test_patterns_take_linear_time():
     result = structured("a" * 900_000 + "b")
     got, _, _ = await called(settings(r=rule, inspect_bytes=10**7), result)
     assert not got.is_error
+
+
+def http_error(body, shown=None):
+    """As `gateway.upstreams.answers.error` tells an answer other than 2xx."""
+    text = body if isinstance(body, str) else json.dumps(body, indent=2)
+    told = Raw(json.dumps({"status": 400, "body": body}).encode())
+    shown = f"HTTP 400 Bad Request\n{text}" if shown is None else shown
+    return ToolResult((TextContent(shown),), told, is_error=True)
+
+
+def said(result):
+    members = getattr(result, "members", None)
+    if members is not None:
+        return " ".join(bytes(member).decode() for member in members.values())
+    structure = result.structured_content
+    return text_of(result) + ("" if structure is UNSET else bytes(structure).decode())
+
+
+CVV = "737"  # too short to be looked for wherever it may stand
+SECRETS = {"properties": {"card": {"x-mask": True}, "cvv": {"x-mask": True}, "name": {}}}
+RECORD = {"card": CARD, "cvv": CVV, "name": "Ada"}
+MASKED_SHAPES = {
+    "an error's body": http_error(RECORD),
+    "deep inside an error": http_error({"errors": [{"input": {"body": RECORD}, "field": "name"}]}),
+    "JSON in an error's text": http_error(json.dumps(RECORD)),
+    "an array of it": structured([RECORD, RECORD]),
+    "an envelope around it": structured({"data": {"items": [RECORD]}}),
+    "JSON in a text member": structured({"payload": json.dumps(RECORD), "name": "Ada"}),
+    "JSON in JSON": ToolResult((TextContent(json.dumps(json.dumps(json.dumps(RECORD)))),)),
+    "an array of JSON texts": structured([json.dumps(RECORD)]),
+    "NDJSON": ToolResult((TextContent("\n".join([json.dumps(RECORD)] * 3)),)),
+    "a JSON text sequence": ToolResult((TextContent(f"\x1e{json.dumps(RECORD)}\n"),)),
+    "server-sent events": ToolResult((TextContent(f"data: {json.dumps(RECORD)}\n\n"),)),
+    "JSON below a heading": ToolResult((TextContent(f"Paid:\n{json.dumps(RECORD, indent=1)}"),)),
+    "a relayed error": relayed(
+        isError=True, content=[{"type": "text", "text": f"no: {json.dumps(RECORD)}"}]
+    ),
+    "text that says more": relayed(
+        content=[{"type": "text", "text": json.dumps({"result": RECORD})}],
+        structuredContent={"name": "Ada"},
+    ),
+    "a resource's text": relayed(
+        content=[{"type": "resource", "resource": {"uri": "x://y", "text": json.dumps([RECORD])}}]
+    ),
+    "prose beside structure": structured(RECORD, f"Card {CARD}, cvv {CVV}, of Ada."),
+}
+
+
+@pytest.mark.parametrize("result", MASKED_SHAPES.values(), ids=MASKED_SHAPES)
+async def test_marked_values_are_masked_in_whatever_shape_they_come(result):
+    got, _, note = await called(settings(), result, tool(SECRETS))
+    assert CARD not in said(got)
+    assert CVV not in said(got)
+    assert "Ada" in said(got)
+    assert note.decision == ""
+
+
+DEEP = 5000
+OPAQUE_SHAPES = {
+    "JSON that is cut off": ToolResult((TextContent(json.dumps(RECORD)[:-3]),)),
+    "a broken line of NDJSON": ToolResult((TextContent(f'{{"a":1}}\n{json.dumps(RECORD)[:-1]}'),)),
+    "an escaped name in broken JSON": ToolResult((TextContent(f'{{"c\\u0061rd": {CARD}'),)),
+    "very deep JSON": ToolResult((TextContent("[" * DEEP + json.dumps(RECORD) + "]" * DEEP),)),
+    "very deep structure": ToolResult(
+        (TextContent("fine"),), Raw(b"[" * 300 + json.dumps(RECORD).encode() + b"]" * 300)
+    ),
+    "a number out of range": ToolResult(
+        (TextContent("fine"),), Raw(b'{"n": 1e400, "card": "%s"}' % CARD.encode())
+    ),
+    "an error that is prose": http_error(f"Your card {CARD} is no good"),
+    "an error that is a page": http_error(f"<p>Card number: {CARD}</p>"),
+    "a form": ToolResult((TextContent(f"name=Ada&card={CARD}"),)),
+    "CSV": ToolResult((TextContent(f"name,card\nAda,{CARD}"),)),
+    "a file": ToolResult(
+        (EmbeddedResource(BlobResource("x://y", "application/json", "eyJjYXJkIjogMX0=")),)
+    ),
+    "a relayed file": relayed(
+        content=[{"type": "resource", "resource": {"uri": "x://y", "blob": "eyJjYXJkIjogMX0="}}]
+    ),
+    "content of no known type": relayed(content=[{"type": "record", "record": RECORD}]),
+}
+
+
+@pytest.mark.parametrize("result", OPAQUE_SHAPES.values(), ids=OPAQUE_SHAPES)
+async def test_where_marks_cannot_be_looked_for_the_settings_decide(result):
+    got, _, note = await called(settings(), result, tool(SECRETS))
+    assert "cannot be inspected" in text_of(got)
+    assert CARD not in said(got)
+    assert note.rule == "guardrails.mask"
+    got, _, note = await called(settings(when_larger="pass"), result, tool(SECRETS))
+    assert note.decision == ""
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ToolResult((TextContent("Insufficient funds"),), is_error=True),
+        http_error("Try again at [0-9] o'clock"),
+        http_error("", "HTTP 404 Not Found"),
+        relayed(content=[{"type": "text", "text": "No such account."}]),
+        relayed(content=[{"type": "image", "data": "AAAA", "mimeType": "image/png"}]),
+        ToolResult(()),
+    ],
+    ids=range(6),
+)
+async def test_what_says_nothing_of_what_is_marked_stays_as_it_is(result):
+    got, _, _ = await called(settings(), result, tool(SECRETS))
+    assert got is result
+
+
+async def test_an_error_of_another_server_hides_what_is_marked():
+    failed = RelayedFault(-32000, "no funds", {"request": RECORD, "why": json.dumps(RECORD)})
+    with pytest.raises(RelayedFault) as caught:
+        await called(settings(), failed, tool(SECRETS))
+    assert CARD not in json.dumps(caught.value.data)
+    assert CVV not in json.dumps(caught.value.data)
+
+
+async def test_errors_do_not_repeat_marked_arguments_however_short():
+    of = tool(inputs={"properties": {"cvv": {"x-mask": True}}})
+    result = http_error({"errors": [{"loc": ["cvv"], "input": {"cvv": CVV}}]})
+    got, _, _ = await called(settings(), result, of, {"cvv": CVV})
+    assert CVV not in said(got)
+
+
+async def test_a_text_of_very_many_beginnings_takes_no_time():
+    result = ToolResult((TextContent("[1," * 300_000),))
+    got, _, _ = await called(settings(inspect_bytes=10**7), result, tool(SECRETS))
+    assert got.is_error
+
+
+async def test_lines_of_json_are_looked_at_as_what_they_say():
+    text = '{"n":"\\u0034111111111111111"}\n{"n":2}'
+    got, _, _ = await called(settings(cards=CARDS), ToolResult((TextContent(text),)))
+    assert text_of(got) == '{"n":"***"}\n{"n":2}'

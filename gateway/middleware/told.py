@@ -1,0 +1,73 @@
+"""What a text tells: JSON, alone, line by line (NDJSON, JSON text sequences, server-sent events) or
+with prose around it, as in "HTTP 400" and the body below. Pure."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.jsonrpc import encode
+from schemas.masking import json_in
+
+MISSES = 16  # of what may be JSON in one text, and is prose: "[0-9]", "[1, 2"
+
+_BEGINS = re.compile(r'[{\[]\s*(?:(?P<sure>[{\["]|\\+")|[\]}0-9tfn-])')
+_decoder = json.JSONDecoder()
+
+Change = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The parts of one text in their order, of which each is (its text, what it says as JSON), or
+    (its text, None) for prose."""
+
+    parts: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, text: str) -> "Told | None":
+        """None for a text that has JSON which cannot be read: it is cut off, broken, too deep."""
+        whole = json_in(text)
+        if whole is not None:
+            return cls(((text, whole),))
+        try:
+            return cls(tuple(_parts(text)))
+        except (ValueError, RecursionError):
+            return None
+
+    @property
+    def prose(self) -> str:
+        return " ".join(text for text, value in self.parts if value is None)
+
+    def changed(self, value: Change, prose: Callable[[str], str]) -> str:
+        """The text with what it tells changed; itself, if nothing is."""
+        return "".join(_written(text, said, value, prose) for text, said in self.parts)
+
+
+def _written(text: str, said: Any, value: Change, prose: Callable[[str], str]) -> str:
+    if said is None:
+        return prose(text)
+    after = value(said)
+    return text if after is said else encode(after).decode()
+
+
+def _parts(text: str) -> Iterator[tuple[str, Any]]:
+    """Raises ValueError and RecursionError for what begins like JSON and is none."""
+    at = start = misses = 0
+    while found := _BEGINS.search(text, at):
+        try:
+            _, end = _decoder.raw_decode(text, found.start())
+        except ValueError:
+            misses += 1
+            if found["sure"] or misses > MISSES:
+                raise
+            at = found.end()
+            continue
+        value = json_in(text[found.start() : end])
+        if value is None:  # Python's reader takes more than JSON is
+            raise ValueError("no JSON")
+        yield text[start : found.start()], None
+        yield text[found.start() : end], value
+        at = start = end
+    yield text[start:], None
