@@ -21,6 +21,7 @@ from registry.matching import Known, matched, moves
 from registry.naming import Naming
 from registry.reserved import is_reserved
 from schemas.binding import Binding
+from schemas.hidden import without_hidden_in
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import HybridOptions, Options, Origin
 from schemas.tool import Annotations, ToolDraft
@@ -28,6 +29,10 @@ from schemas.tool import Annotations, ToolDraft
 __all__ = ["Changes", "Known", "Row", "Saved", "SourceDraft", "assign", "changes", "storable"]
 
 T = TypeVar("T")
+
+_READ = frozenset(  # fields of drafts that models and people read
+    ("title", "description", "input_schema", "output_schema", "annotations", "tags", "definition")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,8 @@ def storable(draft: T) -> tuple[T, str]:
     """`draft` as PostgreSQL can hold it, and the SHA-256 of all that it says.
 
     What has its default is left out of that: a field that a release adds changes no digest. NUL
-    characters and lone surrogates, which JSON can express and PostgreSQL cannot, are replaced.
+    characters and lone surrogates, which JSON can express and PostgreSQL cannot, are replaced;
+    characters that nobody sees are left out of all that models and people read.
     """
     try:
         encoded = msgspec.json.encode(_said(draft))
@@ -185,7 +191,23 @@ def storable(draft: T) -> tuple[T, str]:
         plain = scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded))
         draft = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
         encoded = msgspec.json.encode(_said(draft))
+    if (clean := _shown(draft)) is not draft:
+        draft, encoded = clean, msgspec.json.encode(_said(clean))
     return draft, hashlib.sha256(encoded).hexdigest()
+
+
+def _shown(draft: T) -> T:
+    """`draft` without characters that nobody sees (`schemas.hidden`), but for what names things at
+    its source."""
+    if not dataclasses.is_dataclass(draft) or isinstance(draft, type):
+        return draft
+    changed = {
+        one.name: after
+        for one in dataclasses.fields(draft)
+        if one.name in _READ
+        and (after := without_hidden_in(before := getattr(draft, one.name))) is not before
+    }
+    return dataclasses.replace(draft, **changed) if changed else draft
 
 
 def _fate(before: Known | None, name: str, digest: str) -> str:

@@ -5,6 +5,7 @@ later, the model reads too: a tool that is new, or says something else than was 
 back until somebody has looked at it.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,13 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from registry.postgres import Pool, borrowed
+from schemas.hidden import visible_in
 from schemas.tool import ToolDraft
 
+log = logging.getLogger("toolgate.catalog")
+
 NEW = "new"
+MORE = "more"  # the member with all that has no member of its own
 
 Document = dict[str, Any]
 
@@ -39,28 +44,36 @@ class Held:
 def document(draft: ToolDraft, name: str) -> bytes:
     """What has to be approved of a tool that its server calls `name`; equal for equal ones.
 
-    Texts, schemas and hints, which a model reads or a client acts on. Keys are sorted: a server may
-    write the same in another order each time.
+    All that clients are sent of it: what a model reads or a client acts on, known here or not.
+    Characters that nobody sees are written out, so that who looks at it sees them. Keys are sorted:
+    a server may write the same in another order each time.
     """
-    return msgspec.json.encode(
-        {
-            "name": name,
-            "title": draft.title,
-            "description": draft.description,
-            "inputSchema": draft.input_schema,
-            "outputSchema": draft.output_schema,
-            "annotations": draft.annotations,
-        },
-        order="deterministic",
-    )
+    said = {
+        "name": name,
+        "title": draft.title,
+        "description": draft.description,
+        "inputSchema": draft.input_schema,
+        "outputSchema": draft.output_schema,
+        "annotations": msgspec.to_builtins(draft.annotations),
+        MORE: draft.definition or {},
+    }
+    return msgspec.json.encode(visible_in(said), order="deterministic")
 
 
 def reason(pin: Document | None, held: Document) -> str:
     """What of a tool has to be looked at: "new", or "description and inputSchema changed"."""
     if pin is None:
         return NEW
-    changed = [member for member in held if held[member] != pin.get(member)]
+    before, after = _members(pin), _members(held)
+    changed = [one for one in {**after, **before} if after.get(one) != before.get(one)]
     return f"{' and '.join(changed) or 'definition'} changed"
+
+
+def _members(pinned: Document) -> Document:
+    """Of a definition, by the names that its server has for them."""
+    known = {name: value for name, value in pinned.items() if name != MORE}
+    more: Document = pinned.get(MORE, {})
+    return known | more
 
 
 class Pinning:
@@ -85,6 +98,13 @@ class Pinning:
             self._values,
         )
         return {name: reason(pin, held) async for name, pin, held in rows}
+
+    async def extend(self, documents: dict[str, bytes]) -> None:
+        """Pins of a release that pinned less of a tool become whole, where what they have is as it
+        was. The rest of it counts as approved."""
+        done = await self._connection.execute(_EXTEND, self._with(documents))
+        if done.rowcount:
+            log.warning("pins_extended", extra={"tools": done.rowcount})
 
     async def forget(self) -> None:
         """Nothing of the source is pinned, or held back, any longer."""
@@ -121,6 +141,17 @@ UPDATE tool_t AS tool SET held = document
 FROM due
 WHERE (tool.host_id, tool.tool_id) = (due.host_id, due.tool_id)
     AND held::text IS DISTINCT FROM document::text
+"""
+
+
+_EXTEND = """
+UPDATE tool_t AS tool SET pin = document
+FROM json_to_recordset(%(rows)s) AS offered (endpoint text, document json)
+JOIN api_endpoint_t AS endpoint USING (endpoint)
+WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id)
+    AND endpoint.host_id = %(host)s AND endpoint.api_id = %(api)s
+    AND CASE WHEN tool.pin -> 'more' IS NULL AND tool.pin::text NOT LIKE '%%\\u0000%%'
+        THEN tool.pin::jsonb = document::jsonb - 'more' END
 """
 
 

@@ -122,6 +122,8 @@ class Saving:
         documents = await to_thread.run_sync(_documents, kept)
         if before is None or not before.options.get("pin"):
             await pinning.trust(documents)
+        else:
+            await pinning.extend(documents)
         return await pinning.hold_back(documents)
 
     async def _known(self, api_id: str) -> dict[str, Known]:
@@ -210,7 +212,7 @@ class Saving:
 def _documents(drafts: Sequence[ToolDraft]) -> dict[str, bytes]:
     """What has to be approved, by key."""
     return {
-        draft.key: document(storable(draft)[0], draft.binding.name)
+        draft.key: document(draft, draft.binding.name)
         for draft in drafts
         if isinstance(draft.binding, McpBinding)
     }

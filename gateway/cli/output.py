@@ -1,6 +1,5 @@
 """What commands print: for a person at a terminal, for the next program in a pipe, as JSON."""
 
-import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -11,19 +10,20 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from schemas.hidden import visible, visible_json
+
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 # Descriptions and answers are other people's texts. Escape sequences can rewrite a terminal, and
 # marks of direction show a line in another order than it has.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 GAP = 2
 ROOM = 20  # at least, for the last column
 
 
 def print_json(value: Any) -> None:
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(text.decode() + "\n")
+    sys.stdout.write(visible_json(text.decode()) + "\n")
 
 
 def say(text: str, style: str = "") -> None:
@@ -70,8 +70,9 @@ def _fitted(text: str, room: int, wrap: bool) -> list[str]:
 
 
 def harmless(text: str) -> str:
-    """`text` without what a terminal would take for commands."""
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    r"""`text` with what a terminal would take for commands, and what nobody sees, written out, as
+    in `\u{1b}`."""
+    return visible(text).replace("\r", "\\u{d}")
 
 
 def one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import Raw
 from registry.changes import Known, assign, changes, storable
 from registry.naming import Naming
 from schemas.binding import GraphQLBinding, OpenAPIBinding, Variable
-from schemas.tool import ToolDraft
+from schemas.tool import Annotations, ToolDraft
 
 
 def draft(key: str, name: str, description: str = "Does it.") -> ToolDraft:
@@ -178,3 +178,32 @@ def test_values_that_a_binding_carries_are_kept_beside_text_that_is_mended(text:
     [kept] = clean.binding.variables
     assert isinstance(kept.fixed, Raw)
     assert msgspec.json.decode(kept.fixed) == {"in": ["EU"]}
+
+
+def test_no_text_of_a_tool_has_what_nobody_sees() -> None:
+    tag = "\U000e0041\u200b"
+    schema = {"properties": {"q": {"description": f"a{tag}", "enum": [f"x{tag}"]}}}
+    given = ToolDraft(
+        key=f"/a{tag}@get",
+        name="a",
+        title=f"T{tag}",
+        description=f"Send{tag} it.",
+        input_schema=schema,
+        output_schema={"title": f"O{tag}"},
+        annotations=Annotations(title=f"A{tag}"),
+        binding=OpenAPIBinding("GET", f"/a{tag}"),
+        definition={"_meta": {f"k{tag}": f"v{tag}"}},
+        tags=(f"pets{tag}",),
+    )
+    clean, digest = storable(given)
+    assert clean == replace(
+        given,
+        title="T",
+        description="Send it.",
+        input_schema={"properties": {"q": {"description": "a", "enum": ["x"]}}},
+        output_schema={"title": "O"},
+        annotations=Annotations(title="A"),
+        definition={"_meta": {"k": "v"}},
+        tags=("pets",),
+    )
+    assert storable(clean) == (clean, digest)

@@ -269,4 +269,4 @@ def test_a_report_cannot_rewrite_the_terminal(toolgate: Toolgate, folder: Path) 
     ran = toolgate(*IMPORT, FORCE_COLOR="1")
     assert "\x1b[2J" not in ran.out
     assert "\u202e" not in ran.out
-    assert "[2J[bold]!\N{REPLACEMENT CHARACTER} 1: 5 imported" in ran.out
+    assert "Pets \\u{1b}[2J[bold]!\\u{202e} 1: 5 imported" in ran.out
