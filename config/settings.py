@@ -67,6 +67,7 @@ class State(Struct, frozen=True, forbid_unknown_fields=True):
     redis_url: RedisUrl
     secret: Secret
     beat_s: Seconds
+    change_wait_s: Seconds
     timeout_s: Seconds
     connections: Count
     memory_bytes: Bytes

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context, Principal
 from schemas.jsonrpc import Request
@@ -135,22 +135,46 @@ class SessionRecord(Struct, frozen=True):
     subscriptions: tuple[str, ...] = ()  # URIs of resources, as the client knows them
     told: str = ""  # version of the lists when it was opened
     skills: tuple[str, ...] = ()  # names of those that it uses
+    version: int = 0  # grows with every change
+    nodes: tuple[str, ...] = ()  # those that have, or had, it open
+
+
+class SessionChange(Struct, frozen=True):
+    """A change of a session, as its client made it; what it does not name stays as it is."""
+
+    log_level: str | UnsetType = UNSET
+    client: dict[str, Any] | UnsetType = UNSET
+    capabilities: dict[str, Any] | UnsetType = UNSET
+    subscribe: tuple[str, ...] = ()  # URIs of resources
+    unsubscribe: tuple[str, ...] = ()
+    use: tuple[str, ...] = ()  # names of skills
+    leave: tuple[str, ...] = ()
 
 
 class SessionStore(Protocol):
     """Sessions by id, until nobody has used them for their time to live.
+
+    Nodes write changes, never their own copy: requests of one session reach several of them at
+    once. A record that cannot be read counts as none, and is logged.
 
     All methods raise Unavailable when the store does not answer.
     """
 
     shared: bool  # other nodes see the same sessions
 
-    async def put(self, record: SessionRecord, ttl_s: float) -> None: ...
+    async def put(self, record: SessionRecord, ttl_s: float) -> None:
+        """Keep a new session."""
 
     async def get(self, session_id: str) -> SessionRecord | None: ...
 
-    async def touch(self, session_id: str, ttl_s: float) -> None:
-        """Begin the time to live anew."""
+    async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
+        """The session, which `node` has open from now on; its time to live begins anew. Whoever
+        changes it later finds the node in the record, unless the change is in what this returns."""
+
+    async def change(
+        self, session_id: str, change: SessionChange, ttl_s: float
+    ) -> SessionRecord | None:
+        """Apply a change to the session as it is now; returns it as it is then."""
 
     async def delete(self, session_id: str) -> bool:
         """Whether it was there."""

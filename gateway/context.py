@@ -130,6 +130,12 @@ class Outbox:
         self.stale = True
         self._notify()
 
+    def discard(self, message: bytes) -> None:
+        """Take back news that has become none."""
+        if message in self._messages:
+            self._messages.remove(message)
+            self._size -= len(message)
+
     def hand_over(self, successor: "Outbox | None" = None) -> "Outbox":
         """An outbox with what waits here; the stream that follows this one ends."""
         successor = successor or Outbox()
@@ -201,6 +207,7 @@ class Session:
     heard: str | None = ""  # id in the log of what its stream said last; None: this node was away
     news: frozenset[Kind] = frozenset()  # the lists of whose changes it wants to hear
     watched: set[str] = field(default_factory=set)  # URIs of resources that this node watches
+    version: int = 0  # of the record that this is a copy of
     renewed: float = field(default_factory=time.monotonic)  # when the store was last asked
     ended: bool = False
 

@@ -134,7 +134,7 @@ def _own(settings: Settings, lists: Lists, finding: Finding, skills: SkillParts)
 def _session(settings: Settings, lists: Lists, shared: Shared) -> Table:
     of_toolsets = {name: one.instructions for name, one in settings.toolsets.items()}
     lifecycle = Lifecycle(lists, settings.mcp.instructions, of_toolsets)
-    logging = Logging(lists, shared.sessions.changed)
+    logging = Logging(lists, shared.sessions.change)
     subscriptions = Subscriptions(shared.hub, shared.sessions, lists)
     return {
         "initialize": Method(lifecycle.initialize, _handshake),

@@ -59,7 +59,13 @@ class Shared:
             limits.principal_sessions if tells_apart else 0,
         )
         self.sessions = Sessions(
-            self.hub, self.bus, sessions, counter, of_sessions, self._announces
+            self.hub,
+            self.bus,
+            sessions,
+            counter,
+            of_sessions,
+            self._announces,
+            settings.state.change_wait_s,
         )
         later, replay_s = self.sessions.later, mcp.replay_s
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later)

@@ -39,7 +39,7 @@ class SkillParts:
         self.handles = Handles(agents, sealer, own.handle_s)
         self.listing = ListSkills(lists, agents, find, search.limit, search.answer_tokens)
         self.using = UseSkill(
-            lists, agents, self.handles, limits, read_file, sessions.changed, sessions.tell
+            lists, agents, self.handles, limits, read_file, sessions.change, sessions.tell
         )
         self.files = SkillFiles(lists, agents, read_file)
 

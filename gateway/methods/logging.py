@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from gateway.abc import SessionChange
 from gateway.context import Context, Session
 from gateway.methods.lists import Lists
 from gateway.methods.offers import require
@@ -10,12 +11,14 @@ from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import LOG_LEVELS, LevelParams, read
 
+Change = Callable[[Session, SessionChange], Awaitable[None]]
+
 
 class Logging:
-    def __init__(self, lists: Lists, changed: Callable[[Session], Awaitable[None]]) -> None:
-        """`changed` keeps what a session wants where all nodes find it."""
+    def __init__(self, lists: Lists, change: Change) -> None:
+        """`change` keeps what a session wants where all nodes find it."""
         self._lists = lists
-        self._changed = changed
+        self._change = change
 
     async def set_level(self, context: Context, request: Request) -> dict[str, Any]:
         """Servers are told with the next call: they hear what one client wants, not all."""
@@ -25,7 +28,6 @@ class Logging:
             expected = ", ".join(LOG_LEVELS)
             raise InvalidParams(f"Unknown log level: {level[:40]!r}; expected one of {expected}")
         session = context.session
-        if session is not None and session.log_level != level:
-            session.log_level = level
-            await self._changed(session)
+        if session is not None:  # also where the copy here says so: it may be old
+            await self._change(session, SessionChange(log_level=level))
         return {}

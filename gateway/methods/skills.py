@@ -9,6 +9,7 @@ from typing import Any
 from anyio import to_thread
 from msgspec import Raw
 
+from gateway.abc import SessionChange
 from gateway.context import Context, Session
 from gateway.methods.agents import Agents, Given, given
 from gateway.methods.lists import Lists
@@ -36,7 +37,7 @@ Json = dict[str, Any]
 ReadFile = Callable[[str, Skill, str], Awaitable[bytes | None]]
 """The content of a file: tenant, skill, path; None: it is there no more. Raises Unavailable."""
 
-Changed = Callable[[Session], Awaitable[None]]
+Change = Callable[[Session, SessionChange], Awaitable[None]]
 Tell = Callable[[Session, bytes], Awaitable[None]]
 
 
@@ -55,16 +56,16 @@ class UseSkill:
         handles: Handles,
         limits: Limits,
         read_file: ReadFile,
-        changed: Changed,
+        change: Change,
         tell: Tell,
     ) -> None:
-        """`changed` hears of sessions that use another skill now; `tell` says something to one."""
+        """`change` keeps which skills a session uses; `tell` says something to a session."""
         self._lists = lists
         self._agents = agents
         self._handles = handles
         self._limits = limits
         self._read_file = read_file
-        self._changed = changed
+        self._change = change
         self._tell = tell
         self._turn = asyncio.Lock()  # a session that uses two skills at once loses none
 
@@ -108,12 +109,12 @@ class UseSkill:
         """Have the session's list of tools hold those of the skill, and say so; the skills, this
         one or older ones, for whose tools the list has no room."""
         async with self._turn:
-            before = session.skills
+            before = frozenset(session.skills)
             names = [skill.name, *sorted(before - {skill.name})]
             kept, _ = await to_thread.run_sync(self._lists.fitting, names, catalog, chosen)
-            session.skills = set(kept)
-        if session.skills != before:
-            await self._changed(session)
+        used, left = sorted(set(kept) - before), sorted(before.difference(kept))
+        if used or left:
+            await self._change(session, SessionChange(use=tuple(used), leave=tuple(left)))
             await self._tell(session, MESSAGES["tools"])
         return [name for name in names if name not in kept]
 

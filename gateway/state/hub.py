@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+from gateway.abc import SessionChange
 from gateway.context import OUTBOX_LIMIT, Outbox, Session
 from gateway.state.news import updated
+from gateway.state.records import changed, record_of, update
 from gateway.state.watches import Place, Watches
 from registry.catalog import Kind
-from schemas.errors import InvalidParams, TooManyRequests, Unavailable
+from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable
 
 SHARE = 10  # one of so many clients may have all the streams that it wants
 SHARE_AT_LEAST = 50  # streams of one client, where there are few in all
@@ -43,8 +45,13 @@ class Follower:
         self.joined = 0
 
 
-async def _nothing(_session: Session) -> None:
-    return None
+OnSubscribed = Callable[[Session, SessionChange], Awaitable[None]]
+"""Keep what a client said of its session. Raises Fault."""
+
+
+async def _keep(session: Session, change: SessionChange) -> None:
+    """Where there is no store."""
+    update(session, changed(record_of(session), change))
 
 
 class _Open(AbstractContextManager[None]):
@@ -88,7 +95,8 @@ class Hub:
         are one."""
         self.version = version
         self.watches = Watches()
-        self.on_subscribed: Callable[[Session], Awaitable[None]] = _nothing
+        self.on_subscribed: OnSubscribed = _keep
+        self._begun: set[tuple[str, str]] = set()  # sessions, and what they are subscribing to
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._stream_limit = stream_limit
         self.bound_owners(owner_limit)
@@ -130,14 +138,38 @@ class Hub:
         refuses, and InvalidParams beyond the limit."""
         if len(session.subscriptions) >= SUBSCRIPTION_LIMIT and uri not in session.subscriptions:
             raise InvalidParams(f"A session can subscribe to {SUBSCRIPTION_LIMIT} resources")
-        await self.watch(session, uri)
-        session.subscriptions.add(uri)
-        await self.on_subscribed(session)
+        self._begun.add((session.id, uri))
+        try:
+            await self.watch(session, uri)
+            await self.on_subscribed(session, SessionChange(subscribe=(uri,)))
+        except Fault:
+            await self._unwatch_unless_subscribed(session, uri)
+            raise
+        finally:
+            self._begun.discard((session.id, uri))
+        await self._unwatch_unless_subscribed(session, uri)  # it may have been undone elsewhere
 
     async def unsubscribe(self, session: Session, uri: str) -> None:
-        session.subscriptions.discard(uri)
-        await self.unwatch(session, uri)
-        await self.on_subscribed(session)
+        await self.on_subscribed(session, SessionChange(unsubscribe=(uri,)))
+        await self._unwatch_unless_subscribed(session, uri)
+
+    def silence(self, session: Session) -> list[str]:
+        """Tell the session no longer of what it is not subscribed to any more; `settle` these."""
+        gone = sorted(
+            uri
+            for uri in session.watched - session.subscriptions
+            if (session.id, uri) not in self._begun
+        )
+        for uri in gone:
+            session.watched.discard(uri)
+            session.outbox.discard(updated(uri))
+            self.watches.drop(_place(session), uri, session)
+        return gone
+
+    async def settle(self, session: Session, uris: Collection[str]) -> None:
+        """Let the servers of resources know that nobody listens, where that is so."""
+        for uri in uris:
+            await self.watches.settle(_place(session), uri)
 
     async def watch(self, session: Session, uri: str) -> None:
         """Hear of the resource at this node, for `session`. Raises Fault as `subscribe` does."""
@@ -153,6 +185,11 @@ class Hub:
         if uri in session.watched:
             session.watched.discard(uri)
             await self.watches.remove(_place(session), uri, session)
+
+    async def _unwatch_unless_subscribed(self, session: Session, uri: str) -> None:
+        if uri not in session.subscriptions:
+            session.outbox.discard(updated(uri))
+            await self.unwatch(session, uri)
 
     def stream(
         self, outbox: Outbox, follower: Follower | None = None, owner: Owner | None = None

@@ -10,8 +10,11 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from types import MappingProxyType
 
-from gateway.abc import Event, SessionRecord, Verdict
+from msgspec.structs import replace
+
+from gateway.abc import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.ids import Place, check, event_id, place_of
+from gateway.state.records import changed
 from gateway.state.watching import Watchers
 from gateway.state.windows import MICROS, admit, live, slot_us
 
@@ -172,9 +175,20 @@ class MemorySessions:
         record, until = self._records.get(session_id, (None, 0.0))
         return record if until > self._clock() else None
 
-    async def touch(self, session_id: str, ttl_s: float) -> None:
-        if record := await self.get(session_id):
-            await self.put(record, ttl_s)
+    async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
+        if (record := await self.get(session_id)) is None:
+            return None
+        held = replace(record, nodes=tuple(sorted({*record.nodes, node})))
+        await self.put(held, ttl_s)
+        return held
+
+    async def change(
+        self, session_id: str, change: SessionChange, ttl_s: float
+    ) -> SessionRecord | None:
+        if (record := await self.get(session_id)) is None:
+            return None
+        await self.put(changed(record, change), ttl_s)
+        return await self.get(session_id)
 
     async def delete(self, session_id: str) -> bool:
         there = await self.get(session_id) is not None

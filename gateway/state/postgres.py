@@ -3,21 +3,26 @@
 Every method is one transaction. Times are the database's: the clocks of gateways may differ.
 """
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 import psycopg
+from msgspec.structs import replace
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 from psycopg_pool import PoolTimeout
 
-from gateway.abc import SessionRecord, Verdict
+from gateway.abc import SessionChange, SessionRecord, Verdict
+from gateway.state.records import changed
 from gateway.state.windows import SLOTS, admit, live, slot_us
 from registry.postgres import Database, borrowed
 from schemas.errors import Unavailable
+
+log = logging.getLogger("toolgate.state")
 
 AWAY = "The database that gateways share does not answer; try again later"
 
@@ -49,12 +54,13 @@ class PostgresSessions:
         async with connection_of(self._opened) as connection:
             await connection.execute(
                 """
-                INSERT INTO state_session_t (session_id, record, expires_ts)
-                VALUES (%s, %b, clock_timestamp() + make_interval(secs => %s))
+                INSERT INTO state_session_t (session_id, record, nodes, expires_ts)
+                VALUES (%s, %b, %s, clock_timestamp() + make_interval(secs => %s))
                 ON CONFLICT (session_id) DO UPDATE
-                    SET record = excluded.record, expires_ts = excluded.expires_ts
+                    SET record = excluded.record, nodes = excluded.nodes,
+                        expires_ts = excluded.expires_ts
                 """,
-                [record.id, msgspec.json.encode(record), ttl_s],
+                [record.id, msgspec.json.encode(record), list(record.nodes), ttl_s],
             )
 
     async def get(self, session_id: str) -> SessionRecord | None:
@@ -62,24 +68,56 @@ class PostgresSessions:
             return None
         async with connection_of(self._opened) as connection:
             found = await connection.execute(
-                "SELECT record FROM state_session_t"
+                "SELECT session_id, record, nodes FROM state_session_t"
                 " WHERE session_id = %s AND expires_ts > clock_timestamp()",
                 [session_id],
                 binary=True,
             )
             row = await found.fetchone()
-        return _records.decode(row[0]) if row else None
+        return _read(row) if row else None
 
-    async def touch(self, session_id: str, ttl_s: float) -> None:
+    async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
         if not _storable(session_id):
-            return
+            return None
         async with connection_of(self._opened) as connection:
+            found = await connection.execute(
+                """
+                UPDATE state_session_t
+                SET expires_ts = clock_timestamp() + make_interval(secs => %s),
+                    nodes = array_append(array_remove(nodes, %s::text), %s::text)
+                WHERE session_id = %s AND expires_ts > clock_timestamp()
+                RETURNING session_id, record, nodes
+                """,
+                [ttl_s, node, node, session_id],
+                binary=True,
+            )
+            row = await found.fetchone()
+        return _read(row) if row else None
+
+    async def change(
+        self, session_id: str, change: SessionChange, ttl_s: float
+    ) -> SessionRecord | None:
+        if not _storable(session_id):
+            return None
+        async with connection_of(self._opened) as connection:
+            found = await connection.execute(
+                "SELECT session_id, record, nodes FROM state_session_t"
+                " WHERE session_id = %s AND expires_ts > clock_timestamp() FOR UPDATE",
+                [session_id],
+                binary=True,
+            )
+            row = await found.fetchone()
+            record = _read(row) if row else None
+            if record is None:
+                return None
+            record = changed(record, change)
             await connection.execute(
                 "UPDATE state_session_t"
-                " SET expires_ts = clock_timestamp() + make_interval(secs => %s)"
-                " WHERE session_id = %s AND expires_ts > clock_timestamp()",
-                [ttl_s, session_id],
+                " SET record = %b, expires_ts = clock_timestamp() + make_interval(secs => %s)"
+                " WHERE session_id = %s",
+                [msgspec.json.encode(record), ttl_s, session_id],
             )
+        return record
 
     async def delete(self, session_id: str) -> bool:
         if not _storable(session_id):
@@ -98,9 +136,10 @@ class PostgresSessions:
             connection.cursor(binary=True) as rows,
         ):
             await rows.execute(
-                "SELECT record FROM state_session_t WHERE expires_ts > clock_timestamp()"
+                "SELECT session_id, record, nodes FROM state_session_t"
+                " WHERE expires_ts > clock_timestamp()"
             )
-            return [_records.decode(record) async for (record,) in rows]
+            return [record async for row in rows if (record := _read(row)) is not None]
 
     async def purge(self) -> int:
         async with connection_of(self._opened) as connection:
@@ -192,6 +231,16 @@ async def only_row(cursor: AsyncCursor[TupleRow]) -> TupleRow:
     if row is None:
         raise psycopg.DataError("expected one row, found none")
     return row
+
+
+def _read(row: TupleRow) -> SessionRecord | None:
+    session_id, written, nodes = row
+    try:
+        record = _records.decode(written)
+    except msgspec.DecodeError as error:
+        log.error("session_unreadable", extra={"reason": str(error)[:300]})
+        return None
+    return replace(record, id=session_id, nodes=tuple(nodes))
 
 
 def _storable(text: str) -> bool:

@@ -1,6 +1,11 @@
 """Sessions as the store has them."""
 
-from gateway.abc import SessionRecord
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal, Session
 from registry.catalog import Kind
 from schemas.mcp.revisions import HANDSHAKE
@@ -19,7 +24,29 @@ def record_of(session: Session) -> SessionRecord:
         tuple(sorted(session.subscriptions)),
         session.outbox.told,
         tuple(sorted(session.skills)),
+        session.version,
     )
+
+
+def changed(record: SessionRecord, change: SessionChange) -> SessionRecord:
+    """The session after a change."""
+    said = {name: getattr(change, name) for name in ("log_level", "client", "capabilities")}
+    new: dict[str, Any] = {name: value for name, value in said.items() if value is not UNSET}
+    subscriptions = {*record.subscriptions, *change.subscribe}.difference(change.unsubscribe)
+    skills = {*record.skills, *change.use}.difference(change.leave)
+    new["subscriptions"], new["skills"] = tuple(sorted(subscriptions)), tuple(sorted(skills))
+    return replace(record, version=record.version + 1, **new)
+
+
+def update(session: Session, record: SessionRecord) -> bool:
+    """Have the copy here say what the record does; False when it does so already, or knows better:
+    records may arrive in another order than they were written in."""
+    if record.version <= session.version:
+        return False
+    session.version, session.log_level = record.version, record.log_level
+    session.client, session.capabilities = record.client, record.capabilities
+    session.subscriptions, session.skills = set(record.subscriptions), set(record.skills)
+    return True
 
 
 def restored(record: SessionRecord, calls_limit: int, news: frozenset[Kind]) -> Session:
@@ -39,4 +66,5 @@ def restored(record: SessionRecord, calls_limit: int, news: frozenset[Kind]) -> 
         outbox=Outbox(record.told),
         heard=None,
         news=news,
+        version=record.version,
     )

@@ -6,11 +6,14 @@ whether an event was added, and adding it again would show it twice.
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -18,7 +21,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as TimedOut
 
-from gateway.abc import SessionRecord, Verdict
+from gateway.abc import SessionChange, SessionRecord, Verdict
 from gateway.state.windows import MICROS, SLOTS, admit, live, slot_us
 from schemas.errors import ToolgateError, Unavailable
 
@@ -51,7 +54,27 @@ end
 return {string.format('%d', micros), uses}
 """
 
+# KEYS: the session, a hash. ARGV: ms to keep it from now on (0: as it is), by how much its version
+# grows, number of the following that are fields to set, each with its value; then fields to remove.
+# Returns all fields and values; the type of the key where it is no hash.
+SESSION = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'hash' then return kind end
+local set = 3 + tonumber(ARGV[3])
+for i = 4, set, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+for i = set + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+if ARGV[2] ~= '0' then redis.call('HINCRBY', KEYS[1], 'version', ARGV[2]) end
+if ARGV[1] ~= '0' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return redis.call('HGETALL', KEYS[1])
+"""
+SUBSCRIPTION, SKILL, NODE = (
+    b"s:",
+    b"k:",
+    b"n:",
+)  # begin the names of fields that are members of sets
+
 _records = msgspec.json.Decoder(SessionRecord)
+_objects = msgspec.json.Decoder(dict[str, Any])
 
 
 def connect(url: str, timeout_s: float, connections: int) -> Redis:
@@ -90,21 +113,27 @@ class RedisSessions:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._session = redis.register_script(SESSION)
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
+        key = _session_key(record.id)
         with asking():
-            await self._redis.set(
-                _session_key(record.id), msgspec.json.encode(record), px=milliseconds(ttl_s)
-            )
+            async with self._redis.pipeline(transaction=True) as pipeline:
+                pipeline.delete(key)
+                pipeline.hset(key, items=_pairs(_fields_of(record)))
+                pipeline.pexpire(key, milliseconds(ttl_s))
+                await pipeline.execute()
 
     async def get(self, session_id: str) -> SessionRecord | None:
-        with asking():
-            found: Any = await self._redis.get(_session_key(session_id))
-        return None if found is None else _records.decode(found)
+        return await self._run(session_id)
 
-    async def touch(self, session_id: str, ttl_s: float) -> None:
-        with asking():
-            await self._redis.pexpire(_session_key(session_id), milliseconds(ttl_s))
+    async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
+        return await self._run(session_id, ttl_s, 0, {NODE + node.encode(): b"1"})
+
+    async def change(
+        self, session_id: str, change: SessionChange, ttl_s: float
+    ) -> SessionRecord | None:
+        return await self._run(session_id, ttl_s, 1, *_written(change))
 
     async def delete(self, session_id: str) -> bool:
         with asking():
@@ -114,9 +143,9 @@ class RedisSessions:
         found: dict[str, SessionRecord] = {}
         with asking():
             async for key in self._redis.scan_iter(_session_key("*"), count=SCANNED):
-                if (record := await self._redis.get(key)) is not None:
-                    read = _records.decode(record)
-                    found[read.id] = read  # a scan may tell of a key twice
+                session_id = key.decode(errors="replace").removeprefix(_session_key(""))
+                if (record := await self._run(session_id)) is not None:
+                    found[record.id] = record  # a scan may tell of a key twice
         return list(found.values())
 
     async def purge(self) -> int:
@@ -137,6 +166,20 @@ class RedisSessions:
             kept: Any = await self._redis.get(key)
         return bytes(kept) if kept else await self.secret()  # Redis was emptied in between
 
+    async def _run(
+        self,
+        session_id: str,
+        ttl_s: float = 0,
+        grows: int = 0,
+        wanted: Mapping[bytes, bytes] = MappingProxyType({}),
+        removed: Sequence[bytes] = (),
+    ) -> SessionRecord | None:
+        pairs, kept_ms = _pairs(wanted), milliseconds(ttl_s) if ttl_s else 0
+        arguments: list[Any] = [kept_ms, grows, len(pairs), *pairs, *removed]
+        with asking():
+            found = await self._session([_session_key(session_id)], arguments)
+        return _read(session_id, found)
+
 
 class RedisCounter:
     def __init__(self, redis: Redis) -> None:
@@ -152,6 +195,75 @@ class RedisCounter:
 
     async def purge(self) -> None:
         """Redis does."""
+
+
+def _fields_of(record: SessionRecord) -> dict[bytes, bytes]:
+    """A session as a hash: a field for each part that changes by itself."""
+    bare = replace(record, client={}, capabilities={}, log_level=None, subscriptions=(), skills=())
+    first = SessionChange(
+        UNSET if record.log_level is None else record.log_level,
+        record.client,
+        record.capabilities,
+        subscribe=record.subscriptions,
+        use=record.skills,
+    )
+    whole = {
+        b"record": msgspec.json.encode(replace(bare, nodes=())),
+        b"version": b"%d" % record.version,
+    }
+    return {**whole, **_members(NODE, record.nodes), **_written(first)[0]}
+
+
+def _written(change: SessionChange) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """The fields that a change sets, and those that it removes."""
+    wanted = _members(SUBSCRIPTION, change.subscribe) | _members(SKILL, change.use)
+    if change.log_level is not UNSET:
+        wanted[b"level"] = change.log_level.encode()
+    for name in ("client", "capabilities"):
+        if (said := getattr(change, name)) is not UNSET:
+            wanted[name.encode()] = msgspec.json.encode(said)
+    removed = _members(SUBSCRIPTION, change.unsubscribe) | _members(SKILL, change.leave)
+    return wanted, list(removed)
+
+
+def _pairs(fields: Mapping[bytes, bytes]) -> list[Any]:
+    return [part for pair in fields.items() for part in pair]
+
+
+def _members(kind: bytes, names: Iterable[str]) -> dict[bytes, bytes]:
+    return {kind + name.encode(): b"1" for name in names}
+
+
+def _read(session_id: str, found: Any) -> SessionRecord | None:
+    if isinstance(found, bytes):  # the type of what stands in its place
+        if found != b"none":
+            log.error("session_unreadable", extra={"reason": f"a {found.decode()}, not a hash"})
+        return None
+    try:
+        return _record_of(session_id, dict(zip(found[::2], found[1::2], strict=True)))
+    except (msgspec.DecodeError, KeyError, ValueError) as error:
+        log.error("session_unreadable", extra={"reason": str(error)[:300]})
+        return None
+
+
+def _record_of(session_id: str, fields: dict[bytes, bytes]) -> SessionRecord:
+    """Raises DecodeError, KeyError and ValueError for what no gateway has written."""
+    level = fields.get(b"level")
+    return replace(
+        _records.decode(fields[b"record"]),
+        id=session_id,
+        client=_objects.decode(fields[b"client"]),
+        capabilities=_objects.decode(fields[b"capabilities"]),
+        log_level=None if level is None else level.decode(),
+        subscriptions=_of_kind(SUBSCRIPTION, fields),
+        skills=_of_kind(SKILL, fields),
+        nodes=_of_kind(NODE, fields),
+        version=int(fields[b"version"]),
+    )
+
+
+def _of_kind(kind: bytes, fields: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(sorted(one[len(kind) :].decode() for one in fields if one.startswith(kind)))
 
 
 def _session_key(session_id: str) -> str:

@@ -11,22 +11,25 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from gateway.abc import Counter, SessionRecord, SessionStore
+from msgspec.structs import replace
+
+from gateway.abc import Counter, SessionChange, SessionRecord, SessionStore
 from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
 from gateway.state.bus import Bus
 from gateway.state.elsewhere import Elsewhere
 from gateway.state.hub import Hub
 from gateway.state.news import KINDS
 from gateway.state.open_sessions import OpenSessions, SessionLimits
-from gateway.state.records import record_of, restored
+from gateway.state.records import changed, record_of, restored, update
 from gateway.state.tasks import Tasks
 from gateway.state.telling import Telling
 from registry.catalog import Kind
-from schemas.errors import InvalidParams, TooManyRequests
+from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests
 from schemas.mcp.revisions import HANDSHAKE, Revision
 
 RATE_WINDOW_S = 60
 RENEW_AT_MOST_S = 60.0
+CHANGE_WAIT_S = 2.0
 ID_LIMIT = 128  # characters; ours have 32
 STREAM_LIMIT = 20  # of one session at a time; a client has one, and those that it came back to
 
@@ -47,8 +50,10 @@ class Sessions:
         counter: Counter,
         limits: SessionLimits,
         announces: Announces = _all_lists,
+        change_wait_s: float = CHANGE_WAIT_S,
     ) -> None:
         self._hub = hub
+        self._node = bus.node
         self._store = store
         self._counter = counter
         self._limits = limits
@@ -58,8 +63,8 @@ class Sessions:
         self.on_drop: Callable[[str], None] = _unheard  # hears the ids of those that are let go
         self.later = Tasks()  # done before the last session is gone
         self._telling = Telling(hub, bus, self.later)
-        self._elsewhere = Elsewhere(bus, store, self._open, self._telling)
-        hub.on_subscribed = self.changed
+        self._elsewhere = Elsewhere(bus, store, self._open, self._telling, change_wait_s)
+        hub.on_subscribed = self.change
 
     def bound_owners(self, of_one: int) -> None:
         """From now on one principal has at most so many sessions here; as in SessionLimits."""
@@ -95,7 +100,8 @@ class Sessions:
             news=frozenset(self._announces(principal.tenant, toolset)),
         )
         if self._store.shared:
-            await self._store.put(record_of(session), self._limits.idle_s)
+            record = replace(record_of(session), nodes=(self._node,))
+            await self._store.put(record, self._limits.idle_s)
         return self._open.keep(session)
 
     def needs_load(self, session_id: str) -> bool:
@@ -109,19 +115,11 @@ class Sessions:
         """Ask the store. Raises Unavailable when it does not answer."""
         if len(session_id) > ID_LIMIT:
             return
-        record = await self._store.get(session_id)
-        session = self._open.get(session_id)
-        if record is None:
-            if session is not None:
-                self._open.drop(session)
-            return
-        if record.revision not in HANDSHAKE:
-            return  # of a newer gateway
-        await self._store.touch(session_id, self._limits.idle_s)
-        if session is None:
-            self._open.make_room()
-            session = self._open.get(session_id) or self._open.keep(self._restored(record))
-        session.renewed = time.monotonic()
+        with self._elsewhere.loading(session_id) as loading:
+            record = await self._store.hold(session_id, self._node, self._limits.idle_s)
+            while record is not None and record.version < loading.version:
+                record = await self._store.get(session_id)
+            self._loaded(session_id, record)
 
     def find(
         self, session_id: str, principal: Principal, toolset: str | None = None
@@ -137,11 +135,14 @@ class Sessions:
         session.touch()
         return session
 
-    async def changed(self, session: Session) -> None:
-        """Let all nodes know what a client said of its session."""
+    async def change(self, session: Session, change: SessionChange) -> None:
+        """Keep what a client said of its session; all nodes act by it when this returns. Cancelling
+        does not stop it halfway. Raises SessionNotFound when the session has ended, and
+        Unavailable: then nothing has changed here."""
         if self._store.shared:
-            await self._store.put(record_of(session), self._limits.idle_s)
-            await self._elsewhere.changed(session)
+            await self.later.whole(self._change(session, change))
+        else:
+            update(session, changed(record_of(session), change))
 
     async def tell(self, session: Session, message: bytes) -> None:
         """Say it on the session's standalone stream, at whichever node that is; if it has one."""
@@ -221,6 +222,30 @@ class Sessions:
         for session in self._open:
             self._open.drop(session)
         await self.later.done()
+
+    async def _change(self, session: Session, change: SessionChange) -> None:
+        record = await self._store.change(session.id, change, self._limits.idle_s)
+        if record is None:
+            self._open.drop(session)
+            raise SessionNotFound("Session not found: it ended. Send `initialize` again")
+        update(session, record)
+        await self._elsewhere.changed(record)
+
+    def _loaded(self, session_id: str, record: SessionRecord | None) -> None:
+        session = self._open.get(session_id)
+        if record is None:
+            if session is not None:
+                self._open.drop(session)
+            return
+        if record.revision not in HANDSHAKE:
+            return  # of a newer gateway
+        if session is None:
+            self._open.make_room()
+            session = self._open.keep(self._restored(record))
+        elif session.version < record.version:
+            gone = self._elsewhere.take_over(session, record)
+            self.later.do(self._telling.resubscribed(session, gone))
+        session.renewed = time.monotonic()
 
     def _restored(self, record: SessionRecord) -> Session:
         news = self._announces(record.tenant, record.toolset)

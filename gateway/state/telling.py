@@ -6,7 +6,7 @@ that the client subscribed at; then it leaves that to the other, with what it ha
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,12 +61,17 @@ class Telling:
             session.outbox, session.heard = session.outbox.hand_over(), None
             session.tells = False
 
-    async def resubscribed(self, session: Session) -> None:
-        """The client changed what it subscribed to, at another node."""
+    def silence(self, session: Session) -> list[str]:
+        """See `Hub.silence`."""
+        return self._hub.silence(session)
+
+    async def resubscribed(self, session: Session, gone: Collection[str]) -> None:
+        """The client changed what it subscribed to, at another node; what is `gone` was silenced
+        here."""
         if session.tells:
             await self._watch(session)
             await self._bus.say(TELLS, session=session.id, uris=sorted(session.watched))
-        await self._unwatch(session, session.watched - session.subscriptions)
+        await self._hub.settle(session, gone)
 
     async def leave(self, session: Session, uris: Sequence[str]) -> list[bytes]:
         """Another node watches these; returns what was heard of them here, and not told."""
@@ -117,6 +122,8 @@ class Telling:
         """Watch what the session subscribed to; returns what was not watched here before."""
         watched = []
         for uri in sorted(session.subscriptions - session.watched):
+            if uri not in session.subscriptions:
+                continue  # unsubscribed from while this waited
             try:
                 await self._hub.watch(session, uri)
             except Fault as fault:

@@ -52,24 +52,37 @@ class Watches:
         refuses."""
         watch = self._watches.setdefault((place, uri), _Watch())
         watch.users += 1
+        watch.listeners[listener] = message
         try:
             async with watch.turn:
-                if not watch.connected:
+                if not watch.connected and watch.listeners:
                     await self.connect(place, uri, True)
                     watch.connected = True
-                watch.listeners[listener] = message
+        except BaseException:
+            watch.listeners.pop(listener, None)
+            raise
         finally:
             watch.users -= 1
             self._forget(place, uri, watch)
 
     async def remove(self, place: Place, uri: str, listener: Listener) -> None:
+        self.drop(place, uri, listener)
+        await self.settle(place, uri)
+
+    def drop(self, place: Place, uri: str, listener: Listener) -> None:
+        """Tell the listener nothing from now on; `settle` tells the server if it was the last."""
+        watch = self._watches.get((place, uri))
+        if watch is not None:
+            watch.listeners.pop(listener, None)
+
+    async def settle(self, place: Place, uri: str) -> None:
+        """End a watch that nobody listens to."""
         watch = self._watches.get((place, uri))
         if watch is None:
             return
         watch.users += 1
         try:
             async with watch.turn:
-                watch.listeners.pop(listener, None)
                 if watch.connected and not watch.listeners:
                     watch.connected = False
                     await self.connect(place, uri, False)

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.abc import SessionChange
 from gateway.context import Context, Outbox, Principal, Session, Wishes
 from gateway.protocol import sse
 from gateway.protocol.admission import introduced
@@ -151,8 +152,8 @@ class HttpSse:
     async def _introduce(self, session: Session, request: Request) -> None:
         """The stream was there before its client said who it is."""
         params = introduced(request)
-        session.client, session.capabilities = params.client_info, params.capabilities
-        await self._front.sessions.changed(session)
+        said = SessionChange(client=params.client_info, capabilities=params.capabilities)
+        await self._front.sessions.change(session, said)
 
     async def _serve(
         self, context: Context, peer: StreamPeer, session: Session, request: Request

@@ -1,13 +1,15 @@
 """What every `SessionStore` does, seen from two nodes."""
 
+import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
-from gateway.abc import SessionRecord, SessionStore
+from gateway.abc import SessionChange, SessionRecord, SessionStore
 from schemas.errors import Unavailable
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
 from tests.fixtures_database import HOST
@@ -24,7 +26,20 @@ ADA = SessionRecord(
     client={"name": "tester \0 ☃", "version": "1", "icons": [{"src": "x"}]},
     capabilities={"roots": {"listChanged": True}, "sampling": {}},
 )
+CHANGES, WRITERS = int(os.environ.get("TOOLGATE_SESSION_CHANGES", "1000")), 20
 KEYS = ["", "\0", "a-1\0", "a-2", "A-1", "é\n", "x" * 10_000, "*"]
+
+
+@dataclass
+class Wanted:
+    """What a session is like after changes that are not of the same things."""
+
+    subscriptions: set[str] = field(default_factory=set)
+    skills: set[str] = field(default_factory=set)
+
+    def apply(self, change: SessionChange) -> None:
+        self.subscriptions = self.subscriptions.union(change.subscribe) - {*change.unsubscribe}
+        self.skills = self.skills.union(change.use) - {*change.leave}
 
 
 async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
@@ -39,9 +54,9 @@ async def test_a_session_is_known_at_every_node(nodes: Pair) -> None:
     assert await nodes.b.sessions.get(ADA.id) == ADA
 
 
-async def test_a_session_that_changed_is_known_as_it_is_now(nodes: Pair) -> None:
+async def test_a_session_is_known_with_all_that_its_client_said(nodes: Pair) -> None:
     await nodes.a.sessions.put(ADA, LONG_S)
-    changed = replace(ADA, log_level="debug", subscriptions=("file:///a", "b://c"), toolset="t")
+    changed = replace(ADA, log_level="debug", subscriptions=("b://c", "file:///a"), toolset="t")
     await nodes.b.sessions.put(changed, LONG_S)
     assert await nodes.a.sessions.get(ADA.id) == changed
 
@@ -52,7 +67,8 @@ async def test_nobody_is_found_by_an_id_that_was_never_given(nodes: Pair, key: s
     assert await nodes.b.sessions.get(key) is None
     assert await nodes.b.sessions.delete(key) is False
     assert await nodes.b.sessions.beats(key) is False
-    await nodes.b.sessions.touch(key, LONG_S)
+    assert await nodes.b.sessions.hold(key, "n", LONG_S) is None
+    assert await nodes.b.sessions.change(key, SessionChange(log_level="info"), LONG_S) is None
     assert await nodes.b.sessions.get(key) is None
 
 
@@ -79,12 +95,69 @@ async def test_a_session_ends_that_nobody_uses(nodes: Pair) -> None:
     assert await nodes.b.sessions.delete(ADA.id) is False
 
 
-async def test_a_touch_begins_the_time_to_live_anew(nodes: Pair) -> None:
+async def test_holding_a_session_begins_its_time_to_live_anew(nodes: Pair) -> None:
     await nodes.a.sessions.put(ADA, LONG_S)
-    await nodes.b.sessions.touch(ADA.id, SHORT_S)
+    assert await nodes.b.sessions.hold(ADA.id, "b", SHORT_S) == replace(ADA, nodes=("b",))
     await until(None, lambda: nodes.a.sessions.get(ADA.id))
-    await nodes.a.sessions.touch(ADA.id, LONG_S)  # too late
+    assert await nodes.a.sessions.hold(ADA.id, "a", LONG_S) is None  # too late
     assert await nodes.b.sessions.get(ADA.id) is None
+
+
+async def test_who_changes_a_session_hears_who_has_it_open(nodes: Pair) -> None:
+    await nodes.a.sessions.put(replace(ADA, nodes=("a",)), LONG_S)
+    for node in ("b", "a", "b"):
+        await nodes.b.sessions.hold(ADA.id, node, LONG_S)
+    record = await nodes.a.sessions.change(ADA.id, SessionChange(log_level="info"), LONG_S)
+    assert record is not None
+    assert (sorted(record.nodes), record.version) == (["a", "b"], 1)
+
+
+async def test_a_change_says_what_is_new_and_leaves_the_rest(nodes: Pair) -> None:
+    known = replace(ADA, log_level="info", subscriptions=("a://1", "a://2"), skills=("mail",))
+    await nodes.a.sessions.put(known, LONG_S)
+    uri = "a://é☃?x=s:y"
+    change = SessionChange(subscribe=(uri, "a://2"), unsubscribe=("a://1", "b://none"))
+    await nodes.b.sessions.change(ADA.id, change, LONG_S)
+    client, capabilities = {"name": "late", "icons": []}, {"roots": {}, "odd": []}
+    change = SessionChange(client=client, capabilities=capabilities, use=("s:x",), leave=("mail",))
+    expected = replace(
+        known,
+        client=client,
+        capabilities=capabilities,
+        subscriptions=("a://2", uri),
+        skills=("s:x",),
+        version=2,
+    )
+    assert await nodes.a.sessions.change(ADA.id, change, LONG_S) == expected
+    assert await nodes.b.sessions.get(ADA.id) == expected
+
+
+async def test_no_change_is_lost_when_nodes_change_one_session_at_once(nodes: Pair) -> None:
+    """Each of `WRITERS` requests makes its changes one after the other, at both nodes in turn."""
+    await nodes.a.sessions.put(ADA, LONG_S)
+    stores = (nodes.a.sessions, nodes.b.sessions)
+
+    async def write(writer: int) -> None:
+        for number in range(CHANGES // WRITERS):
+            uri, skill = f"r://{writer}/{number % 9}", f"skill-{writer}-{number % 3}"
+            change = (
+                SessionChange(subscribe=(uri,)),
+                SessionChange(subscribe=(uri,), log_level="info"),
+                SessionChange(unsubscribe=(uri,), use=(skill,)),
+                SessionChange(subscribe=(uri,), leave=(skill,)),
+            )[number % 4]
+            wanted.apply(change)
+            assert await stores[number % 2].change(ADA.id, change, LONG_S) is not None
+
+    wanted = Wanted()
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            for writer in range(WRITERS):
+                tasks.start_soon(write, writer)
+    record = await nodes.b.sessions.get(ADA.id)
+    assert record is not None
+    assert (set(record.subscriptions), set(record.skills)) == (wanted.subscriptions, wanted.skills)
+    assert (record.version, record.log_level) == (CHANGES, "info")
 
 
 async def test_purging_forgets_what_has_expired_and_nothing_else(nodes: Pair) -> None:
@@ -138,7 +211,8 @@ async def test_a_backend_that_is_away_is_unavailable_until_it_is_back(shared: Ba
         await shared.refuses(
             sessions.put(ADA, LONG_S),
             sessions.get(ADA.id),
-            sessions.touch(ADA.id, LONG_S),
+            sessions.hold(ADA.id, "a", LONG_S),
+            sessions.change(ADA.id, SessionChange(log_level="info"), LONG_S),
             sessions.delete(ADA.id),
             sessions.beat("n", LONG_S),
             sessions.beats("n"),

@@ -8,7 +8,8 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from gateway.context import Context, Identity, Principal, Wishes
+from gateway.abc import SessionChange
+from gateway.context import Context, Identity, Principal, Session, Wishes
 from gateway.methods.agents import Agents, given
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.offers import announced, capabilities
@@ -21,6 +22,7 @@ from gateway.methods.skills import Limits, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.hub import Hub
 from gateway.state.news import MESSAGES
+from gateway.state.records import changed, record_of, update
 from registry.catalog import Catalog
 from registry.search import Filters, Found, Hit, Query
 from registry.skills.access import Access
@@ -125,7 +127,7 @@ class Rig:
         self.handles = Handles(self.agents, unsealed, limits.handle_s)
         self.listing = ListSkills(self.lists, self.agents, self._find, 5, limits.answer_tokens)
         self.using = UseSkill(
-            self.lists, self.agents, self.handles, limits, self._read, self._changed, self._tell
+            self.lists, self.agents, self.handles, limits, self._read, self._change, self._tell
         )
         self.files = SkillFiles(self.lists, self.agents, self._read)
 
@@ -145,7 +147,8 @@ class Rig:
         assert (tenant, skill.name) == (PRINCIPAL.tenant, "care")
         return self.files_of.get(path)
 
-    async def _changed(self, session: Any) -> None:
+    async def _change(self, session: Session, change: SessionChange) -> None:
+        update(session, changed(record_of(session), change))
         self.heard.append(session.id)
 
     async def _tell(self, _session: Any, message: bytes) -> None:

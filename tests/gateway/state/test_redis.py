@@ -25,7 +25,7 @@ async def test_everything_expires_but_the_secret(redis_server: RedisServer) -> N
     async with in_redis(redis_server).nodes() as nodes:
         await nodes.a.log.append("s", b"")
         await nodes.a.sessions.put(SESSION, 60)
-        await nodes.a.sessions.touch("a", 60)
+        await nodes.a.sessions.hold("a", "n", 60)
         await nodes.a.sessions.beat("n", 60)
         await nodes.a.counter.hit("k", 1, 60)
         await nodes.a.sessions.secret()

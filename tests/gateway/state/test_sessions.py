@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import anyio
 import pytest
 
-from gateway.abc import SessionRecord
+from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal
 from gateway.state.bus import STREAM
 from gateway.state.elsewhere import CANCELS
@@ -278,9 +278,8 @@ async def test_a_new_stream_takes_over_the_news_and_ends_the_one_before(node):
 async def test_another_node_serves_a_session_as_it_was_agreed_on(nodes):
     a, b = nodes
     session = await a.open(toolset="reading")
-    session.log_level = "error"
-    session.subscriptions.add("test://x")
-    await a.sessions.changed(session)
+    change = SessionChange(log_level="error", subscribe=("test://x",))
+    await a.sessions.change(session, change)
     assert b.sessions.find(session.id, ANN, "reading") is None
     assert b.sessions.needs_load(session.id)
     there = await b.load(session)
@@ -340,12 +339,13 @@ async def test_letting_go_of_a_session_here_leaves_it_to_the_others(nodes, clock
 async def test_a_session_in_use_is_kept_in_the_store(nodes, clock):
     a, _ = nodes
     session = await a.open()
-    touched = []
+    touched, hold = [], a.stores.sessions.hold
 
-    async def touch(session_id, ttl_s):
+    async def recorded(session_id, node, ttl_s):
         touched.append((session_id, ttl_s))
+        return await hold(session_id, node, ttl_s)
 
-    a.stores.sessions.touch = touch
+    a.stores.sessions.hold = recorded
     await a.sessions.renew()
     clock.now += IDLE_S / 2
     await a.sessions.renew()
@@ -368,9 +368,8 @@ async def test_what_a_client_wants_is_known_at_all_nodes(nodes):
     a, b = nodes
     session = await a.open()
     there = await b.load(session)
-    there.log_level = "debug"
-    await b.sessions.changed(there)
-    await until(lambda: session.log_level == "debug")
+    await b.sessions.change(there, SessionChange(log_level="debug"))
+    assert session.log_level == "debug"
 
 
 async def test_a_request_is_cancelled_at_the_node_that_runs_it(nodes):

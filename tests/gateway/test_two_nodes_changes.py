@@ -1,0 +1,183 @@
+"""Requests of one session at two gateways in quick succession: no change is lost, and the next
+request is served by what the one before it was answered."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from config.sources import SourceSettings
+from gateway.abc import SessionChange
+from tests.fixtures_gateway import Client, SessionClient, running
+from tests.fixtures_servers import Serve
+from tests.gateway.events import listening
+from tests.gateway.test_two_nodes import Nodes, at
+from tests.gateway.test_two_nodes import shared as shared
+from tests.gateway.verbs import install
+from tests.servers.mcp_wire import Scripted, Turn, note
+
+pytestmark = pytest.mark.anyio
+
+ids = itertools.count(1)
+SUBSCRIBE = "resources/subscribe"
+URIS = [f"test://{number}" for number in range(40)]
+
+
+class Telling(Scripted):
+    """An MCP server whose resources can be watched, and whose tool says how it logs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "resources/list": self._resources,
+                "resources/subscribe": self._done,
+                "resources/unsubscribe": self._done,
+                "tools/list": self._tools,
+                "tools/call": self._call,
+                "logging/setLevel": self._done,
+                "GET": self._listen,
+            },
+            capabilities={"resources": {"subscribe": True}, "logging": {}, "tools": {}},
+        )
+        self._ears: list[Turn] = []
+
+    async def tell(self, uri: str) -> None:
+        for ear in self._ears:
+            await ear.event(note("notifications/resources/updated", uri=uri))
+
+    async def _resources(self, turn: Turn) -> None:
+        await turn.result(resources=[{"uri": uri, "name": uri[-2:]} for uri in URIS])
+
+    async def _tools(self, turn: Turn) -> None:
+        tool = {"name": "talk", "description": "Logs.", "inputSchema": {"type": "object"}}
+        await turn.result(tools=[tool])
+
+    async def _call(self, turn: Turn) -> None:
+        await turn.begin()
+        for level in ("debug", "error"):
+            await turn.event(note("notifications/message", level=level, data=level))
+        await turn.event({"jsonrpc": "2.0", "id": turn.id, "result": {"content": []}})
+        await turn.end()
+
+    async def _done(self, turn: Turn) -> None:
+        await turn.result()
+
+    async def _listen(self, turn: Turn) -> None:
+        await turn.begin()
+        self._ears.append(turn)
+        await turn.left()
+
+
+@pytest.fixture
+def server() -> Telling:
+    return Telling()
+
+
+@pytest.fixture
+async def nodes(shared: Settings, serve: Serve, server: Telling) -> AsyncIterator[Nodes]:
+    source = SourceSettings(mcp=f"{await serve(server)}/mcp")
+    mcp = replace(shared.mcp, keep_alive_s=60)  # answers that take a while stay JSON
+    settings = replace(shared, sources={"telling": source}, mcp=mcp)
+    async with running(settings) as a, running(settings) as b:
+        async with asyncio.timeout(10):
+            for client in (a, b):
+                await client.gateway.shared.bus.following.wait()
+        yield Nodes(a, b, install(a.gateway), install(b.gateway))
+
+
+async def both(nodes: Nodes) -> tuple[SessionClient, SessionClient]:
+    """One session, open at both nodes."""
+    session = await nodes.a.session("2025-11-25")
+    there = nodes.of_b(session)
+    assert (await there.call("ping"))["result"] == {}
+    return session, there
+
+
+async def done(session: SessionClient, method: str, **params: Any) -> None:
+    answer = await session.call(method, params, next(ids))
+    assert answer.get("result") == {}, answer
+
+
+def knows(client: Client, session: SessionClient) -> set[str]:
+    return at(client, session).subscriptions
+
+
+async def test_no_subscription_is_lost_when_they_come_to_both_nodes_at_once(nodes: Nodes) -> None:
+    ways = await both(nodes)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for number, uri in enumerate(URIS):
+                tasks.start_soon(lambda n=number, u=uri: done(ways[n % 2], SUBSCRIBE, uri=u))
+    assert knows(nodes.a, ways[0]) == knows(nodes.b, ways[1]) == set(URIS)
+    record = await nodes.a.gateway.shared.stores.sessions.get(ways[0].id)
+    assert record is not None
+    assert set(record.subscriptions) == set(URIS)
+
+
+async def test_a_change_that_was_answered_is_acted_by_at_the_other_node(nodes: Nodes) -> None:
+    ways, clients = await both(nodes), (nodes.a, nodes.b)
+    with anyio.fail_after(60):
+        for number, uri in enumerate(URIS):
+            here, there = number % 2, (number + 1) % 2
+            await done(ways[here], SUBSCRIBE, uri=uri)
+            assert uri in knows(clients[there], ways[there])
+            await done(ways[there], "resources/unsubscribe", uri=uri)
+            assert uri not in knows(clients[here], ways[here])
+
+
+async def test_a_log_level_holds_for_the_next_call_at_the_other_node(nodes: Nodes) -> None:
+    ways = await both(nodes)
+    call = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "talk"}}
+    for number in range(10):
+        level = ("debug", "error")[number % 2]
+        await done(ways[number % 2], "logging/setLevel", level=level)
+        other = (number + 1) % 2
+        async with listening((nodes.a, nodes.b)[other], "/mcp", ways[other].headers, call) as sent:
+            said = [one.message for one in await sent.rest() if one.data]
+        logged = [one["params"]["level"] for one in said if "method" in one]
+        assert logged == {"debug": ["debug", "error"], "error": ["error"]}[level]
+
+
+async def test_what_was_unsubscribed_at_one_node_is_told_of_no_more_by_the_other(
+    nodes: Nodes, server: Telling
+) -> None:
+    session, there = await both(nodes)
+    async with listening(nodes.a, "/mcp", session.headers) as events, asyncio.timeout(60):
+        assert (await events.event()).data == ""
+        for gone, kept in zip(URIS[::2][:10], URIS[1::2][:10], strict=True):
+            await done(there, SUBSCRIBE, uri=gone)
+            await done(there, SUBSCRIBE, uri=kept)
+            await done(there, "resources/unsubscribe", uri=gone)
+            while not {kept} <= at(nodes.a, session).watched:
+                await anyio.lowlevel.checkpoint()
+            await server.tell(gone)
+            await server.tell(kept)
+            assert (await events.event()).message["params"]["uri"] == kept
+            await done(there, "resources/unsubscribe", uri=kept)
+
+
+async def test_a_node_that_is_silent_holds_up_one_change_only(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    session, there = await both(nodes)
+    b = nodes.b.gateway.shared
+    b.bus.on("changed", _deaf)
+    sessions = nodes.a.gateway.shared.sessions
+    with anyio.fail_after(60):
+        for level in ("debug", "info", "error"):
+            await sessions.change(at(nodes.a, session), SessionChange(log_level=level))
+    unheard = [one for one in caplog.records if one.message == "session_change_unconfirmed"]
+    assert [one.nodes for one in unheard] == [[b.bus.node]]  # type: ignore[attr-defined]
+
+    b.sessions._elsewhere._look_again()
+    await done(there, "ping")
+    assert at(nodes.b, there).log_level == "error"
+
+
+async def _deaf(_said: dict[str, Any]) -> None:
+    return None
