@@ -37,6 +37,7 @@ LEFT_OVER = (
     "stood there: toolgate sources prune removes them, imports.prune does so at every start"
 )
 RELOAD_RETRY_S = 1.0  # where the database did not answer
+DATABASE_UP = ("without pgvector", "ok")  # by whether it has pgvector
 RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # a service often starts after its gateway
 
 
@@ -45,7 +46,8 @@ class FeedState:
     """What operators may see; names and states, no addresses."""
 
     loaded: bool = False  # the catalog is there: requests can be served
-    database: str = "connecting"  # or "ok", or "unreachable"
+    # or "ok", "unreachable", "without pgvector", or "unusable": waiting does not mend it
+    database: str = "connecting"
     sources: dict[str, str] = field(default_factory=dict)  # name -> "importing", "ok", "failed"
     failure: str | None = None  # why there will never be a catalog
 
@@ -143,7 +145,7 @@ class Feed:
 
     def _fail(self, reason: str) -> None:
         self.state.failure = reason
-        self.state.database = "unreachable"
+        self.state.database = "unusable"
         self.settled.set()
 
     def _described(self) -> list[ImportSpec]:
@@ -153,6 +155,14 @@ class Feed:
     async def _follow(self, database: Database) -> None:
         self._opened = database
         store = self._store = ToolStore(database.pool)
+        has_vector = True
+
+        def checked(has: bool) -> None:
+            nonlocal has_vector
+            has_vector = has
+            if self.state.database in DATABASE_UP:
+                self.state.database = DATABASE_UP[has]
+
         async with anyio.create_task_group() as tasks:
 
             async def changed(notice: Notice) -> None:
@@ -162,12 +172,12 @@ class Feed:
                 for load in self.before:
                     await load(database.pool)
                 await self._resync(store, tasks)
-                self.state.database = "ok"
+                self.state.database = DATABASE_UP[has_vector]
                 if not self._importing:
                     self._importing = True
                     tasks.start_soon(self._import_all, store)
 
-            await database.listen(CHANNEL, changed, self._lost)
+            await database.listen(CHANNEL, changed, self._lost, checked)
 
     async def _resync(self, store: ToolStore, tasks: TaskGroup) -> None:
         """Reload all tenants. Before the gateway is ready that is waited for; later each of them is

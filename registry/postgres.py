@@ -36,6 +36,7 @@ SERVER_NEEDED = 160000
 # 0.8.4 indexes that vacuum or inserts beside it leave broken.
 VECTOR_NEEDED = (0, 8, 4)
 FIRST_RETRY_S = 0.2
+HAS_VECTOR = "SELECT FROM pg_extension WHERE extname = 'vector'"
 CHECK_S = 30.0  # after so long a silence a listening connection has to show that it lives
 
 # What we advise is more to the point.
@@ -137,12 +138,14 @@ class Database:
         channel: str,
         handle: Callable[[Notice], Awaitable[None]],
         lost: Callable[[], None] = lambda: None,
+        checked: Callable[[bool], None] = lambda _has_vector: None,
     ) -> None:
         """Await `handle(payload)` for what is notified on `channel`, until cancelled.
 
         `RESYNC` comes first and after every gap; equal payloads that queued up come once. A
         database error in `handle` is taken for a gap: it is asked to resync when that is possible.
-        `lost()` is called whenever the connection is.
+        `lost()` is called whenever the connection is, and `checked` at its beginning and in
+        silence with whether the database has pgvector, without which nothing is found by meaning.
         """
         delays = _delays(self._settings.retry_max_s)
         while True:
@@ -150,15 +153,19 @@ class Database:
                 await self._revive()
                 async with self.connect() as connection:
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    checked(await _has_vector(connection))
                     await handle(RESYNC)
                     delays = _delays(self._settings.retry_max_s)
-                    await self._follow(connection, handle)
+                    await self._follow(connection, handle, checked)
             except (psycopg.OperationalError, TimeoutError, DatabaseError) as error:
                 lost()
                 await self._pause("database_connection_lost", error, next(delays))
 
     async def _follow(
-        self, connection: AsyncConnection, handle: Callable[[Notice], Awaitable[None]]
+        self,
+        connection: AsyncConnection,
+        handle: Callable[[Notice], Awaitable[None]],
+        checked: Callable[[bool], None],
     ) -> None:
         while True:
             notices = connection.notifies(timeout=CHECK_S, stop_after=1)
@@ -167,7 +174,7 @@ class Database:
                 await handle(payload)
             if not payloads:
                 with anyio.fail_after(self._settings.connect_timeout_s):
-                    await connection.execute("SELECT")
+                    checked(await _has_vector(connection))
 
     async def _prepare(self, wait: bool, migrate: bool) -> None:
         for delay in _delays(self._settings.retry_max_s):
@@ -223,6 +230,11 @@ async def _check(connection: AsyncConnection) -> None:
             f"more) and the database has {row[0]}: update the package, then run "
             "ALTER EXTENSION vector UPDATE"
         )
+
+
+async def _has_vector(connection: AsyncConnection) -> bool:
+    found = await connection.execute(HAS_VECTOR)
+    return bool(found.rowcount)
 
 
 def _version(text: str) -> tuple[int, ...]:

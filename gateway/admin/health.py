@@ -15,15 +15,23 @@ CHALLENGE = 'Bearer realm="toolgate metrics"'
 CLOSED = "Metrics are for this machine only (metrics.open, metrics.token)"
 TOLD = "Metrics need the token of metrics.token"
 
+WELL = frozenset({"ok", "disabled"})  # states that take nothing from what is served
+
 
 class Health:
     """Whether this process can serve, and how well."""
 
-    def __init__(self, feed: FeedState, broken: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(
+        self,
+        feed: FeedState,
+        broken: Callable[[], Mapping[str, str]] = dict,
+        parts: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         """`broken`: the sources that are not called because they fail, with "open" or
-        "half-open"."""
+        "half-open". `parts`: what else serving depends on, by name, with its state."""
         self.feed = feed
         self.broken = broken
+        self.parts = parts
         self.draining = False
 
     @property
@@ -37,7 +45,20 @@ class Health:
             return "draining"
         if not self.feed.loaded:
             return "failed" if self.feed.failure else "starting"
-        return "degraded" if self.feed.degraded or self.broken() else "ok"
+        away = any(state not in WELL for state in self.parts().values())
+        return "degraded" if away or self.feed.degraded or self.broken() else "ok"
+
+    @property
+    def details(self) -> dict[str, object]:
+        """What the status comes from."""
+        feed, broken = self.feed, self.broken()
+        return {
+            "database": feed.database,
+            "catalog": "ok" if feed.loaded else "loading",
+            **self.parts(),
+            "sources": feed.sources,
+            **({"breakers": broken} if broken else {}),
+        }
 
 
 class Probes:
@@ -54,14 +75,8 @@ class Probes:
     async def ready(self, request: Request) -> Response:
         """The verdict, and what it rests on for those who may look."""
         health = self._health
-        body: dict[str, object] = {"status": health.status}
-        if self._insight.allows(request.scope):
-            feed = health.feed
-            body["database"] = feed.database
-            body["catalog"] = "ok" if feed.loaded else "loading"
-            body["sources"] = feed.sources
-            if broken := health.broken():
-                body["breakers"] = broken
+        details = health.details if self._insight.allows(request.scope) else {}
+        body = {"status": health.status, **details}
         return JSONResponse(body, 200 if health.ready else 503)
 
     async def metrics(self, request: Request) -> Response:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 
+import anyio
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from psycopg import OperationalError
@@ -15,6 +16,7 @@ from registry.embedding.crew import After, Crew, nothing
 from registry.embedding.models import register
 from registry.embedding.providers import make_embedder
 from registry.embedding.serving import Serving
+from registry.embedding.watched import Watched
 from registry.postgres import Database, Pool
 
 log = logging.getLogger("toolgate.embedding")
@@ -43,6 +45,13 @@ class Embeddings(Collector):
         self._usable = not refused
 
     @property
+    def state(self) -> str:
+        """ "ok", "disabled", or "unavailable": texts and queries get no vectors at the moment."""
+        if self._target is None:
+            return "disabled" if self._usable else "unavailable"
+        return "unavailable" if self._target.failing else "ok"
+
+    @property
     def embedder(self) -> Embedder | None:
         """What queries are embedded with; None: `serving.note` says why there is nothing."""
         return self.serving.embedder
@@ -57,7 +66,10 @@ class Embeddings(Collector):
             await self._disable(database)
             return
         self._crew = Crew(database, self._target, self._settings, self.serving, self._after)
-        await self._crew.run()
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(self._target.run)
+            await self._crew.run()
+            beside.cancel_scope.cancel()
 
     def stop(self) -> None:
         """Begin to stop: workers finish what they have in hand."""
@@ -91,9 +103,10 @@ class Embeddings(Collector):
                 return
 
 
-def _made(settings: Embedding) -> tuple[Embedder | None, str | None]:
+def _made(settings: Embedding) -> tuple[Watched | None, str | None]:
     try:
-        return make_embedder(settings), None
+        embedder = make_embedder(settings)
+        return (None if embedder is None else Watched(embedder)), None
     except EmbeddingFailed as error:
         log.error("embedding_unusable", extra={"reason": str(error)})
         return None, str(error)

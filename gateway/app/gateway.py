@@ -65,7 +65,7 @@ class Gateway:
         self.access = self._access()
         self.embeddings = self._embeddings()
         self.search = self._search()
-        self.health = Health(self.feed.state, self.access.bounds.breaker.broken)
+        self.health = Health(self.feed.state, self.access.bounds.breaker.broken, self._states)
         self._upstreams = self._by_binding()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
@@ -161,6 +161,13 @@ class Gateway:
 
     def _database(self) -> Database | None:
         return self.feed.database
+
+    def _states(self) -> dict[str, str]:
+        """States of what serving depends on, beside the database and the sources."""
+        away, state = self.shared.stores.away, self.embeddings.state
+        shared = {} if away is None else {"redis": "unreachable" if away() else "ok"}
+        failed = state == "ok" and self.search.model_failed
+        return {**shared, "embeddings": "unavailable" if failed else state}
 
     def _pool(self) -> Pool | None:
         return self.feed.pool

@@ -63,6 +63,7 @@ class RedisLog:
         self._keep_ms = milliseconds(keep_s)
         self._append = redis.register_script(APPEND)
         self._watchers = Watchers()
+        self.away = False  # Redis does not answer; known while `listen` runs
 
     async def listen(self) -> None:
         """Wake who watches, until cancelled."""
@@ -72,10 +73,10 @@ class RedisLog:
                 async with self._redis.pubsub() as channel:
                     await channel.subscribe(CHANNEL)
                     async for stream in _heard(channel):
-                        delays = _delays()
+                        delays, self.away = _delays(), False
                         self._wake(stream)
             except (RedisError, OSError) as error:
-                delay_s = next(delays)
+                delay_s, self.away = next(delays), True
                 reason = {"reason": str(error) or type(error).__name__, "retry_s": delay_s}
                 log.warning("redis_connection_lost", extra=reason)
                 await anyio.sleep(delay_s)

@@ -48,6 +48,7 @@ class Stores:
     given_secret: str = field(default="", repr=False)
     listen: Callable[[], Awaitable[None]] = _nothing
     close: Callable[[], Awaitable[None]] = _nothing
+    away: Callable[[], bool] | None = None  # whether a backend of their own does not answer
 
     async def run(self) -> None:
         """Wake who watches streams when other nodes append to them, until cancelled. Returns at
@@ -109,6 +110,7 @@ def _in_redis(settings: State, keep: Keep) -> Stores:
         settings.secret,
         log.listen,
         redis.aclose,
+        lambda: log.away,
     )
 
 

@@ -70,11 +70,16 @@ class Encoding:
         self._paused_until = 0.0
         self._known: Memo[tuple[str, str], Vectors] = Memo(KNOWN)
 
+    @property
+    def paused(self) -> bool:
+        """Whether the model failed a moment ago."""
+        return self._clock() < self._paused_until
+
     def ready(self) -> Ready:
         embedder = self._embedder()
         if embedder is None:
             return Ready(None, self._why() or DISABLED)
-        if self._clock() < self._paused_until:
+        if self.paused:
             return Ready(None, DOWN)
         return Ready(embedder)
 

@@ -44,6 +44,11 @@ class Search:
         )
         self._counts = Counts(clock)
 
+    @property
+    def model_failed(self) -> bool:
+        """Whether the model gave a query no vectors a moment ago."""
+        return self._encoding.paused
+
     async def run(self, query: Query) -> Found:
         """The best `query.limit`, best first.
 

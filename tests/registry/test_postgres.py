@@ -186,8 +186,8 @@ async def test_a_silent_listener_is_asked_for_a_sign_of_life(
 
 async def is_asked(connection: psycopg.AsyncConnection) -> bool:
     found = await connection.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT'"
-        " AND datname = current_database()"
+        "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND datname = current_database()",
+        [postgres.HAS_VECTOR],
     )
     return await found.fetchone() != (0,)
 

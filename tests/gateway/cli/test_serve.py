@@ -67,6 +67,7 @@ async def test_it_announces_the_mcp_address_first_and_counts(
             "status": "ok",
             "database": "ok",
             "catalog": "ok",
+            "embeddings": "ok",
             "sources": {"pets": "ok"},
         }
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
