@@ -68,7 +68,7 @@ class Shared:
             settings.state.change_wait_s,
         )
         later, replay_s = self.sessions.later, mcp.replay_s
-        self.streams = Streams(log, sessions, counter, self.bus, replay_s, later)
+        self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._beat_s)
         said = Answers(log, sessions.shared, later, replay_s)
         self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 

@@ -26,6 +26,7 @@ from schemas.jsonrpc import RequestId, encode, error_reply
 log = logging.getLogger("toolgate.streams")
 
 READ_AT_ONCE = 100
+BEAT_S = 5.0
 # not 404, which would say that the session has ended
 FORGOTTEN = (
     "Last-Event-ID is not known in this session, or too old: what followed it is no longer kept. "
@@ -98,7 +99,10 @@ class Streams:
         bus: Bus,
         replay_s: float,
         later: Tasks,
+        beat_s: float = BEAT_S,
     ) -> None:
+        """`beat_s` is how often nodes show that they are alive."""
+        self.beat_s = beat_s
         self._log = kept
         self._later = later
         self._store = store
@@ -139,6 +143,13 @@ class Streams:
             return said
         await self._give_up(session, position.stream)
         return _said(position.stream, await self._read(session, position.stream, position.after))
+
+    async def is_orphaned(self, position: Position) -> bool:
+        """Whether the node that runs a POST's requests is gone; False while nobody can tell."""
+        try:
+            return not await self._alive(position.node)
+        except Unavailable:
+            return False
 
     async def is_kept(self, session: Session, stream: str) -> bool:
         return await self._log.last(name_of(session, stream)) != ""

@@ -1,6 +1,7 @@
 """Streams that a client opens by GET, or comes back to: what they say, until they end."""
 
 import logging
+import time
 from collections.abc import AsyncIterator
 
 from starlette.types import Receive
@@ -138,12 +139,22 @@ class EventStreams:
             if position.ended or outbox.closed or session.ended:
                 return
             if len(said) < READ_AT_ONCE:
-                await outbox.take(self._keep_alive_s)
+                await self._more(position, outbox)
             outbox.stale = False
             try:
                 said = await self._streams.replay(session, position)
             except Unavailable:
                 said = []
+
+    async def _more(self, position: Position, outbox: Outbox) -> None:
+        """Until more may have been said, the node that should say it is gone, or the client has to
+        be kept from leaving."""
+        until = time.monotonic() + self._keep_alive_s
+        while not (outbox.stale or outbox.closed) and time.monotonic() < until:
+            left_s = until - time.monotonic()
+            await outbox.take(min(left_s, self._streams.beat_s))
+            if not outbox.stale and await self._streams.is_orphaned(position):
+                return
 
 
 def _news_position(session: Session, told: str) -> Position:

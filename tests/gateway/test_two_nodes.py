@@ -305,6 +305,34 @@ async def test_a_client_whose_gateway_is_killed_goes_on_at_the_other(
             assert (await events.event()).message == "still here"
 
 
+async def test_a_stream_that_was_taken_up_ends_soon_after_the_node_that_runs_its_call_died(
+    shared: Settings, tmp_path: Path, serve: Serve, behind: Behind
+) -> None:
+    """The heartbeat of nodes tells, long before anything has to be said to keep the stream."""
+    url = await serve(behind.server())
+    mcp = replace(shared.mcp, keep_alive_s=3000)
+    sources = {"behind": SourceSettings(mcp=f"{url}/mcp")}
+    settings = replace(shared, sources=sources, mcp=mcp)
+    config = written(settings, tmp_path / "toolgate.yaml")
+    async with serving("--config", str(config)) as process, running(settings) as b:
+        await process.ready()
+        a = Client(b.gateway, process.url, b.http)
+        session = await a.session("2025-11-25")
+        there = SessionClient(b, session.id, session.revision, session.initialized)
+        params = {"name": "work", "arguments": {}, "_meta": {"progressToken": "p"}}
+        call = {"jsonrpc": "2.0", "id": "long", "method": "tools/call", "params": params}
+        async with listening(a, "/mcp", session.headers, call) as events:
+            await events.event()
+            first = await events.event()
+        async with listening(b, "/mcp", after(there, first.id)) as events:
+            assert _progress(await events.event()) == 2
+            process.process.send_signal(signal.SIGKILL)
+            await process.process.wait()
+            async with asyncio.timeout(60):
+                (last,) = await events.rest()
+    assert "whether it was carried out is not known" in last.message["error"]["message"]
+
+
 def _progress(sent: Sent) -> Any:
     assert sent.message["params"]["progressToken"] == "p"
     return sent.message["params"]["progress"]
