@@ -16,15 +16,16 @@ Serve = Callable[[ASGIApp], Awaitable[str]]
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApp, http: type[HttpToolsProtocol] = HttpToolsProtocol
+    app: ASGIApp, http: type[HttpToolsProtocol] = HttpToolsProtocol, port: int = 0
 ) -> AsyncIterator[str]:
-    """The URL at which uvicorn serves `app`; what still runs at the end is cut off."""
+    """The URL at which uvicorn serves `app`; what still runs at the end is cut off. `port` is one
+    that a server had before; 0: any."""
     config = Config(app, lifespan="off", ws="none", log_config=None, access_log=False)
     config.load()
     state = ServerState()
     # uvicorn.Server adds signal handlers, which are the test runner's, and a tenth of a second
     protocol = partial(http, config=config, server_state=state, app_state={})
-    listener = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    listener = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
     try:
         yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     finally:

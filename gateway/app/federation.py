@@ -36,6 +36,7 @@ class Federation:
         self._sealer: Sealer | None = None
         self._watched: dict[tuple[Place, str], Located] = {}  # as it was when that began
         self.refresh: Callable[[str], Awaitable[None]] = _nothing  # read a source's lists again
+        self.came: Callable[[str], None] = _unheard  # hears of servers that answer again
         self.servers = Servers(ways, self, upstream)
         self.lister = Lister(self.servers, upstream)
         self.parking = Parking(mcp.parked_calls, mcp.parked_s)
@@ -74,7 +75,9 @@ class Federation:
             exposed = self._catalogs.of(self._tenant, toolset).expose(source, uri)
             self._hub.resource_updated(self._tenant, toolset, exposed)
 
-    def came_or_went(self, source: str) -> None:  # noqa: ARG002
+    def came_or_went(self, source: str) -> None:
+        if source not in self.servers.failures():
+            self.came(source)
         if self._fail_closed:
             self._hub.changed(self._tenant, ALL_LISTS)
 
@@ -91,6 +94,9 @@ class Federation:
             self._watched[place, uri] = located
         elif located := self._watched.pop((place, uri), None):
             await self.relay.unwatch(located.source, located.uri)
+
+
+def _unheard(_source: str) -> None: ...
 
 
 async def _nothing(_source: str) -> None: ...

@@ -217,6 +217,7 @@ class Gateway:
         hub, sight = self.shared.hub, self.access.sight
         self.feed.before.append(self.access.load)
         self.federation.refresh = self.feed.refresh
+        self.federation.came = self.access.bounds.breaker.close
         self.shared.rules = sight.version
         sight.changed = lambda tenant: hub.changed(tenant, KINDS)
         self.catalogs.on_load(self.federation.follow)

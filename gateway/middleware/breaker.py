@@ -69,6 +69,13 @@ class Breaker(Collector):
             if circuit.state != "closed"
         }
 
+    def close(self, place: str) -> None:
+        """The source at this place was seen to answer: call it again, without waiting."""
+        circuit = self._circuits.get(place)
+        if circuit is not None and circuit.state != "closed":
+            circuit.close()
+            log.info("breaker_closed", extra={"source": place})
+
     def guard(self, execute: Execute) -> Execute:
         if not self._settings.enabled:
             return execute

@@ -71,6 +71,11 @@ class Circuit:
             if failed and enough and self.failures >= self._settings.failures * self.calls:
                 self._open(now)
 
+    def close(self) -> None:
+        """The source is known to answer again; what becomes of calls that run counts no more."""
+        if self.state != "closed":
+            self._close()
+
     def _count(self, failed: int, now: float) -> None:
         slot = int(now * SLOTS / self._settings.window_s)
         counts = self._counts

@@ -25,7 +25,9 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 from schemas.source import McpOptions, Source
 
 LISTS = ("tools", "prompts", "resources")
-FAILED_FOR_S = 1.0  # so long calls of a server that is away fail at once
+# So long at most calls fail at once when the server did not answer the last one, and no longer than
+# that took to tell: whoever waited 10 ms for a refusal may ask again, and finds it back.
+FAILED_FOR_S = 1.0
 
 
 Members = dict[str, Raw]  # of a result
@@ -125,11 +127,13 @@ class Server:
             return await self._probe()
 
     async def _probe(self) -> Spoken:
+        began = time.monotonic()
         try:
             spoken = await self._way.probe()
         except UpstreamFailed as error:
             self._spoken, self._failure = None, error
-            self._until = time.monotonic() + FAILED_FOR_S
+            now = time.monotonic()
+            self._until = now + min(FAILED_FOR_S, now - began)
             raise
         self._spoken, self._failure = spoken, None
         self._until = time.monotonic() + self._limits.mcp_probe_s

@@ -1,6 +1,7 @@
 """Servers that go away, and tell nobody."""
 
 from contextlib import AsyncExitStack
+from typing import Any
 
 import anyio
 import pytest
@@ -11,6 +12,7 @@ from config.sources import SourceSettings
 from tests.fixtures_gateway import MODERN, running
 from tests.fixtures_servers import serving
 from tests.gateway.federation.conftest import caller
+from tests.gateway.federation.servers import known_to_be_down
 from tests.servers.everything import everything
 from tests.servers.everything_wire import Era
 
@@ -47,3 +49,39 @@ async def test_a_server_that_went_away_is_known_to_be_after_the_first_call(
         listed = (await who.result("tools/list", {}))["result"]
         assert len(listed["tools"]) > 20
         assert listed["ttlMs"] == 0
+
+
+async def test_a_server_that_is_back_is_called_at_once(bare: Settings) -> None:
+    """Neither the breaker nor the memory of what failed keeps calls from a server that answers."""
+    app, lifespan = everything("both")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(lifespan)
+        behind = AsyncExitStack()
+        url = await behind.enter_async_context(serving(app))
+        sources = {"every": SourceSettings(mcp=f"{url}/mcp")}
+        breaker = replace(bare.breaker, calls=8, open_s=3000, longest_s=3000)
+        settings = replace(bare, sources=sources, breaker=breaker)
+        client = await stack.enter_async_context(running(settings))
+        await known_to_be_down(client, set())
+        who = await caller(client, MODERN, {})
+        port = int(url.rpartition(":")[2])
+
+        async def call() -> Any:
+            return await who.result("tools/call", {"name": "test_simple_text"})
+
+        await behind.aclose()
+        while "error" not in await call():
+            pass
+        url = await behind.enter_async_context(serving(app, port=port))
+        assert "result" in await call()
+
+        await behind.aclose()
+        spared = client.gateway.access.bounds.breaker
+        with anyio.fail_after(30):
+            while not spared.broken():
+                await call()
+        await known_to_be_down(client, {"every"})
+        await stack.enter_async_context(serving(app, port=port))
+        await known_to_be_down(client, set())
+        assert spared.broken() == {}
+        assert "result" in await call()

@@ -180,6 +180,21 @@ async def test_single_probes_close_it(caplog):
     assert source.state == "closed"  # it begins anew
 
 
+async def test_a_source_that_is_seen_to_answer_is_called_again_at_once(caplog):
+    caplog.set_level(logging.INFO, "toolgate.upstream")
+    source = Source()
+    source.breaker.close("crm")  # nobody has called it
+    await source.fail(4)
+    assert (await source.call(FINE)).is_error
+    source.breaker.close("another")
+    assert source.state == "open"
+    source.breaker.close("crm")
+    source.breaker.close("crm")
+    assert await source.call(FINE) is FINE
+    assert source.state == "closed"
+    assert [record.message for record in caplog.records] == ["breaker_opened", "breaker_closed"]
+
+
 async def test_one_probe_runs_at_a_time():
     source = Source()
     await source.fail(4)
