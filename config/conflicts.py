@@ -97,13 +97,16 @@ def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:
             yield Problem(where(path), dotted(path), "expected a regular expression")
 
 
-def _unknown_profile(settings: Settings, where: Where) -> list[Problem]:
+def _unknown_profile(settings: Settings, where: Where) -> Iterator[Problem]:
     profiles = settings.profiles
-    known = ("auto", *PROFILES, *(name for name in profiles.own if name not in PROFILES))
-    if profiles.default in known:
-        return []
-    path = ("profiles", "default")
-    return [Problem(where(path), dotted(path), f"expected one of {', '.join(known)}")]
+    known = (*PROFILES, *(name for name in profiles.own if name not in PROFILES))
+    if profiles.default not in ("auto", *known):
+        path: KeyPath = ("profiles", "default")
+        yield Problem(where(path), dotted(path), f"expected one of auto, {', '.join(known)}")
+    for name in profiles.tool_tokens:
+        if name not in known:
+            path = ("profiles", "tool_tokens", name)
+            yield Problem(where(path), dotted(path), f"expected one of {', '.join(known)}")
 
 
 def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:

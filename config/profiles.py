@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from config.types import Count, NameLimit, ProfileName, ServerName
+from config.types import Count, NameLimit, ProfileName, ServerName, ToolTokens
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,3 +33,4 @@ class Profiles(Struct, frozen=True, forbid_unknown_fields=True):
     default: ProfileName
     server_name: ServerName
     own: Mapping[ProfileName, Profile]
+    tool_tokens: Mapping[ProfileName, ToolTokens]

@@ -205,6 +205,7 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
     exclude: tuple[str, ...] = ()
     instructions: str = ""
     mode: DisclosureMode | None = None
+    tool_tokens: ToolTokens | None = None
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

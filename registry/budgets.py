@@ -28,8 +28,10 @@ class Room:
     text: int  # characters of a description inside its schema
 
 
-def room(budgets: Budgets, level: int) -> Room:
-    tool = max(budgets.tool_tokens >> level, _FEWEST[0]) * CHARACTERS
+def room(budgets: Budgets, level: int, tool_tokens: int | None = None) -> Room:
+    """`tool_tokens`: instead of those of the budgets."""
+    most = budgets.tool_tokens if tool_tokens is None else tool_tokens
+    tool = max(most >> level, _FEWEST[0]) * CHARACTERS
     description = max(budgets.description_characters >> level, _FEWEST[1])
     text = max(budgets.argument_characters >> level, _FEWEST[1])
     return Room(tool, min(description, tool // 2), text)

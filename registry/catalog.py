@@ -199,7 +199,8 @@ class Catalog:
         if name not in self._toolsets:
             tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self.items)
             skills = self.skills.within({tool.id for tool in tools})
-            part = Catalog(tools, sources, items=items, shaping=self._shaping, skills=skills)
+            shaping = self._shaping.limited(toolset.tool_tokens)
+            part = Catalog(tools, sources, items=items, shaping=shaping, skills=skills)
             part._checkers = self._checkers
             self._toolsets[name] = part
         return self._toolsets[name]

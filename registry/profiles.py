@@ -117,6 +117,7 @@ class Chosen(Struct, frozen=True):
     name: str
     profile: Profile
     prefix: str = ""  # that the client puts in front of names
+    tool_tokens: int | None = None  # of one tool in a list; None: as for others
 
     @property
     def name_limit(self) -> int:
@@ -133,9 +134,10 @@ class Profiles:
     def __init__(self, wanted: Wanted | None = None) -> None:
         own: Mapping[str, Profile] = wanted.own if wanted else {}
         server = wanted.server_name if wanted else ""
+        most: Mapping[str, int] = wanted.tool_tokens if wanted else {}
         every = {**own, **{name: one for name, one in BUILT_IN.items() if name not in own}}
         self._chosen = {
-            name: Chosen(name, one, one.name_prefix.replace("{server}", server))
+            name: Chosen(name, one, one.name_prefix.replace("{server}", server), most.get(name))
             for name, one in every.items()
         }
         self._clients = [(Globs(one.profile.clients), one) for one in self._chosen.values()]

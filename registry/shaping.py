@@ -60,10 +60,13 @@ class Shaping:
         profiles: Profiles | None = None,
         fields: bool = False,
         search_limit: int | None = None,
+        tool_tokens: int | None = None,
     ) -> None:
         """Without `budgets` tools are shown as they are. With `fields` input schemas show the
         argument that says which members of an answer are wanted; that of search_tools says
-        `search_limit`, the most tools that it can be asked for."""
+        `search_limit`, the most tools that it can be asked for. `tool_tokens`: a toolset's own."""
+        self._tool_tokens = tool_tokens
+        self._of_toolsets: dict[int, Shaping] = {}
         self._fields = fields
         self.search_limit = search_limit
         self.budgets = budgets
@@ -76,8 +79,25 @@ class Shaping:
         is what describe_tool is called there."""
         if self.budgets is None and chosen == UNCHANGED:
             return Shown(tool)
-        limits = room(self.budgets, level) if self.budgets else None
+        limits = room(self.budgets, level, self._most(chosen)) if self.budgets else None
         return self._made((tool.digest, chosen.name, level, describer), tool, chosen, limits)
+
+    def limited(self, tool_tokens: int | None) -> "Shaping":
+        """The same for a toolset with so many tokens for a tool; None: with as many as ever."""
+        if tool_tokens is None or self.budgets is None:
+            return self
+        found = self._of_toolsets.get(tool_tokens)
+        if found is None:
+            found = Shaping(
+                self.budgets, self.profiles, self._fields, self.search_limit, tool_tokens
+            )
+            self._of_toolsets[tool_tokens] = found
+        return found
+
+    def _most(self, chosen: Chosen) -> int | None:
+        """Tokens of a tool as its toolset and the client's profile want it; None: as ever."""
+        wanted = (self._tool_tokens, chosen.tool_tokens)
+        return min((one for one in wanted if one is not None), default=None)
 
     def within(self, tool: Tool, chosen: Chosen, most: int, describer: str) -> Shown:
         """The same in about `most` tokens, and without its output schema; for an answer, which
@@ -188,7 +208,7 @@ def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tu
         shown, shortened = _written(schema, chosen, left if folds else None, limits, more)
         return shown, shortened or schema != whole
     except (RecursionError, ValueError) as error:
-        if chosen == UNCHANGED:
+        if profile == UNCHANGED.profile:
             return raw, False
         raise Inexpressible("its input schema cannot be rewritten") from error
 

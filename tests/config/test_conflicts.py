@@ -204,6 +204,10 @@ def test_profiles_are_told_by_names_that_there_are() -> None:
     assert "profiles.default: expected one of auto, plain, claude" in said
     assert said.endswith("mine")
     assert loaded("profiles: {default: mine, own: {mine: {}}}").profiles.default == "mine"
+    said = problem("profiles: {tool_tokens: {cluade: 500}}")
+    assert "profiles.tool_tokens.cluade: expected one of plain, claude" in said
+    limits = loaded("profiles: {tool_tokens: {mine: 500, claude: 300}, own: {mine: {}}}").profiles
+    assert limits.tool_tokens == {"mine": 500, "claude": 300}
 
 
 @pytest.mark.parametrize("number", [".nan", ".inf"])
