@@ -239,7 +239,7 @@ def classify(value: Any) -> Message:
     if not isinstance(value, dict):
         return Invalid(None, InvalidRequest(f"A message is an object, not {json_type(value)}"))
     id_ = value.get("id", UNSET)
-    legible = id_ is None or (isinstance(id_, int | float | str) and not isinstance(id_, bool))
+    legible = is_id(id_)
     answer_to: RequestId = id_ if legible else None
     if value.get("jsonrpc") != "2.0":
         return Invalid(answer_to, InvalidRequest('"jsonrpc" must be exactly "2.0"'))
@@ -251,6 +251,11 @@ def classify(value: Any) -> Message:
             return Response(answer_to, value.get("result", UNSET), value.get("error", UNSET))
         return Invalid(answer_to, InvalidRequest('"method" is missing'))
     return _request_of(value, answer_to)
+
+
+def is_id(value: Any) -> bool:
+    """Whether JSON-RPC 2.0 allows the value as an id; no other is sent back."""
+    return value is None or (isinstance(value, int | float | str) and not isinstance(value, bool))
 
 
 def _request_of(value: dict[str, Any], answer_to: RequestId) -> Message:

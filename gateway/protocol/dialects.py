@@ -60,6 +60,7 @@ from schemas.jsonrpc import (
     decode_strict,
     encode,
     error_reply,
+    is_id,
     json_type,
     limited,
     pieces,
@@ -156,7 +157,7 @@ def _member(value: Any, rules: Rules) -> Message:
         id_ = value.get("id")
         text = f'"jsonrpc" excludes the legacy members ({", ".join(TUPLE)}): send one or the other'
         fault = InvalidRequest(text)
-        return Invalid(id_ if isinstance(id_, int | float | str) else None, fault)
+        return Invalid(id_ if is_id(id_) else None, fault)
     if rules.spec or not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
         return classify(value)
     return _strict(value)
@@ -223,9 +224,10 @@ def rpc_answer(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> A
 
 def refusal(body: bytes, fault: Fault, rules: Rules, request_id: str) -> Answer:
     """What the sender of a `body` gets that is refused whole: a Status where nobody can tell the
-    dialect, because it is no JSON."""
-    modern = body.lstrip()[:1] == b"[" or b'"jsonrpc"' in body
-    if rules.spec or (modern and not isinstance(fault, ParseError)):
+    dialect, because it is no JSON. An array can only be a batch of JSON-RPC."""
+    readable = not isinstance(fault, ParseError)
+    modern = body.lstrip()[:1] == b"[" or (readable and b'"jsonrpc"' in body)
+    if rules.spec or modern:
         return rpc_answer(None, fault, rules, request_id)
     return legacy_answer(fault, rules)
 

@@ -49,6 +49,7 @@ from schemas.hybrid import (
 from schemas.jsonrpc import Invalid, Message, Request, decode_strict, encode
 from schemas.mcp.revisions import HYBRID, JSON_RPC
 
+RESPONSE = "This is a response; nobody asked anything"
 NAME_LENGTH = 100  # characters of a toolset that nobody may know
 
 
@@ -147,7 +148,7 @@ class JsonRpcHTTP:
             case Invalid(id_, fault):
                 await _send(responder, rpc_answer(id_, fault, rules, request_id), fault)
             case _:
-                fault = InvalidRequest("This is a response; nobody asked anything")
+                fault = InvalidRequest(RESPONSE)
                 await _send(responder, rpc_answer(None, fault, rules, request_id), fault)
 
     async def _serve_batch(
@@ -170,7 +171,7 @@ class JsonRpcHTTP:
                 return reply(member.id, outcome, self._rules, context.request_id)
             case Invalid(id_, fault):
                 return reply(id_, fault, self._rules, context.request_id)
-        return None  # a response; nobody asked anything
+        return reply(None, InvalidRequest(RESPONSE), self._rules, context.request_id)
 
 
 def _command(scope: Scope) -> bytes:

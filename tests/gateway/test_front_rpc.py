@@ -188,3 +188,14 @@ async def test_a_bug_of_ours_has_a_request_id_and_shows_nothing_else(
     assert (status, answer["error"]["message"]) == (500, "Internal error")
     logged = [r for r in caplog.records if r.message == "unexpected_error"]
     assert logged[0].__dict__["request_id"] == headers["x-request-id"]
+
+
+@pytest.mark.parametrize("answer", [{"result": {}}, {"error": {"code": 1, "message": "x"}}])
+async def test_a_response_is_no_request_alone_and_in_a_batch(client: Client, answer: Any) -> None:
+    response = {"jsonrpc": "2.0", "id": 1, **answer}  # JSON-RPC 2.0, sections 4 and 6
+    alone = await client.rpc(response)
+    both = await client.rpc([response, request("tools/list", id_=2)])
+    [only] = await client.rpc([response])
+    for found in (alone, both[0], only):
+        assert (found["id"], found["error"]["code"]) == (None, -32600)
+    assert (both[1]["id"], "result" in both[1]) == (2, True)

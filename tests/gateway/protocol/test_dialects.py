@@ -356,7 +356,7 @@ def test_a_result_is_carried_as_it_is(rules):
     [
         (b"{", ParseError("p"), None),
         (b'{"jsonrpc":"2.0"', ParseError("p"), None),
-        (b"[1", ParseError("p"), None),
+        (b"[1", ParseError("p"), -32700),
         (b'{"host":"a","host":"b"}', DuplicateKeys("d"), None),
         (b"5", InvalidRequest("i"), None),
         (b'{"jsonrpc":"2.0","id":1,"id":2}', DuplicateKeys("d"), -32600),
