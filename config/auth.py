@@ -97,3 +97,4 @@ class Admin(Struct, frozen=True, forbid_unknown_fields=True):
     idempotency_ttl_s: Seconds
     requests: Amount
     per_s: Seconds
+    operator_role: ScopeName

@@ -108,16 +108,17 @@ def operations_of(parts: Parts) -> tuple[Operation, ...]:
 
 def _operations(parts: Parts) -> tuple[Operation, ...]:
     settings, sessions = parts.settings, parts.sessions
-    ground = Ground(parts.opened, Pages(settings.admin.page_size, settings.admin.page_limit))
+    host_id = settings.tenant.host_id
+    pages = Pages(settings.admin.page_size, settings.admin.page_limit)
+    ground = Ground(parts.opened, pages, host_id, settings.admin.operator_role)
 
     def numbers() -> tuple[str, str, int, int]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
 
-    host_id = settings.tenant.host_id
     secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.wanted)
     resources = (
         StatusOperations(ground, parts.health, parts.catalogs, settings.toolsets, numbers),
-        SourceOperations(ground, settings.imports, host_id, parts.wanted, parts.lister, secrets),
+        SourceOperations(ground, settings.imports, parts.wanted, parts.lister, secrets),
         secrets,
         ToolOperations(ground),
         KeyOperations(ground),
@@ -130,6 +131,6 @@ def _operations(parts: Parts) -> tuple[Operation, ...]:
             settings.limits.json_depth,
         ),
         SessionOperations(ground, sessions),
-        AuditOperations(ground, settings.audit.key.encode(), settings.tenant.host_id),
+        AuditOperations(ground, settings.audit.key.encode()),
     )
     return tuple(one for each in resources for one in each.operations)

@@ -1,6 +1,6 @@
 """Why a call would be allowed, denied or in need of an approval: each rule, and what it says."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gateway.context import Principal
@@ -8,6 +8,8 @@ from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
 from gateway.policy.rules import CompiledRule, Effect, Subject
 from schemas.expressions import ExpressionFailed, too_large
 
+OF_OPERATOR = "(operator)"  # instead of the name of a rule, for those who are not to know it
+BUILT_IN = frozenset({"", DEFAULT, TIERS, DESTRUCTIVE})  # nobody has named these
 Said = Literal["speaks", "silent", "failed", "waits"]
 
 
@@ -29,6 +31,13 @@ class Explanation:
     reason: str
     visible: bool  # in lists, for there are arguments with which the call may be made
     opinions: list[Opinion]  # in the order in which they count
+
+    def of_tenant(self) -> "Explanation":
+        """Without names and words of what the settings say."""
+        opinions = [one for one in self.opinions if one.stored or one.rule in BUILT_IN]
+        if self.rule in {*BUILT_IN, *(one.rule for one in opinions)}:
+            return replace(self, opinions=opinions)
+        return replace(self, rule=OF_OPERATOR, reason="", opinions=opinions)
 
 
 def explain(

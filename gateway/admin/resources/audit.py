@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from gateway.admin.ground import Ground
@@ -12,12 +13,15 @@ from gateway.admin.problems import conflict, unavailable
 from gateway.audit.reading import AuditQuery, Recorded, search
 from gateway.audit.records import Entry
 from gateway.audit.verifying import Report, verify
+from gateway.policy.explaining import BUILT_IN, OF_OPERATOR
+from registry.policies import Policies
 
 READ = "admin:audit:read"
 
 
 class RecordView(Struct, frozen=True):
-    """A record, and where it stands in its chain."""
+    """A record, and where it stands in its chain. A rule that is none of the tenant's now has no
+    name in it; the hash is over the record as it was written."""
 
     chain_id: str
     sequence: int
@@ -37,11 +41,10 @@ class AuditFilter(Paging, frozen=True):
 
 
 class AuditOperations:
-    def __init__(self, ground: Ground, key: bytes, host_id: str) -> None:
-        """`key`: what the chains are keyed with; `host_id`: the tenant of the gateway."""
+    def __init__(self, ground: Ground, key: bytes) -> None:
+        """`key`: what the chains are keyed with."""
         self._ground = ground
         self._key = key
-        self._host_id = host_id
         self._verifying = False
 
     @property
@@ -84,11 +87,19 @@ class AuditOperations:
             found = await search(self._ground.pool, asked.tenant, query)
         except ValueError as error:
             raise unknown() from error
-        records = tuple(_view(one) for one in found.records)
+        known = await self._known(asked)
+        records = tuple(_view(one, known) for one in found.records)
         return Page(records, cursor(found.next) if found.next else "")
 
+    async def _known(self, asked: Asked) -> frozenset[str] | None:
+        """The rules that may be named; None: all."""
+        if self._ground.is_operator(asked):
+            return None
+        stored = await Policies(self._ground.pool, asked.tenant).all()
+        return BUILT_IN | {one.name for one in stored}
+
     async def verify(self, asked: Asked) -> Report:
-        if asked.tenant != self._host_id:  # theirs stand in the same chains as everybody's
+        if not self._ground.is_own(asked):  # theirs stand in the same chains as everybody's
             raise conflict("Chains are verified by people of the gateway's own tenant only.")
         if self._verifying:
             raise unavailable("The audit log is being verified; try again later.")
@@ -99,5 +110,8 @@ class AuditOperations:
             self._verifying = False
 
 
-def _view(one: Recorded) -> RecordView:
-    return RecordView(one.chain_id, one.sequence, one.hash.hex(), one.entry)
+def _view(one: Recorded, known: frozenset[str] | None) -> RecordView:
+    entry = one.entry
+    if known is not None and entry.rule not in known:
+        entry = msgspec.structs.replace(entry, rule=OF_OPERATOR)
+    return RecordView(one.chain_id, one.sequence, one.hash.hex(), entry)

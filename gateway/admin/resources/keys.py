@@ -124,7 +124,7 @@ class KeyOperations:
 
     async def create(self, asked: Asked) -> Given:
         body: NewKey = asked.body
-        check_given(asked.principal, body.scopes, body.roles)
+        check_given(asked.principal, body.scopes, body.roles, self._ground.operator_role)
         check_principal(asked, body.principal)
         try:
             key, secret = await self._keys(asked).create(
@@ -179,13 +179,23 @@ def check_principal(asked: Asked, principal: str | None) -> None:
         raise Problem(403, "insufficient-scope", detail)
 
 
-def check_given(own: Principal, scopes: Sequence[str], roles: Sequence[str]) -> None:
-    """A key gets at most what its maker has; who has `admin` may give anything. Raises Problem."""
-    if ALL in own.scopes:
-        return
+def check_given(
+    own: Principal, scopes: Sequence[str], roles: Sequence[str], operator_role: str
+) -> None:
+    """A key gets at most what its maker has; who has `admin` may give anything but the role of
+    operators. Raises Problem."""
+    all_ = ALL in own.scopes
     mistakes = [
-        *(_too_much("scopes", at, one) for at, one in enumerate(scopes) if not allows(own, one)),
-        *(_too_much("roles", at, one) for at, one in enumerate(roles) if one not in own.roles),
+        *(
+            _too_much("scopes", at, one)
+            for at, one in enumerate(scopes)
+            if not (all_ or allows(own, one))
+        ),
+        *(
+            _too_much("roles", at, one)
+            for at, one in enumerate(roles)
+            if one not in own.roles and not (all_ and one != operator_role)
+        ),
     ]
     if mistakes:
         text = "A key gets no more scopes and roles than its maker has."

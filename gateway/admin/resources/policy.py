@@ -1,6 +1,7 @@
 """Rules of who may do what, and calls that wait until somebody agrees."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from gateway.admin.pages import Page
 from gateway.admin.problems import Mistake, Problem, conflict, invalid, not_found, sentence
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from gateway.policy.explaining import Explanation, explain
+from gateway.policy.explaining import BUILT_IN, OF_OPERATOR, Explanation, explain
 from gateway.policy.rules import Subject
 from registry.approvals import Approval, ApprovalRefused, Approvals
 from registry.catalogs import Catalogs
@@ -115,14 +116,16 @@ class PolicyOperations:
 
     async def list(self, asked: Asked) -> Page[RuleView]:
         stored = [_stored(one) for one in await self._policies(asked).all()]
-        own = [self._own(name) for name in self._rules]
+        own = [self._own(name) for name in self._rules] if self._is_operator(asked) else []
         found = [*own, *(one for one in stored if one.name not in self._rules)]
         return self._ground.pages.page(asked.query, found, lambda one: one.name)
 
     async def get(self, asked: Asked) -> RuleView:
         name = asked.names["rule"]
         if name in self._rules:
-            return self._own(name)
+            if self._is_operator(asked):
+                return self._own(name)
+            raise not_found("rule", name)
         found = await self._policies(asked).get(name)
         if found is None:
             raise not_found("rule", name)
@@ -161,17 +164,19 @@ class PolicyOperations:
         roles, scopes = frozenset(body.roles), frozenset(body.scopes)
         principal = Principal(body.principal, asked.tenant, scopes, body.claims, roles)
         engine, subject = self._engine(asked.tenant), Subject.of(tool)
-        return explain(engine, principal, body.toolset, subject, body.arguments, self._levels)
+        told = explain(engine, principal, body.toolset, subject, body.arguments, self._levels)
+        return told if self._is_operator(asked) else told.of_tenant()
 
     async def waiting(self, asked: Asked) -> Page[Approval]:
-        found = await self._approvals(asked).waiting()
+        found = await self._shown(asked, *await self._approvals(asked).waiting())
         return self._ground.pages.page(asked.query, found, _by_age)
 
     async def approval(self, asked: Asked) -> Approval:
         found = await self._approvals(asked).get(asked.names["approval"])
         if found is None:
             raise not_found("approval", asked.names["approval"])
-        return found
+        (shown,) = await self._shown(asked, found)
+        return shown
 
     async def decide(self, asked: Asked) -> Approval:
         name, own = asked.names["approval"], asked.principal
@@ -183,12 +188,26 @@ class PolicyOperations:
         if decided is None:
             present = await self.approval(asked)
             raise conflict(f"It does not wait any longer: it is {present.state}, or too old.")
-        return decided
+        (shown,) = await self._shown(asked, decided)
+        return shown
+
+    async def _shown(self, asked: Asked, *found: Approval) -> tuple[Approval, ...]:
+        """Without what rules of the settings say."""
+        if self._is_operator(asked):
+            return found
+        stored = {one.name for one in await self._policies(asked).all()} - set(self._rules)
+        own = BUILT_IN | stored
+        return tuple(
+            one if one.rule in own else replace(one, rule=OF_OPERATOR, reason="") for one in found
+        )
+
+    def _is_operator(self, asked: Asked) -> bool:
+        return self._ground.is_operator(asked)
 
     def _ours(self, asked: Asked) -> str:
         name = asked.names["rule"]
         if name in self._rules:
-            raise conflict(f"The rule {name} stands in the settings of the gateway.")
+            raise conflict(f"The gateway has taken the name {name}: choose another one.")
         return name
 
     def _own(self, name: str) -> RuleView:

@@ -82,18 +82,16 @@ class SourceOperations:
         self,
         ground: Ground,
         limits: Imports,
-        host_id: str,
         wanted: Callable[[], Mapping[str, SourceSettings]],
         lister: Lister | None,
         secrets: SecretOperations,
     ) -> None:
-        """`wanted`: those of the settings, which are about the tenant `host_id`."""
+        """`wanted`: those of the settings, which are about the tenant of the gateway."""
         self._ground = ground
         self._limits = limits
         self._wanted = wanted
         self._lister = lister
         self._secrets = secrets
-        self._host_id = host_id
         self._running = 0
 
     @property
@@ -135,15 +133,15 @@ class SourceOperations:
 
     async def list(self, asked: Asked) -> Page[SourceView]:
         found = await self._store.sources(asked.tenant)
-        views = [self._view(one) for one in found]
+        views = [self._view(asked, one) for one in found]
         return self._ground.pages.page(asked.query, views, lambda one: one.name)
 
     async def get(self, asked: Asked) -> SourceView:
-        return self._view(await self._found(asked))
+        return self._view(asked, await self._found(asked))
 
     async def create(self, asked: Asked) -> Given:
         body: Import = asked.body
-        self._check_ours(body.name)
+        self._check_ours(asked, body.name)
         if await self._secrets.of(asked.tenant, body.name):
             raise conflict(f"There are secrets for {body.name}, which it would get.")
         document, base_url = None, None
@@ -164,7 +162,7 @@ class SourceOperations:
 
     async def upload(self, asked: Asked) -> Imported:
         name = asked.names["source"]
-        self._check_ours(name)
+        self._check_ours(asked, name)
         try:
             with self._turn():
                 report = await self._sources(asked).upload(
@@ -191,7 +189,7 @@ class SourceOperations:
 
     async def delete(self, asked: Asked) -> None:
         name = asked.names["source"]
-        self._check_ours(name)
+        self._check_ours(asked, name)
         if await self._store.remove(asked.tenant, name, _number(asked)) is None:
             await self._found(asked)
             raise changed()
@@ -235,13 +233,12 @@ class SourceOperations:
         guarded = not self._limits.private_networks
         return replace(spec, options=msgspec.structs.replace(spec.options, guarded=guarded))
 
-    def _check_ours(self, name: str) -> None:
-        if name in self._wanted():
+    def _check_ours(self, asked: Asked, name: str) -> None:
+        if self._is_own(asked) and name in self._wanted():
             raise conflict(f"What {name} is stands in the settings of the gateway.")
 
     def _is_own(self, asked: Asked) -> bool:
-        """Whether the settings speak of this tenant."""
-        return asked.tenant == self._host_id
+        return self._ground.is_own(asked)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -253,7 +250,8 @@ class SourceOperations:
         finally:
             self._running -= 1
 
-    def _view(self, source: Source) -> SourceView:
+    def _view(self, asked: Asked, source: Source) -> SourceView:
+        in_settings = self._is_own(asked) and source.name in self._wanted()
         return SourceView(
             source.name,
             source.kind,
@@ -268,7 +266,7 @@ class SourceOperations:
             source.number,
             source.rolled_back.version if source.rolled_back else None,
             source.options.guarded,
-            source.name in self._wanted(),
+            in_settings,
             source.origin,
             bool(left_over([source], self._wanted())),
         )

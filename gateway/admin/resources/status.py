@@ -17,7 +17,8 @@ READ = "admin:registry:read"
 
 
 class Status(Struct, frozen=True):
-    """This gateway. `sources` are those of the settings, with how their import went."""
+    """This gateway. `sources` are those of the settings, with how their import went; these, and
+    the numbers of all tenants together, are told to its own tenant, and to operators."""
 
     status: str
     version: str
@@ -25,13 +26,14 @@ class Status(Struct, frozen=True):
     database: str
     ready: bool
     tools: int
-    sessions: int
-    streams: int
+    sessions: int | None
+    streams: int | None
     sources: Mapping[str, str]
 
 
 class ToolsetView(Struct, frozen=True):
-    """A toolset of the settings, and how many tools are in it."""
+    """A toolset of the settings, and how many tools are in it. What it is made of is told to the
+    gateway's own tenant."""
 
     name: str
     sources: tuple[str, ...]
@@ -79,7 +81,7 @@ class StatusOperations:
 
     async def status(self, asked: Asked) -> Status:
         version, node, sessions, streams = self._numbers()
-        feed = self._health.feed
+        feed, operator = self._health.feed, self._ground.is_operator(asked)
         return Status(
             self._health.status,
             version,
@@ -87,9 +89,9 @@ class StatusOperations:
             feed.database,
             self._health.ready,
             len(self._catalogs.of(asked.tenant).tools),
-            sessions,
-            streams,
-            feed.sources,
+            sessions if operator else None,
+            streams if operator else None,
+            feed.sources if self._ground.is_own(asked) else {},
         )
 
     async def list(self, asked: Asked) -> Page[ToolsetView]:
@@ -105,5 +107,6 @@ class StatusOperations:
     def _view(self, asked: Asked, name: str) -> ToolsetView:
         one = self._toolsets[name]
         tools = len(self._catalogs.of(asked.tenant, name).tools)
-        patterns = (tuple(one.sources), tuple(one.include), tuple(one.exclude))
+        told = one if self._ground.is_own(asked) else Toolset()
+        patterns = (tuple(told.sources), tuple(told.include), tuple(told.exclude))
         return ToolsetView(name, *patterns, one.mode, tools)

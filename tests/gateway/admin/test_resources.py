@@ -18,6 +18,7 @@ from gateway.audit.chain import Chain
 from gateway.audit.records import Entry
 from gateway.audit.storing import store as store_audit
 from gateway.context import Principal
+from gateway.policy.engine import Engine
 from registry.approvals import Approvals, Wanted
 from registry.found import ImportSpec
 from registry.postgres import Database
@@ -469,11 +470,73 @@ async def test_what_the_settings_say_stays_as_they_say_it(
     policy = replace(parts.settings.policy, rules={"fixed": Rule("deny")})
     settings = replace(parts.settings, policy=policy)
     other = await described(await serve(admin_api(with_(parts, settings=settings))), api.http)
-    found = await other("GET", "/policy/rules/fixed")
+    operator = bearer(roles=["operator"])
+    found = await other("GET", "/policy/rules/fixed", **operator)
     assert found.json["origin"] == "settings"
-    rule = {"effect": "allow"}
-    assert (await other("PUT", "/policy/rules/fixed", rule, **found.tag)).status == 409
-    assert (await other("DELETE", "/policy/rules/fixed", **found.tag)).status == 409
+    rule, same = {"effect": "allow"}, {**operator, **found.tag}
+    assert (await other("PUT", "/policy/rules/fixed", rule, **same)).status == 409
+    assert (await other("DELETE", "/policy/rules/fixed", **same)).status == 409
+
+
+async def test_an_admin_of_a_tenant_sees_what_is_the_tenants(
+    api: Admin, parts: Parts, serve: Serve, database: Database
+) -> None:
+    rules = {"hush": Rule("deny", tools=("deletePet",), reason="the CEO said so")}
+    policy = replace(parts.settings.policy, rules=rules)
+    settings = replace(parts.settings, policy=policy)
+    stored = {"ours": Rule("deny", tools=("slow",), reason="slow")}
+    mine = with_(parts, settings=settings, engine=lambda _tenant: Engine(policy, stored))
+    other = await described(await serve(admin_api(mine)), api.http)
+    await other("POST", "/sources", uploaded())
+    await parts.catalogs.reload(ToolStore(database.pool), HOST)
+    new = {"If-None-Match": "*"}
+    await other("PUT", "/policy/rules/ours", {"effect": "deny"}, **new)
+    for who, rule, why in (("root", "hush", "the CEO said so"), ("key:x", "ours", "slow")):
+        wanted = Wanted(who, await _id(), "t", "s", "0" * 64, rule, why)
+        await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
+    told = [
+        await other("GET", "/policy/rules"),
+        await other("GET", "/policy/rules/hush"),
+        await other("GET", "/approvals"),
+        *[
+            await other("POST", "/policy/explanations", {"tool": tool})
+            for tool in ("deletePet", "slow")
+        ],
+        await other("PUT", "/policy/rules/hush", {"effect": "allow"}, **new),
+    ]
+    assert [one.status for one in told] == [200, 404, 200, 200, 200, 409]
+    assert b"CEO" not in b"".join(one.body for one in told)
+    assert [one["name"] for one in told[0].json["items"]] == ["ours"]
+    assert [one["rule"] for one in told[2].json["items"]] == ["(operator)", "ours"]
+    assert (told[3].json["effect"], told[3].json["rule"]) == ("deny", "(operator)")
+    assert (told[4].json["effect"], told[4].json["rule"]) == ("deny", "ours")
+    status = (await other("GET", "/status")).json
+    assert (status["sessions"], status["streams"]) == (None, None)
+    operator = bearer(roles=["operator"])
+    assert b"CEO" in (await other("GET", "/approvals", **operator)).body
+    assert (await other("GET", "/status", **operator)).json["sessions"] == 0
+
+
+async def test_another_tenant_hears_nothing_of_the_settings_sources(
+    api: Admin, parts: Parts, serve: Serve
+) -> None:
+    async def of_another(scope: Any) -> Any:
+        identity = await parts.identify(scope)
+        return with_(identity, principal=with_(identity.principal, tenant=OTHER))
+
+    api = await described(await serve(admin_api(with_(parts, identify=of_another))), api.http)
+    theirs = bearer(roles=["operator"])
+    assert (await api("POST", "/sources", uploaded(name="own"), **theirs)).status == 201
+    assert (await api("GET", "/sources/own", **theirs)).json["in_settings"] is False
+    assert (await api("GET", "/toolsets/some", **theirs)).json["include"] == []
+    assert (await api("GET", "/status", **theirs)).json["sources"] == {}
+    assert (await api("DELETE", "/sources/own", **theirs)).status == 204
+
+
+async def test_nobody_becomes_an_operator_by_a_key(api: Admin) -> None:
+    wanted = {"name": "k", "roles": ["operator"]}
+    assert (await api("POST", "/keys", wanted)).status == 403
+    assert (await api("POST", "/keys", wanted, **bearer(roles=["operator"]))).status == 201
 
 
 async def test_imports_wait_for_each_other(api: Admin) -> None:
