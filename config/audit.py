@@ -12,6 +12,7 @@ class Audit(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: Literal["digest", "masked"]
     arguments_bytes: Bytes
     lists: bool
+    refusals_s: Seconds
     key: Secret
     batch: Count
     flush_s: Seconds

@@ -78,10 +78,17 @@ class Auditing(Collector):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(look_after, pool, self._writer.key, self._settings.retention_days)
             tasks.start_soon(self._writer.run)
+            tasks.start_soon(self._sum_up)
+
+    async def _sum_up(self) -> None:
+        while True:
+            await anyio.sleep(self._settings.refusals_s)
+            self._trail.sum_up()
 
     async def settle(self) -> None:
         """While the database is still open."""
         if self.enabled:
+            self._trail.sum_up()
             await self._writer.settle()
 
     async def close(self) -> None:

@@ -8,8 +8,9 @@ what the client sent.
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw
 
@@ -19,6 +20,7 @@ from gateway.audit.arguments import shown
 from gateway.audit.records import METHOD_LIMIT, Entry, digest_of, printable
 from gateway.audit.writer import AuditWriter
 from gateway.context import Context, Identify, Identity, Note
+from gateway.networks import network
 from gateway.protocol.shapes import is_failure
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
@@ -37,8 +39,18 @@ SILENT = frozenset(
     {"ping", "logging/setLevel", "subscriptions/listen", "resources/unsubscribe", "tasks/get"}
 )
 NOTIFICATIONS = "notifications/"
-REFUSALS = 20  # of callers whom nobody knows, in a second: they must not fill the log
+REFUSALS = 20  # of callers whom nobody knows, in a second: more are summed up, see `sum_up`
+ADDRESSES = 1000  # that have sums of their own; further ones share one
+SUM = "refusals"  # the method of a record that sums some up
 TOOLS = 10_000  # whose marks are remembered
+
+
+class _Refused(NamedTuple):
+    """What refusals have in common that one record sums up."""
+
+    tenant: str
+    code: str
+    client: str  # network; "": of further addresses
 
 
 class AuditTrail:
@@ -49,6 +61,7 @@ class AuditTrail:
         self._writer = writer
         self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by digests of tools
         self._refused = (0, 0)  # second, and how many in it
+        self._sums: Counter[_Refused] = Counter()  # of those without a record
 
     def middleware(self, handler: Handler) -> Handler:
         writer, lists = self._writer, self._settings.lists
@@ -153,19 +166,34 @@ class AuditTrail:
         second = int(time.monotonic())
         since, count = self._refused
         self._refused = (second, count + 1 if since == second else 1)
+        tenant, code = identity.principal.tenant, str(fault.code)
+        client = str((scope.get("client") or ("",))[0])
         if self._refused[1] > REFUSALS:
-            self._writer.dropped += 1
+            key = _Refused(tenant, code, network(client))
+            known = key in self._sums or len(self._sums) < ADDRESSES
+            self._sums[key if known else key._replace(client="")] += 1
             return
+        method = printable(str(scope.get("method", "")), METHOD_LIMIT)
+        self._add_refusal(tenant, code, client, method, printable(str(scope.get("path", ""))))
+
+    def sum_up(self) -> None:
+        """Record how many refusals each address had since the last time beside those that have
+        records of their own: guessing must show, however fast it is."""
+        sums, self._sums = self._sums, Counter()
+        for (tenant, code, client), count in sums.items():
+            self._add_refusal(tenant, code, client, SUM, f"{count} requests")
+
+    def _add_refusal(self, tenant: str, code: str, client: str, method: str, subject: str) -> None:
         self._writer.add(
             Entry(
-                identity.principal.tenant,
+                tenant,
                 self._writer.now(),
                 front="http",
-                method=printable(str(scope.get("method", "")), METHOD_LIMIT),
-                subject=printable(str(scope.get("path", ""))),
+                method=method,
+                subject=subject,
                 decision="deny",
-                outcome=str(fault.code),
-                client=(scope.get("client") or ("",))[0],
+                outcome=code,
+                client=client,
             )
         )
 

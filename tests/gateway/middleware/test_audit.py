@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Call
 from gateway.context import Context, Identity, Letter, Principal, Session
+from gateway.middleware import audit as trails
 from gateway.middleware.audit import REFUSALS, AuditTrail
 from schemas.binding import FunctionBinding
 from schemas.errors import Forbidden, InvalidParams, TooManyRequests, Unavailable
@@ -252,9 +253,14 @@ async def test_who_is_refused_is_recorded_once_and_not_without_end(log):
         assert await identified(scope) is stranger
         with pytest.raises(Forbidden):
             await log.send(refusal, identity=stranger)
+    log.trail.sum_up()
+    log.trail.sum_up()  # nothing more came
     records = await log.records()
-    assert REFUSALS <= len(records) < 3 * REFUSALS
-    assert len(records) + log.writer.dropped == 3 * REFUSALS
+    assert REFUSALS < len(records) < 3 * REFUSALS
+    sums = [one for one in records if one["method"] == "refusals"]
+    summed = sum(int(one["subject"].removesuffix(" requests")) for one in sums)
+    assert len(records) - len(sums) + summed == 3 * REFUSALS
+    assert log.writer.dropped == 0
     assert records[0] == {
         "sequence": 1,
         "host_id": "t",
@@ -279,3 +285,21 @@ async def test_what_cannot_be_recorded_is_not_done(tmp_path):
     with pytest.raises(Unavailable):
         await log.send(handler)
     assert done == [1]
+
+
+async def test_guessing_from_many_addresses_shows_for_each_of_them(log, monkeypatch):
+    monkeypatch.setattr(trails, "REFUSALS", 0)
+    monkeypatch.setattr(trails, "ADDRESSES", 2)
+    identity = Identity(Principal("anonymous", "t"), Forbidden("no"))
+
+    async def identify(_scope):
+        return identity
+
+    identified = log.trail.identifying(identify)
+    clients = ["10.0.0.9", "2001:db8::1", "10.0.0.9", "2001:db8::2", "10.0.0.7", "10.0.0.8"]
+    for client in clients:
+        await identified({"type": "http", "method": "GET", "path": "/rpc", "client": (client, 1)})
+    log.trail.sum_up()
+    found = [(one.get("client", ""), one["subject"]) for one in await log.records()]
+    two = "2 requests"
+    assert found == [("10.0.0.9", two), ("2001:db8::", two), ("", two)]
