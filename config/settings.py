@@ -108,6 +108,7 @@ class Answers(Struct, frozen=True, forbid_unknown_fields=True):
     keep_s: Seconds
     caller_bytes: Bytes
     kept_bytes: Bytes
+    tenant_share: Share
 
 
 class Budgets(Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,6 +124,8 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     document_limit_bytes: Bytes
     files_limit: Count
     fetch_timeout_s: Seconds
+    at_once: Count
+    tenant_at_once: Count
     private_networks: bool
     versions_kept: Count
     prune: bool

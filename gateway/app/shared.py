@@ -41,7 +41,9 @@ class Shared:
         keep = Keep(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
         self.stores = make_stores(settings.state, keep, opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
-        kept = Limits(answers.keep_s, answers.caller_bytes, answers.kept_bytes)
+        shares = answers.tenant_share < 1
+        of_tenant = max(1, int(answers.kept_bytes * answers.tenant_share)) if shares else 0
+        kept = Limits(answers.keep_s, answers.caller_bytes, answers.kept_bytes, of_tenant)
         self.kept = Kept(self.stores.answers, counter, kept)
         self.bus = Bus(log, sessions.shared)
         self.hub = Hub(

@@ -50,6 +50,7 @@ class Limits:
     keep_s: float
     caller_bytes: int  # in `keep_s` seconds
     kept_bytes: int  # of all callers
+    tenant_bytes: int = 0  # of those of one tenant; 0: as many as of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,10 @@ class Slice:
 class Writing:
     """An answer while it is kept."""
 
-    def __init__(self, kept: "Kept", owner: str, handle: str) -> None:
+    def __init__(self, kept: "Kept", principal: Principal, handle: str) -> None:
         self._kept = kept
-        self._owner = owner
+        self._owner = _owner(principal)
+        self._tenant = principal.tenant
         self.handle = handle
         self.size = 0  # bytes
         self._rest = bytearray()
@@ -94,7 +96,7 @@ class Writing:
         await self._kept.log.drop(self._stream)
 
     async def _put(self, piece: bytes) -> None:
-        await self._kept.make_room(self._owner)
+        await self._kept.make_room(self._owner, self._tenant)
         await self._kept.log.append(self._stream, _PIECE + piece)
 
     @property
@@ -114,7 +116,7 @@ class Kept:
 
     async def begin(self, principal: Principal, about: About) -> Writing:
         """Raises Unavailable."""
-        writing = Writing(self, _owner(principal), secrets.token_hex(20))
+        writing = Writing(self, principal, secrets.token_hex(20))
         await self.log.append(f"{_owner(principal)}/{writing.handle}", _HEAD + encode(about))
         return writing
 
@@ -166,14 +168,18 @@ class Kept:
                         return Slice(about, bytes(found), ended=False)
         return None
 
-    async def make_room(self, owner: str) -> None:
+    async def make_room(self, owner: str, tenant: str) -> None:
         """For one more piece. Raises Full, and Unavailable. What expired in the meantime counts no
         more: an answer is kept for as long as a use of the counter lasts."""
         limits = self._limits
-        for key, most, setting in (
+        bounds = [
             (f"kept/{owner}", limits.caller_bytes, "answers.caller_bytes"),
+            (f"kept/tenant/{tenant}", limits.tenant_bytes, "answers.tenant_share"),
             ("kept", limits.kept_bytes, "answers.kept_bytes"),
-        ):
+        ]
+        for key, most, setting in bounds:
+            if not most:
+                continue
             verdict = await self._counter.hit(key, max(1, most // PIECE_BYTES), limits.keep_s)
             if not verdict.allowed:
                 raise Full(setting, verdict.retry_after_s)

@@ -78,6 +78,19 @@ async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) 
         assert await read(there, ANN, handle) == b"x" * PIECE_BYTES  # what is there stays
 
 
+async def test_a_tenant_leaves_room_for_others(backend: Backend) -> None:
+    most = 4 * PIECE_BYTES
+    limits = Limits(900, caller_bytes=most, kept_bytes=most, tenant_bytes=2 * PIECE_BYTES)
+    async with backend.nodes() as nodes:
+        here, there = at_both(nodes, limits)
+        await here.keep(ANN, ABOUT, b"x")
+        await there.keep(BOB, ABOUT, b"x")
+        with pytest.raises(Full, match=r"answers\.tenant_share is reached"):
+            await here.keep(ANN, ABOUT, b"x")
+        for _ in range(2):
+            await there.keep(Principal("eve", "another tenant"), ABOUT, b"x")
+
+
 async def test_an_answer_is_forgotten_in_the_end(backend: Backend) -> None:
     async with backend.nodes(Keep(1000, 300, answers_s=0.001)) as nodes:
         here, there = at_both(nodes)

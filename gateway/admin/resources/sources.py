@@ -20,7 +20,7 @@ from config.sources import SourceSettings
 from gateway.admin.ground import Ground
 from gateway.admin.operations import Asked, Given, Operation, Paging
 from gateway.admin.pages import Page
-from gateway.admin.problems import changed, conflict, invalid, not_found, unavailable
+from gateway.admin.problems import Problem, changed, conflict, invalid, not_found, unavailable
 from gateway.admin.resources.imports import Described, Document, Import
 from gateway.admin.resources.secrets import SecretOperations
 from registry.found import ImportSpec, Lister
@@ -32,7 +32,6 @@ from registry.versions import Versions
 from schemas.source import Origin, Outcome, Source, Version
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
-AT_ONCE = 4  # imports; each holds a whole description
 TOLD = 1000  # outcomes
 
 
@@ -92,7 +91,7 @@ class SourceOperations:
         self._wanted = wanted
         self._lister = lister
         self._secrets = secrets
-        self._running = 0
+        self._running: Counter[str] = Counter()  # imports, by tenant
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -154,7 +153,7 @@ class SourceOperations:
         how = (*patterns, body.kind, body.options)
         spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
         try:
-            with self._turn():
+            with self._turn(asked.tenant):
                 report = await self._sources(asked).create(self._guarded(spec), document)
         except SourceExists as error:
             raise conflict(f"{error} It can be refreshed, or deleted first.") from error
@@ -164,7 +163,7 @@ class SourceOperations:
         name = asked.names["source"]
         self._check_ours(asked, name)
         try:
-            with self._turn():
+            with self._turn(asked.tenant):
                 report = await self._sources(asked).upload(
                     name, asked.body.document.encode(), _number(asked)
                 )
@@ -180,7 +179,7 @@ class SourceOperations:
         spec = configured(name, wanted) if wanted and self._is_own(asked) else None
         sources = self._sources(asked)
         try:
-            with self._turn():
+            with self._turn(asked.tenant):
                 if spec is not None:
                     return _told(await sources.import_(spec, anew=True))
                 return _told(await sources.refresh(name))
@@ -208,7 +207,7 @@ class SourceOperations:
         versions = Versions(self._ground.pool)
         history = History(self._store, versions, asked.tenant, self._limits)
         try:
-            with self._turn():
+            with self._turn(asked.tenant):
                 return _told((await history.roll_back(name, to)).report)
         except LookupError as error:
             raise not_found("source", name) from error
@@ -241,14 +240,21 @@ class SourceOperations:
         return self._ground.is_own(asked)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._running >= AT_ONCE:
-            raise unavailable("Other imports run; try again later.")
-        self._running += 1
+    def _turn(self, tenant: str) -> Iterator[None]:
+        """Inside, an import of a tenant runs. Raises Problem."""
+        limits, running = self._limits, self._running
+        if running[tenant] >= limits.tenant_at_once:
+            text = "Other imports of this tenant run (imports.tenant_at_once); try again later."
+            raise Problem(429, "too-many-requests", text, headers={"Retry-After": "1"})
+        if running.total() >= limits.at_once:
+            raise unavailable("Other imports run (imports.at_once); try again later.")
+        running[tenant] += 1
         try:
             yield
         finally:
-            self._running -= 1
+            running[tenant] -= 1
+            if not running[tenant]:
+                del running[tenant]
 
     def _view(self, asked: Asked, source: Source) -> SourceView:
         in_settings = self._is_own(asked) and source.name in self._wanted()

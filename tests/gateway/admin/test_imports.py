@@ -1,0 +1,39 @@
+"""Imports by the admin API that run at the same time."""
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.load import load
+from gateway.admin.problems import Problem
+from gateway.admin.resources.sources import SourceOperations
+
+LIMITS = replace(load(None, {}).imports, at_once=3, tenant_at_once=2)
+
+
+@pytest.fixture
+def operations() -> SourceOperations:
+    nothing: Any = None
+    return SourceOperations(nothing, LIMITS, dict, None, nothing)
+
+
+def refusal(operations: SourceOperations, tenant: str) -> int | None:
+    try:
+        with operations._turn(tenant):
+            return None
+    except Problem as problem:
+        return problem.status
+
+
+def test_a_tenant_leaves_room_for_the_imports_of_others(operations: SourceOperations) -> None:
+    with ExitStack() as running:
+        for _ in range(2):
+            running.enter_context(operations._turn("one"))
+        assert refusal(operations, "one") == 429
+        assert refusal(operations, "another") is None
+        running.enter_context(operations._turn("another"))
+        assert refusal(operations, "third") == 503
+    assert refusal(operations, "one") is None
+    assert not operations._running
