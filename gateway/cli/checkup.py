@@ -14,6 +14,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from config.endpoints import Server
+from config.settings import State
 from config.sources import SourceSettings
 from gateway import hybrid
 from registry.importers.hybrid import described, select
@@ -44,6 +45,16 @@ def files() -> Check:
         return Check("files", "ok", f"up to {hard} open at a time")
     hint = f"raise the limit (ulimit -Hn) to {FILES_WANTED} or more for many clients"
     return Check("files", "warning", f"only {hard} open at a time (now {soft}); {hint}")
+
+
+def sealing(state: State) -> Iterator[Check]:
+    """Whether the key of what clients carry lies where others may read it."""
+    if state.backend != "memory" and not state.secret:
+        text = (
+            f"what clients carry is sealed with a key that lies in the {state.backend} backend; "
+            "set state.secret, as ${NAME} or ${file:PATH}"
+        )
+        yield Check("sealing", "warning", text)
 
 
 def shadows() -> Iterator[Check]:

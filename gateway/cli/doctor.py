@@ -19,6 +19,7 @@ from gateway.cli.checkup import (
     python,
     python_services,
     reachable,
+    sealing,
     shadows,
 )
 from gateway.cli.costs import check as costs
@@ -77,6 +78,7 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     file = settings_file(config_file, os.environ)
     yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
     yield port(settings.server)
+    yield from sealing(settings.state)
     yield from breakers(settings.server, settings.metrics.token)
     yield from run(_gathered(identity(settings)))
     yield from python_services(settings.sources)

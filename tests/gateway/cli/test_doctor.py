@@ -6,7 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from config.load import load
 from config.settings import Database as DatabaseSettings
 from gateway.cli import checkup, costs
 from tests.fixtures_gateway import pets
@@ -38,6 +40,20 @@ def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> N
     assert details["port"] == f"127.0.0.1:{free_port} is free"
     assert re.fullmatch(r"PostgreSQL 1\d\S* \(database\.url\)", details["database"])
     assert details["source"] == f"pets: 5 tools; http://127.0.0.1:{port} can be reached"
+
+
+def test_a_sealing_key_beside_what_it_seals_is_told(tmp_path: Path) -> None:
+    (tmp_path / "seal").write_text("a secret of the operator\n")
+    (tmp_path / "toolgate.yaml").write_text(
+        "state: {backend: redis, redis_url: 'redis://127.0.0.1:1', secret: '${file:seal}'}"
+    )
+    given = load(str(tmp_path / "toolgate.yaml"), {}).state
+    assert given.secret == "a secret of the operator"
+    assert list(checkup.sealing(given)) == []
+    assert list(checkup.sealing(load(None, {}).state)) == []  # nobody reads the memory
+    [check] = checkup.sealing(replace(given, secret=""))
+    assert (check.name, check.status) == ("sealing", "warning")
+    assert "lies in the redis backend" in check.detail
 
 
 def test_an_address_that_calls_are_refused_to_is_no_healthy_one(
