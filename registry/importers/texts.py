@@ -1,7 +1,35 @@
 """Texts of tools, whatever they were imported from."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from registry.importers.plain import plain
+from registry.vocabulary import BY_NAME, VALUES
+
 # Longer ones are manuals. A thousand tokens a tool is what a list of many tools can bear.
 DESCRIPTION_LIMIT = 4096
+
+
+def said(description: str) -> str:
+    """What a description in HTML or Markdown says, and no more of it than a tool can bear."""
+    return cut(plain(description))
+
+
+def said_in(schema: Any) -> Any:
+    """A JSON Schema whose descriptions are plain text."""
+    if isinstance(schema, list):
+        return [said_in(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {keyword: _keyword(keyword, value) for keyword, value in schema.items()}
+
+
+def _keyword(keyword: str, value: Any) -> Any:
+    if keyword == "description" and isinstance(value, str):
+        return plain(value)
+    if keyword in BY_NAME and isinstance(value, Mapping):
+        return {name: said_in(one) for name, one in value.items()}
+    return value if keyword in VALUES else said_in(value)
 
 
 def cut(description: str) -> str:

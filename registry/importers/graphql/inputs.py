@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from registry.importers.graphql.scalars import is_upload, scalar
 from registry.importers.graphql.schema import Ref, Schema, Type, Value
-from registry.importers.texts import cut
+from registry.importers.texts import said
 
 # Services that make filters of their tables let every one reach all others: Hasura has thousands.
 DEFINITIONS_LIMIT = 100
@@ -87,7 +87,7 @@ class Inputs:
             required += [name] if value.demanded else []
         schema: dict[str, Any] = {"type": "object"}
         if type_.description:
-            schema["description"] = cut(type_.description)
+            schema["description"] = said(type_.description)
         schema["properties"] = properties
         if required:
             schema["required"] = required
@@ -99,7 +99,7 @@ class Inputs:
         schema = self._of(value.type.nullable, needs)
         schema = _nullable(schema) if nullable else schema
         if value.description:
-            schema = {**schema, "description": cut(value.description)}
+            schema = {**schema, "description": said(value.description)}
         if value.default is not UNSET:
             schema = {**schema, "default": value.default}
         if value.deprecated is not None:
@@ -173,7 +173,7 @@ def _enum(type_: Type) -> dict[str, Any]:
         told = f"deprecated: {choice.deprecated}" if choice.deprecated else choice.description
         lines += [f"{choice.name}: {' '.join(told.split())}"] if told else []
     if lines:
-        schema["description"] = cut("\n".join(lines))
+        schema["description"] = said("\n".join(lines))
     return schema
 
 

@@ -5,7 +5,7 @@ used alike everywhere are known here, and about others only their descriptions s
 from typing import Any
 
 from registry.importers.graphql.schema import Type
-from registry.importers.texts import cut
+from registry.importers.texts import said
 
 UPLOADS = frozenset({"upload", "file", "fileupload"})  # in lower case; multipart requests only
 
@@ -72,4 +72,4 @@ def _told(type_: Type) -> dict[str, Any]:
     lines = [type_.description] if type_.description else []
     if type_.specified_by:
         lines.append(f"As in {type_.specified_by}")
-    return {"description": cut("\n".join(lines))} if lines else {}
+    return {"description": said("\n".join(lines))} if lines else {}

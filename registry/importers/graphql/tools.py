@@ -13,7 +13,9 @@ from registry.importers.graphql.schema import COMPOSITE, Field, Operation, Schem
 from registry.importers.graphql.selection import Selection, connection
 from registry.importers.graphql.writing import Unselectable, read_selection
 from registry.importers.openapi.marks import ArgumentMarks
+from registry.importers.plain import plain
 from registry.importers.texts import cut
+from registry.importers.untold import of_field
 from registry.names import legal
 from schemas.binding import GraphQLBinding, Pagination, Variable
 from schemas.jsonrpc import encode
@@ -79,12 +81,13 @@ class Tools:
         )
         if pagination and pagination.limit and page_size:
             arguments.properties[pagination.limit].setdefault("default", page_size)
+        input_schema = arguments.schema(marks)
         draft = ToolDraft(
             key=root.key,
             name=name,
             title=marks.title,
-            description=_description(root, marks),
-            input_schema=arguments.schema(marks),
+            description=_description(root, marks, input_schema),
+            input_schema=input_schema,
             binding=binding,
             output_schema=output_schema(self._schema, root.field.type, selection),
             annotations=_ANNOTATIONS[root.operation],
@@ -192,8 +195,10 @@ def _page_size(field: Field, pagination: Pagination | None) -> int | None:
     return PAGE_SIZE if plain and not first.type.lists else None
 
 
-def _description(root: Root, marks: FieldMarks) -> str:
-    told = marks.description or root.field.description or f"{root.label}: {root.field.type}"
+def _description(root: Root, marks: FieldMarks, schema: dict[str, Any]) -> str:
+    field = root.field
+    told = marks.description or plain(field.description)
+    told = told or of_field(root.operation, field.name, str(field.type), schema)
     if root.field.deprecated is not None:
         told = f"Deprecated: {root.field.deprecated}\n\n{told}"
     return cut(told)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from registry.importers.hybrid.closing import Unusable, closed
 from registry.importers.hybrid.items import ID_LIMIT, size_of
 from registry.importers.hybrid.read import key_of
-from registry.importers.texts import cut
+from registry.importers.texts import said, said_in
+from registry.importers.untold import of_action
 from registry.names import assign, legal, suffixed
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
@@ -66,7 +67,7 @@ def _draft(action: Action, name: str, kind: Kind, side: Side | None) -> ToolDraf
     return ToolDraft(
         key=key_of(action.id),
         name=name,
-        description=cut(action.description or f"Service {action.id}"),
+        description=said(action.description) or _untold(action.id, schema),
         input_schema=schema,
         binding=_binding(action, kind, side, argument),
         annotations=Annotations(read_only_hint=True) if side == "query" else Annotations(),
@@ -74,12 +75,17 @@ def _draft(action: Action, name: str, kind: Kind, side: Side | None) -> ToolDraf
     )
 
 
+def _untold(id_: str, schema: dict[str, Any]) -> str:
+    parts = split(id_) or {"service": "", "action": id_}
+    return f"{of_action(parts['service'], parts['action'], schema)} Service {id_}"
+
+
 def _input(action: Action) -> tuple[dict[str, Any], str | None]:
     """The input schema of the tool, and the argument that stands for all of the data."""
     if action.request_schema is None:
         return {"type": "object"}, None
     try:
-        schema = closed(action.request_schema)
+        schema = said_in(closed(action.request_schema))
     except Unusable as problem:
         raise ImportRejected(f"the schema of {action.id}: {problem}") from problem
     if schema.get("type") == "object":

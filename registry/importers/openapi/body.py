@@ -16,6 +16,7 @@ from registry.importers.openapi.schema_tree import Converted
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.values import mapping, text
 from registry.importers.openapi.xml import XmlBodies
+from registry.importers.plain import plain
 from schemas.binding import Xml
 
 _HOPS = 16  # a body that is a `$ref` to a `$ref` to ...
@@ -92,9 +93,9 @@ class Bodies:
     ) -> Payload | None:
         required = body.get("required") is True
         marks = argument_marks(body)
-        plain = _plain_object(converted, self._schemas)
-        if plain is None:
-            description = text(body.get("description"))
+        flat = _plain_object(converted, self._schemas)
+        if flat is None:
+            description = plain(text(body.get("description")))
             return Payload(
                 media_type,
                 required,
@@ -103,15 +104,15 @@ class Bodies:
                 description=description,
                 whole_marks=marks,
             )
-        properties = dict(plain.schema["properties"])
-        demanded = tuple(plain.schema.get("required", ()))
+        properties = dict(flat.schema["properties"])
+        demanded = tuple(flat.schema.get("required", ()))
         for name in demanded:
             if name not in properties:
                 notes.append(f"body: {name} is required, but not described")
                 properties[name] = {}
         if not properties and not required:
             return None  # Stripe describes an empty form for every GET
-        return Payload(media_type, required, plain, properties, demanded)
+        return Payload(media_type, required, flat, properties, demanded)
 
     def _written(
         self, payload: Payload, media: dict[str, Any], schema: Any, notes: list[str]
@@ -189,5 +190,5 @@ def _plain_object(converted: Converted, schemas: Schemas) -> Converted | None:
         converted = target
     schema = converted.schema
     closed = schema.get("additionalProperties", {"not": {}}) == {"not": {}}
-    plain = schema.keys() <= _PLAIN and schema.get("type", "object") == "object"
-    return converted if plain and closed and "properties" in schema else None
+    flat = schema.keys() <= _PLAIN and schema.get("type", "object") == "object"
+    return converted if flat and closed and "properties" in schema else None

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from registry.importers.openapi.values import nested_at_most
+from registry.importers.plain import plain
 from schemas.masking import KEYWORD
 from schemas.validators import compiled
 
@@ -37,6 +38,10 @@ _MEANT = {
 
 def _text(value: Any) -> Checked:
     return (value, None) if isinstance(value, str) else (ABSENT, "is not text")
+
+
+def _prose(value: Any) -> Checked:
+    return (plain(value), None) if isinstance(value, str) else (ABSENT, "is not text")
 
 
 def _flag(value: Any) -> Checked:
@@ -145,7 +150,7 @@ CHECKS: Final[dict[str, Callable[[Any], Checked]]] = {
     "enum": _values,
     "const": _anything,
     "title": _text,
-    "description": _text,
+    "description": _prose,
     "default": _anything,
     "examples": _examples,
     "deprecated": _flag,

@@ -17,6 +17,7 @@ from registry.importers.openapi.schema_tree import Converted
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.security import Identity, identity_of
 from registry.importers.openapi.values import mapping, nested_at_most, sequence, text
+from registry.importers.plain import plain
 from schemas.binding import Location, Style
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
@@ -158,7 +159,7 @@ class Parameters:
     def _described(self, raw: dict[str, Any], converted: Converted) -> Converted:
         """With what the parameter says about its value."""
         schema = dict(converted.schema)
-        own, inner = text(raw.get("description")), text(schema.get("description"))
+        own, inner = plain(text(raw.get("description"))), text(schema.get("description"))
         if own:
             schema["description"] = own if inner in own else f"{own}\n\n{inner}"
         if raw.get("deprecated") is True:

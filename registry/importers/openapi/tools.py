@@ -1,6 +1,7 @@
 """One operation to one tool draft: names of arguments, input schema, binding, hints, texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -16,7 +17,9 @@ from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.security import Security
 from registry.importers.openapi.values import sequence, text
+from registry.importers.plain import plain
 from registry.importers.texts import cut
+from registry.importers.untold import of_operation
 from schemas.binding import OpenAPIBinding
 from schemas.tool import Annotations, ToolDraft
 
@@ -69,7 +72,7 @@ class Tools:
             binding,
             pagination=pagination.of(self._document, operation, binding, schema["properties"]),
         )
-        title, description = _texts(operation)
+        title, description = _texts(operation, schema)
         draft = ToolDraft(
             key=operation.key,
             name=name,
@@ -97,16 +100,17 @@ class Tools:
         )
 
 
-def _texts(operation: Operation) -> tuple[str | None, str]:
+def _texts(operation: Operation, schema: Mapping[str, Any]) -> tuple[str | None, str]:
     """Title and description: the summary names a tool, and opens its description. What its owner
-    says of it goes instead."""
+    says of it goes instead; where nobody says anything, what path and parameters say."""
     marks = operation.marks
-    summary = marks.title or text(operation.node.get("summary"))
-    description = marks.description or text(operation.node.get("description"))
+    summary = marks.title or " ".join(plain(text(operation.node.get("summary"))).split())
+    description = marks.description or plain(text(operation.node.get("description")))
     opened = marks.description is not None or description.startswith(summary)
     if summary and description and not opened:
         description = f"{summary}\n\n{description}"
-    description = cut(description or summary or operation.endpoint)
+    told = description or summary or of_operation(operation.method, operation.path, schema)
+    description = cut(told)
     return (summary if summary and summary != description else None), description
 
 

@@ -85,8 +85,8 @@ def test_descriptions_are_those_of_the_fields_or_say_the_type():
     found = imported(SDL)
     told = {draft.name: draft.description for draft in found.drafts}
     assert told["pets"] == "All pets, a page at a time."
-    assert told["things"] == "Query.things: [Thing!]!"
-    assert told["older"] == "Deprecated: use count\n\nQuery.older: Int"
+    assert told["things"] == "List things. Answers with [Thing!]!."
+    assert told["older"] == "Deprecated: use count\n\nGet older. Answers with Int."
     assert "1 of 10 fields are deprecated; their descriptions say so" in found.notes
 
 

@@ -144,7 +144,7 @@ def test_a_python_action_keeps_its_positions() -> None:
     assert second.binding == PythonBinding(
         "subtract", skip_auth=True, validated=False, positional=("minuend", "subtrahend")
     )
-    assert (first.description, second.description) == ("Adds.", "Service subtract")
+    assert (first.description, second.description) == ("Adds.", "Subtract. Service subtract")
     assert first.tags == ()
 
 

@@ -8,15 +8,15 @@ from tests.registry.importers.describe import describe, document, only
 @pytest.mark.parametrize(
     ("operation", "title", "description"),
     [
-        ({}, None, "POST /things"),
+        ({}, None, "Create a thing."),
         ({"summary": "Make"}, None, "Make"),
         ({"description": " Makes.\n"}, None, "Makes."),
         ({"summary": "Make", "description": "Details."}, "Make", "Make\n\nDetails."),
         ({"summary": "Make", "description": "Make it."}, "Make", "Make it."),
         ({"summary": "Make", "description": "Make"}, None, "Make"),
-        ({"summary": " ", "description": None}, None, "POST /things"),
-        ({"summary": 5, "description": ["x"]}, None, "POST /things"),
-        ({"description": "<b>HTML</b> stays"}, None, "<b>HTML</b> stays"),
+        ({"summary": " ", "description": None}, None, "Create a thing."),
+        ({"summary": 5, "description": ["x"]}, None, "Create a thing."),
+        ({"description": "<b>HTML</b> goes, List<T> stays"}, None, "HTML goes, List<T> stays"),
     ],
 )
 def test_title_and_description(operation, title, description):

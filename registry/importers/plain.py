@@ -1,0 +1,187 @@
+"""Descriptions in HTML and Markdown as the text that they say. Pure.
+
+For models, search and terminals: tags, emphasis and addresses of links say nothing to them. Code
+stays as it is written, lists and paragraphs stay apart. Only what HTML has is a tag, and only where
+it can be one: `List<T>`, `<id>` and "a < b" are text. Every pattern is bounded, so that no
+description takes more than linear time, as `html.parser` may for tags that never end.
+"""
+
+import html
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+REMEMBERED = 4096  # texts: schemas say the same of many members
+
+_MARKED = re.compile(r"[<&*`\[_#>|~\\]|^[=-]{3}", re.MULTILINE)
+_HOLD, _HELD_END = "\ue000", "\ue001"  # around the numbers of what is kept; never in a text
+_HELD = re.compile(f"{_HOLD}([0-9]{{1,6}}){_HELD_END}")
+_FENCE = re.compile(r"^(```|~~~)[^\n]{0,200}\n", re.MULTILINE)
+_SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)[^\n`]{1,2000}?(?<!`)\1(?!`)")
+
+_VOID = ("br", "hr", "img", "wbr")
+_OPEN = ("p", "li", "tr", "td", "th", "dt", "dd", "thead", "tbody", "tfoot")  # end by themselves
+_CLOSED = (
+    *("a", "b", "i", "u", "s", "q", "em", "strong", "small", "big", "sub", "sup", "span", "font"),
+    *("code", "kbd", "samp", "tt", "var", "pre", "mark", "del", "ins", "strike", "abbr", "cite"),
+    *("div", "section", "article", "aside", "header", "footer", "center", "blockquote", "details"),
+    *("summary", "figure", "figcaption", "ul", "ol", "dl", "table", "caption", "label", "nobr"),
+    *("h1", "h2", "h3", "h4", "h5", "h6", "script", "style", "iframe", "button", "colgroup", "col"),
+)
+_ATTRIBUTES = r"""(?:\s(?:[^<>"']|"[^"<]{0,1000}"|'[^'<]{0,1000}'){0,1000})?"""
+_TAG = re.compile(
+    rf"<(?P<end>/?)(?P<name>{'|'.join(sorted((*_VOID, *_OPEN, *_CLOSED), key=len, reverse=True))})"
+    rf"(?P<attributes>{_ATTRIBUTES})/?>",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(r"</([A-Za-z][A-Za-z0-9]{0,20})")
+_COMMENT = re.compile("<!(--)")
+_UNSEEN = re.compile(r"<(script|style)\b[^<>]{0,1000}>", re.IGNORECASE)
+_PRE = re.compile(r"<(pre)\b[^<>]{0,1000}>", re.IGNORECASE)
+_IN_CODE = re.compile(r"<(code|kbd|samp|tt)\b[^<>]{0,1000}>", re.IGNORECASE)
+_BREAKS = {"br": "\n", "tr": "\n", "dt": "\n", "dd": "\n", "hr": "\n\n", "li": "\n- "}
+_PARAGRAPHS = frozenset(
+    (
+        *("p", "div", "section", "article", "aside", "header", "footer", "center", "blockquote"),
+        *("details", "summary", "figure", "figcaption", "ul", "ol", "dl", "table", "caption"),
+        *("pre", "h1", "h2", "h3", "h4", "h5", "h6"),
+    )
+)
+_ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]{0,500})"|'([^']{0,500})')""", re.IGNORECASE)
+
+_TARGET = r"""\((?:<[^<>\n]{0,1000}>|[^()\s]{0,1000}(?:\([^()\s]{0,200}\)[^()\s]{0,500})?)"""
+_TITLE = r"""(?:\s{1,10}(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'))?\s{0,10}\)"""
+_LINK = re.compile(rf"!?(?<![A-Za-z0-9_\]])\[([^\[\]]{{0,500}})\]{_TARGET}{_TITLE}")
+_ADDRESSED = re.compile(rf"\[([^\[\]]{{0,500}})\](?=\((?:https?://|/|#)){_TARGET}{_TITLE}")
+_REFERENCE = re.compile(r"^ {0,3}\[([^\[\]\n]{1,200})\]:[ \t]{1,10}<?\S{1,1000}>?[^\n]{0,300}$\n?",
+                        re.MULTILINE)  # fmt: skip
+_REFERRING = re.compile(r"\[([^\[\]\n]{1,300})\]\[([^\[\]\n]{0,200})\]")
+_AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^\s<>]{1,1000})>")
+_BOLD = re.compile(r"(?<![\w*\\])\*\*(?![\s*])([^*\n]{1,1000})(?<!\s)\*\*(?!\*)")
+_BOTH = re.compile(r"(?<![\w*\\])\*{3}(?![\s*])([^*\n]{1,500})(?<!\s)\*{3}(?!\*)")
+_UNDERLINED = re.compile(r"(?<![\w\\])__(?![\s_])([^_\n ]{0,100} [^_\n]{0,900})(?<!\s)__(?![\w_])")
+_EMPHASIS = re.compile(r"(?<![\w*/\\.])\*(?![\s*./])([^*\n]{1,500})(?<![\s*/])\*(?![\w*/])")
+_RULE = re.compile(
+    r"^[ \t]{0,3}(?:={3,}|-{3,}|\*{3,}|_{3,}|\|?[ \t]{0,9}:?-{2}[-:| \t]{0,500})$\n?", re.MULTILINE
+)
+_HEADING = re.compile(
+    r"^ {0,3}#{1,6}[ \t]{1,20}(.{0,500}?)[ \t]{0,20}#{0,6}[ \t]{0,20}$", re.MULTILINE
+)
+_QUOTE = re.compile(r"^ {0,3}>[ \t]?(?:\[!([A-Z]{1,20})\][ \t]{0,20})?", re.MULTILINE)
+_BULLET = re.compile(r"^([ \t]{0,40})[*+]([ \t]{1,10})(?=\S)", re.MULTILINE)
+_ENDS = re.compile(r"[ \t]{1,200}$", re.MULTILINE)
+_GAPS = re.compile(r"\n[ \t]{0,200}(?:\n[ \t]{0,200}){2,200}")
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
+
+
+@lru_cache(maxsize=REMEMBERED)
+def plain(text: str) -> str:
+    """The text that `text` says; itself, where it has no marks."""
+    return _Reading().read(text) if _MARKED.search(text) else text
+
+
+class _Reading:
+    """One text, and what is kept out of it while it is read: code, as it stands."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+
+    def read(self, text: str) -> str:
+        said = text.replace(_HOLD, "").replace(_HELD_END, "").replace("\r\n", "\n")
+        said = _between(said, _FENCE, "\n{}", lambda _code, whole: self._hold(whole))
+        said = _SPAN.sub(lambda found: self._hold(found[0]), said)
+        said = _markdown(_ENTITY.sub(self._entity, self._html(said)))
+        said = _GAPS.sub("\n\n", _ENDS.sub("", said)).strip()
+        return self._restored(said)
+
+    def _hold(self, code: str) -> str:
+        self._held.append(code)
+        return f"{_HOLD}{len(self._held) - 1}{_HELD_END}"
+
+    def _restored(self, text: str) -> str:
+        """With what was kept; code in HTML may hold what was code in Markdown before."""
+        for _ in range(2):
+            text = _HELD.sub(self._of, text)
+        return text
+
+    def _of(self, found: re.Match[str]) -> str:
+        number = int(found[1])
+        return self._held[number] if number < len(self._held) else ""
+
+    def _entity(self, found: re.Match[str]) -> str:
+        """What it stands for is text, and no mark: `&lt;p&gt;` is about a tag."""
+        said = html.unescape(found[0])
+        return " " if said == "\u00a0" else self._hold(said)
+
+    def _html(self, text: str) -> str:
+        if "<" not in text:
+            return text
+        text = _between(text, _COMMENT, "{}>", lambda _code, _whole: "")
+        text = _between(text, _UNSEEN, "</{}>", lambda _code, _whole: "")
+        text = _between(text, _PRE, "</{}>", lambda code, _whole: f"\n\n{self._fence(code)}\n\n")
+        text = _between(text, _IN_CODE, "</{}>", lambda code, _whole: self._span(code))
+        closed = {found[1].lower() for found in _CLOSING.finditer(text)}
+        return _TAG.sub(lambda found: _tag(found, found["name"].lower() in closed), text)
+
+    def _fence(self, code: str) -> str:
+        return self._hold(f"```\n{html.unescape(_TAG.sub('', code)).strip()}\n```")
+
+    def _span(self, code: str) -> str:
+        said = " ".join(html.unescape(_TAG.sub("", code)).split())
+        if not said or _HOLD in said:  # is code already: <code>`x`</code>
+            return said
+        return self._hold(f"`{said}`")
+
+
+def _between(
+    text: str, opening: re.Pattern[str], closing: str, change: Callable[[str, str], str]
+) -> str:
+    """`text` with what is between an opening and the closing that belongs to it changed, of which
+    `change` gets the inside and the whole. One that is not closed stays."""
+    if not (found := opening.search(text)):
+        return text
+    lower, parts, at = text.lower(), [], 0
+    while found:
+        end = lower.find(closing.format(found[1].lower()), found.end() - 1)
+        if end < 0 or len(lower) != len(text):
+            break
+        inside, after = max(end, found.end()), end + len(closing.format(found[1]))
+        parts += [
+            text[at : found.start()],
+            change(text[found.end() : inside], text[found.start() : after]),
+        ]
+        at = after
+        found = opening.search(text, at)
+    return "".join([*parts, text[at:]])
+
+
+def _tag(found: re.Match[str], closes: bool) -> str:
+    """What a tag becomes; `closes`: the text has the end of one."""
+    name, before = found["name"].lower(), found.string[max(found.start() - 1, 0) : found.start()]
+    if not closes and (name in _CLOSED or (name in _OPEN and before.isalnum())):
+        return found[0]  # the type parameter of something, or a place for a value
+    if name in _PARAGRAPHS:
+        return "\n\n"
+    if name in ("td", "th"):
+        return " " if found["end"] else " | "
+    if name == "img":
+        said = _ALT.search(found["attributes"] or "")
+        return (said[1] or said[2] or "") if said else ""
+    return "" if found["end"] else _BREAKS.get(name, "")
+
+
+def _markdown(text: str) -> str:
+    text = _LINK.sub(r"\1", text)
+    text = _ADDRESSED.sub(r"\1", text)
+    text = _AUTOLINK.sub(r"\1", text)
+    if named := {found[1].casefold() for found in _REFERENCE.finditer(text)}:
+        text = _REFERRING.sub(
+            lambda found: found[1] if (found[2] or found[1]).casefold() in named else found[0],
+            _REFERENCE.sub("", text),
+        )
+    text = _QUOTE.sub(lambda found: f"{found[1].capitalize()}: " if found[1] else "", text)
+    text = _BULLET.sub(r"\1-\2", _HEADING.sub(r"\1", _RULE.sub("", text)))
+    text = _BOTH.sub(r"\1", text)
+    for _ in range(2):  # one may stand inside the other
+        text = _UNDERLINED.sub(r"\1", _BOLD.sub(r"\1", _EMPHASIS.sub(r"\1", text)))
+    return text.replace("\\_", "_")
