@@ -94,12 +94,14 @@ class Archive:
             self._zip = zipfile.ZipFile(BytesIO(data))
         except _BROKEN as error:
             raise ImportRejected(f"{location} is a broken archive: {error}.") from error
-        members = (member for member in self._zip.infolist() if not member.is_dir())
-        self._members = {
-            name: member
-            for member in members
-            if not (name := posixpath.normpath(member.filename)).startswith(("/", "../"))
-        }
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        for member in self._zip.infolist():
+            name = posixpath.normpath(member.filename)
+            if member.is_dir() or name.startswith(("/", "../")):
+                continue
+            if name in self._members:  # readers differ on which of them counts
+                raise ImportRejected(f"{location} holds {name[:100]!r} twice.")
+            self._members[name] = member
 
     def names(self) -> list[str]:
         visible = (n for n in self._members if not any(_hidden(p) for p in n.split("/")))

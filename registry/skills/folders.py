@@ -10,6 +10,7 @@ import re
 import shutil
 import stat
 import tempfile
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,12 +19,16 @@ from typing import NoReturn
 from config.settings import Skills
 from registry.skills.document import FILE, Document, check_own, read_document
 from schemas.errors import ImportRejected
+from schemas.hidden import without_hidden
 
 PATH_LIMIT = 255  # characters
 LEVELS = 8  # of directories, in a skill and above skills
 FOUND_LIMIT = 1000  # skills in one directory
 _UNWRITABLE = re.compile("[\ud800-\udfff]")  # what Python has for names that are no UTF-8
 _FORBIDDEN = frozenset('<>:"|?*\\') | {chr(code) for code in range(32)} | {"\x7f"}
+# Windows opens a device for these, whatever stands behind the first dot. It also leaves dots and
+# blanks out at the end of a name.
+_DEVICE = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")
 _TEXTS = {".md": "text/markdown", ".yaml": "application/yaml", ".yml": "application/yaml"}
 # Not the system's tables: the same file is to have the same type wherever it is imported.
 _types = mimetypes.MimeTypes()
@@ -98,10 +103,14 @@ def read_folder(directory: Path, limits: Skills) -> Folder:
     document = read_document(text, str(where))
     check_own(document, str(where))
     files: list[File] = []
+    seen: dict[str, str] = {}
     size = len(text)
     for path in _files(directory, directory, LEVELS):
         if len(files) + 2 > limits.files:
             _reject(directory, f"it has more than {limits.files} files (skills.files)")
+        same = unicodedata.normalize("NFC", path).casefold()
+        if (first := seen.setdefault(same, path)) is not path:
+            _reject(directory / path, f"{first} is the same name where case does not count")
         content = _read(directory / path, limits.files_bytes - size, "skills.files_bytes, of all")
         size += len(content)
         files.append(File(path, media_type_of(path, content), content))
@@ -144,8 +153,10 @@ def checked_path(path: str, where: str) -> str:
         or len(path) > PATH_LIMIT
         or "/".join(parts) != path
         or _UNWRITABLE.search(path)
+        or without_hidden(path) != path
         or any(part in {".", "..", "/"} or _FORBIDDEN & set(part) for part in parts)
-        or parts == (FILE,)
+        or any(part[-1] in ". " or _DEVICE.fullmatch(part) for part in parts)
+        or path.casefold() == FILE.casefold()
     ):
         raise ImportRejected(
             f"{where}: {path[:100]!r} is no path for a file of a skill: expected names with / "

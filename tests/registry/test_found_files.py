@@ -220,6 +220,33 @@ async def test_an_archive_keeps_to_itself(tmp_path):
     assert reasons["/c@get"] is None
 
 
+async def test_an_archive_that_holds_a_file_twice_is_refused(tmp_path):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
+        file.writestr("openapi.yaml", "{openapi: 3.1.0, paths: {/seen: {get: {}}}}")
+        file.writestr("a/../openapi.yaml", "{openapi: 3.1.0, paths: {/served: {get: {}}}}")
+    (tmp_path / "api.zip").write_bytes(data.getvalue())
+    assert "holds 'openapi.yaml' twice" in await refusal(tmp_path / "api.zip")
+
+
+async def test_paths_of_windows_and_archives_in_archives_lead_nowhere(tmp_path):
+    refs = {
+        "/a": "..\\\\up.yaml",
+        "/b": "C:\\\\x.yaml",
+        "/c": "inner.zip",
+        "/d": "inner.zip/x.yaml",
+    }
+    paths = ", ".join(f'{path}: {{$ref: "{ref}"}}' for path, ref in refs.items())
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
+        file.writestr("openapi.yaml", f"{{openapi: 3.1.0, paths: {{{paths}, /e: {{get: {{}}}}}}}}")
+        file.writestr("inner.zip", archive({"x.yaml": "get: {}"}))
+        file.writestr("C:\\x.yaml", "get: {}")
+    (tmp_path / "api.zip").write_bytes(data.getvalue())
+    result = await imported(tmp_path / "api.zip")
+    assert [draft.binding.path for draft in result.drafts] == ["/e"]
+
+
 async def test_a_small_archive_cannot_hold_gigabytes(tmp_path):
     root = "{openapi: 3.1.0, paths: {/a: {$ref: bomb.yaml}, /b: {get: {}}}}"
     path = tmp_path / "api.zip"

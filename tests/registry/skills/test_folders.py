@@ -136,9 +136,19 @@ def test_names_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
         read_folder(place, LIMITS)
 
 
+def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
+    """Another system keeps one of the two, and nobody knows which."""
+    place = write(tmp_path / "a", **{"Notes.md": b"one", "notes.md": b"two"})
+    if len(list(place.iterdir())) == 2:
+        pytest.skip("this file system has no such names")
+    with pytest.raises(ImportRejected, match="the same name where case does not count"):
+        read_folder(place, LIMITS)
+
+
 HOSTILE = [
     "../x", "/etc/x", "a/../../x", "a//b", "./a", "a/.", "", "SKILL.md", "a\\b", "c:x", "a\nb",
-    "a\x00b", "x" * 256, "con|x", "a/", "a\udcff",
+    "a\x00b", "x" * 256, "con|x", "a/", "a\udcff", "skill.md", "con", "a/NUL.txt", "a.", "a /b",
+    "a\u202efdp.md", "a\u200b",
 ]  # fmt: skip
 
 
