@@ -45,6 +45,7 @@ class RemoteKeys:
         self._fetched = -float("inf")  # when that succeeded last, s
         self._tried = -float("inf")
         self._failures = 0  # since then
+        self._fetches = 0  # that have ended
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -59,10 +60,10 @@ class RemoteKeys:
     async def look_again(self) -> bool:
         """Fetch them for a token whose key is not among them; False when that was done too short
         a time ago. However many ask, one request is made."""
-        asked = self._clock()
+        asked, fetches = self._clock(), self._fetches
         async with self._turn:
-            if self._tried >= asked:
-                return True  # while we waited for our turn
+            if self._fetches > fetches:
+                return True  # while we waited for our turn, and perhaps began before
             if asked - self._tried < self._pause_s():
                 return False
             await self._fetch()
@@ -99,9 +100,11 @@ class RemoteKeys:
             reason = f"it cannot be reached ({type(error).__name__})"
         else:
             self._fetched, self._failures = self._tried, 0
+            self._fetches += 1
             self._take(ring)
             return None
         self._failures += 1
+        self._fetches += 1
         log.warning("jwks_not_fetched", extra={"url": self.url, "reason": reason})
         if self._tried - self._fetched > self._auth.jwks_stale_s:
             self.ring = None

@@ -141,6 +141,36 @@ async def test_those_who_come_at_once_share_one_request(trusting: Trusting) -> N
     assert trusting.publisher.asked == 1
 
 
+async def test_a_token_that_comes_while_the_new_keys_are_fetched_is_good(
+    trusting: Trusting,
+) -> None:
+    """Keys are rotated while calls run, and the publisher takes its time."""
+    assert await trusting.outcome(OLD.token()) is None
+    trusting.now += 30
+    trusting.publisher.keys = [OLD.jwk(), NEW.jwk()]
+    trusting.publisher.released.clear()
+    eve = [signer("ES256", "eve", f"kid {number}").token() for number in range(200)]
+    outcomes: dict[str, str | None] = {}
+
+    async def come(token: str) -> None:
+        outcomes[token] = await trusting.outcome(token)
+
+    rotated = [NEW.token(sub=f"caller {number}") for number in range(10)]
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for token in (*rotated, *eve):  # one after the other, all while the first one waits
+                tasks.start_soon(come, token)
+                await anyio.wait_all_tasks_blocked()
+                trusting.now += 0.01
+            await until(lambda: trusting.publisher.asked == 2)
+            assert await trusting.outcome(OLD.token()) is None  # nobody with a known key waits
+            assert outcomes == {}
+            trusting.publisher.released.set()
+    assert [outcomes[token] for token in rotated] == [None] * 10
+    assert {outcomes[token] for token in eve} == {INVALID}
+    assert trusting.publisher.asked == 2
+
+
 async def test_a_key_that_was_taken_back_is_good_no_longer(trusting: Trusting) -> None:
     token = OLD.token()
     headers = [("Authorization", f"Bearer {token}")]
