@@ -27,8 +27,16 @@ class Authority:
             f"{name}.pem", self._signed(self._name, self._key, authority=True)
         )
 
-    def sign(self, name: str, password: bytes | None = None) -> tuple[Path, Path]:
-        """Files of a certificate for `name` at 127.0.0.1, and of its key."""
+    def sign(
+        self,
+        name: str,
+        password: bytes | None = None,
+        *,
+        host: str = "127.0.0.1",
+        until: timedelta = YEAR,
+    ) -> tuple[Path, Path]:
+        """Files of a certificate for `name` at the address `host`, good `until` from now, and of
+        its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         kept = (
@@ -39,10 +47,16 @@ class Authority:
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, kept)
         file = self._folder / f"{name}.key"
         file.write_bytes(pem)
-        return self._written(f"{name}.crt", self._signed(subject, key, authority=False)), file
+        return self._written(f"{name}.crt", self._signed(subject, key, host, until)), file
 
     def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        host: str = "127.0.0.1",
+        until: timedelta = YEAR,
+        *,
+        authority: bool = False,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         return (
@@ -52,10 +66,10 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - YEAR)
-            .not_valid_after(now + YEAR)
+            .not_valid_after(now + until)
             .add_extension(x509.BasicConstraints(authority, None), critical=True)
             .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]),
+                x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(host))]),
                 critical=False,
             )
             .sign(self._key, hashes.SHA256())

@@ -1,7 +1,9 @@
 """`toolgate audit`, over what two gateway processes wrote."""
 
+import asyncio
 import hashlib
 import json
+import signal
 from pathlib import Path
 
 import aiohttp
@@ -11,7 +13,7 @@ import pytest
 from config.settings import Database as DatabaseSettings
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.cli.conftest import Toolgate
-from tests.gateway.cli.processes import Served, serving
+from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
 from tests.gateway.cli.test_serve_database import Wire
 
 pytestmark = pytest.mark.anyio
@@ -112,3 +114,59 @@ def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, command: str) -> None:
 def test_a_time_span_that_ends_before_it_begins_is_refused(bare: Toolgate) -> None:
     ran = bare("audit", "search", "--since", "1h", "--until", "2h")
     assert (ran.code, ran.err) == (2, "toolgate: --since must be earlier than --until\n")
+
+
+async def test_a_killed_process_loses_what_was_in_memory_and_nothing_else(
+    settings_file: Path, database_settings: DatabaseSettings, folder: Path
+) -> None:
+    """Killed while it wrote to disk, and again while it wrote to the database: the next process
+    takes up what is on disk, and the chain verifies."""
+    wire = Wire(database_settings.url)
+    await wire.mend()
+    async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway:
+        await gateway.ready()
+        await wire.cut()
+        await call(gateway, times=20)
+        await on_disk(folder / "spool", 20)
+        await call(gateway, times=5)  # in memory, for flush_s
+        await killed(gateway)
+    await wire.mend()
+    async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway:
+        await gateway.ready()
+        await in_database(database_settings, 20)
+        await call(gateway, times=30)
+        await killed(gateway)
+    async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway:
+        await gateway.ready()
+        await call(gateway)
+        assert (await gateway.stop())[0] == 0
+    code, out, err = await ran("audit", "verify", TOOLGATE_DATABASE__URL=wire.url)
+    assert code == 0, out + err
+    assert not (folder / "spool").exists()
+    assert 21 <= count(database_settings) <= 56
+    await wire.cut()
+
+
+async def killed(gateway: Served) -> None:
+    gateway.process.send_signal(signal.SIGKILL)
+    async with asyncio.timeout(DEADLINE_S):
+        await gateway.process.wait()
+
+
+async def on_disk(spool: Path, records: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while sum(one.read_bytes().count(b'"hash":') for one in spool.glob("*.jsonl")) < records:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def in_database(settings: DatabaseSettings, records: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while count(settings) < records:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def count(settings: DatabaseSettings) -> int:
+    with psycopg.connect(settings.url) as connection:
+        row = connection.execute("SELECT count(*) FROM audit_t").fetchone()
+    assert row is not None
+    return int(row[0])

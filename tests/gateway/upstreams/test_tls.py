@@ -1,6 +1,8 @@
 """Whom sources have to prove themselves to be, and what is proved to them."""
 
+import dataclasses
 import ssl
+from datetime import timedelta
 from pathlib import Path
 
 import aiohttp
@@ -38,6 +40,39 @@ async def test_a_server_is_believed_by_the_authority_of_the_settings_alone(autho
             with pytest.raises(UpstreamFailed, match=r"its certificate is not to be believed"):
                 await answered(url, tls=tls, retries=0)
     assert shown == [""]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"host": "127.0.0.2"}, {"until": timedelta(days=-1)}], ids=["host", "expired"]
+)
+async def test_a_certificate_of_another_host_or_of_yesterday_is_not_believed(authority, changes):
+    certificate, key = authority.sign("gateway")
+    ours = Tls(str(authority.file), str(certificate), str(key))
+    async with https(authority.sign("server", **changes), authority.file) as (url, shown):
+        with pytest.raises(UpstreamFailed, match="its certificate is not to be believed"):
+            await answered(url, tls=ours, retries=0)
+    assert shown == []  # nothing was said
+
+
+async def test_a_server_that_signs_for_itself_is_not_believed(authority, tmp_path):
+    own = Authority(tmp_path, "own").sign("own")
+    async with https(own) as (url, shown):
+        for tls in (None, Tls(str(authority.file))):
+            with pytest.raises(UpstreamFailed, match="its certificate is not to be believed"):
+                await answered(url, tls=tls, retries=0)
+    assert shown == []
+
+
+async def test_certificates_of_one_source_are_not_those_of_another(authority):
+    """Connections are kept: what one source believes opens none for another."""
+    trusting = SourceSettings(tls=Tls(str(authority.file)), retries=0)
+    both = {"pets": trusting, "other": SourceSettings(retries=0)}
+    async with https(authority.sign("server")) as (url, _), opened(trusting) as client:
+        await client.configure(client.connections.limits, both)
+        assert (await client.send(source(url), GET)).status == 200
+        other = dataclasses.replace(source(url), name="other")
+        with pytest.raises(UpstreamFailed, match="its certificate is not to be believed"):
+            await client.send(other, GET)
 
 
 async def test_a_client_certificate_is_shown_to_who_wants_one(authority):
