@@ -96,10 +96,14 @@ class Bus:
                         await wake.wait()
 
     async def _heard(self, data: bytes) -> None:
-        message = msgspec.json.decode(data)
-        kind = message["kind"]
+        try:
+            message = msgspec.json.decode(data, type=dict[str, Any])
+            kind, node = str(message["kind"]), message["node"]
+        except (msgspec.DecodeError, KeyError) as error:  # not of a gateway, or of a later one
+            log.warning("bus_message_unreadable", extra={"reason": str(error)[:300]})
+            return
         hear = self._hear.get(kind)
-        if hear is None or (message["node"] == self.node and kind not in self._own):
+        if hear is None or (node == self.node and kind not in self._own):
             return
         try:
             await hear(message)

@@ -30,6 +30,8 @@ log = logging.getLogger("toolgate.state")
 PREFIX = "toolgate:"
 SCANNED = 1000  # keys at a time
 AWAY = "The Redis that gateways share does not answer; try again later"
+SPOILT = "What gateways share cannot be read; try again later"
+SECRET_BYTES = 32
 UNREADABLE = "state.redis_url cannot be used: an option in it is unknown or has a wrong value"
 
 # KEYS: the counter. ARGV: limit, length of a slot in microseconds, slots, ms to keep it, uses that
@@ -162,9 +164,14 @@ class RedisSessions:
     async def secret(self) -> bytes:
         key = f"{PREFIX}secret"
         with asking():
-            await self._redis.set(key, secrets.token_bytes(32), nx=True)
+            await self._redis.set(key, secrets.token_bytes(SECRET_BYTES), nx=True)
             kept: Any = await self._redis.get(key)
-        return bytes(kept) if kept else await self.secret()  # Redis was emptied in between
+        if kept is None:
+            return await self.secret()  # Redis was emptied in between
+        if len(kept) != SECRET_BYTES:
+            log.error("secret_unreadable", extra={"key": key, "bytes": len(kept)})
+            raise Unavailable(SPOILT)
+        return bytes(kept)
 
     async def _run(
         self,

@@ -99,7 +99,9 @@ class RedisLog:
         if not newest:
             return []
         check(place, _place(oldest[0][0]), _place(newest[0][0]))
-        return [Event(event_id(stream, _place(known)), entry[b"d"]) for known, entry in found]
+        return [
+            Event(event_id(stream, _place(known)), entry.get(b"d", b"")) for known, entry in found
+        ]
 
     async def last(self, stream: str) -> str:
         with asking():
@@ -135,7 +137,7 @@ async def _heard(channel: PubSub) -> AsyncIterator[str | None]:
         elif message["type"] == "subscribe":
             yield None
         elif message["type"] == "message":
-            yield message["data"].decode()
+            yield message["data"].decode(errors="replace")
         asked = message is None
 
 

@@ -5,6 +5,7 @@ when a session is seen here for the first time, and again after a while, so that
 for long that ended while this node did not hear of it.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -226,7 +227,7 @@ class Sessions:
     async def _change(self, session: Session, change: SessionChange) -> None:
         record = await self._store.change(session.id, change, self._limits.idle_s)
         if record is None:
-            self._open.drop(session)
+            session.renewed = -math.inf  # not dropped: that would stop the request that asks
             raise SessionNotFound("Session not found: it ended. Send `initialize` again")
         update(session, record)
         await self._elsewhere.changed(record)

@@ -172,7 +172,10 @@ class Streams:
         verdict = await self._counter.hit(f"gone/{name}", 1, self._replay_s)
         if kept and verdict.allowed:
             head = _parts(kept[-1].data)[1]
-            ids = msgspec.json.decode(head)
+            try:
+                ids = msgspec.json.decode(head)
+            except msgspec.DecodeError as error:  # nothing that a gateway wrote
+                raise InvalidRequest(FORGOTTEN) from error
             answer: Any = (
                 [error_reply(id_, InternalError(LOST)) for id_ in ids]
                 if isinstance(ids, list)
@@ -188,7 +191,7 @@ def name_of(session: Session, stream: str) -> str:
 def _parts(record: bytes) -> tuple[str, bytes, bytes]:
     """What a record is, whose requests it belongs to, and its message."""
     head, _, message = record.partition(b"\n")
-    return chr(head[0]), head[1:], message
+    return head[:1].decode("latin-1"), head[1:], message
 
 
 def _said(stream: str, events: Sequence[Event]) -> list[Said]:

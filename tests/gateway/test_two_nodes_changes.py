@@ -14,6 +14,7 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.abc import SessionChange
 from tests.fixtures_gateway import Client, SessionClient, running
+from tests.fixtures_redis import RedisServer
 from tests.fixtures_servers import Serve
 from tests.gateway.events import listening
 from tests.gateway.test_two_nodes import Nodes, at
@@ -24,6 +25,7 @@ from tests.servers.mcp_wire import Scripted, Turn, note
 pytestmark = pytest.mark.anyio
 
 ids = itertools.count(1)
+STORE = ("hgetall", "hset", "hdel", "hincrby", "get")  # commands that read or write a session
 SUBSCRIBE = "resources/subscribe"
 URIS = [f"test://{number}" for number in range(40)]
 
@@ -181,3 +183,47 @@ async def test_a_node_that_is_silent_holds_up_one_change_only(
 
 async def _deaf(_said: dict[str, Any]) -> None:
     return None
+
+
+@pytest.mark.parametrize("shared", ["redis"], indirect=True)
+async def test_a_redis_that_goes_and_comes_back_empty_is_told_in_errors(
+    nodes: Nodes, redis_server: RedisServer
+) -> None:
+    """What was not kept was not answered, and a session that was lost is not found."""
+    session, there = await both(nodes)
+    await done(session, SUBSCRIBE, uri=URIS[0])
+    redis_server.stop()
+    with anyio.fail_after(60):
+        refused = await session.call(SUBSCRIBE, {"uri": URIS[1]}, next(ids))
+        assert "does not answer" in refused["error"]["message"]
+        assert knows(nodes.a, session) == {URIS[0]}
+        assert (await session.call("ping", id_=next(ids)))["result"] == {}  # asks no store
+        redis_server.start()
+        while "error" in (refused := await there.call(SUBSCRIBE, {"uri": URIS[1]}, next(ids))):
+            if "does not answer" not in refused["error"]["message"]:
+                break
+    assert refused["error"]["code"] == -32001, refused
+    ping = {"jsonrpc": "2.0", "id": next(ids), "method": "ping"}
+    assert (await there.post(ping))[0] == 404
+    again = await nodes.a.session("2025-11-25")
+    await done(again, SUBSCRIBE, uri=URIS[1])
+    await done(nodes.of_b(again), SUBSCRIBE, uri=URIS[2])
+    assert knows(nodes.a, again) == {URIS[1], URIS[2]}
+
+
+@pytest.mark.parametrize("shared", ["redis"], indirect=True)
+async def test_requests_that_change_nothing_ask_the_store_nothing(
+    nodes: Nodes, redis_server: RedisServer
+) -> None:
+    ways = await both(nodes)
+    with redis_server.client() as client:
+
+        def asked() -> int:
+            said = client.info("commandstats")
+            return sum(said.get(f"cmdstat_{one}", {"calls": 0})["calls"] for one in STORE)
+
+        before = asked()
+        for way in ways * 10:
+            assert (await way.call("ping", id_=next(ids)))["result"] == {}
+            assert (await way.call("tools/list", id_=next(ids)))["result"]["tools"]
+        assert asked() == before

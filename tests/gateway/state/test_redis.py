@@ -3,11 +3,13 @@
 import logging
 
 import anyio
+import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 
 from config.load import load
-from gateway.abc import SessionRecord
+from gateway.abc import SessionChange, SessionRecord
+from gateway.context import Principal
 from gateway.state import redis_log
 from gateway.state.redis import connect
 from gateway.state.redis_log import RedisLog
@@ -15,6 +17,7 @@ from gateway.state.stores import Keep, open_stores
 from schemas.errors import ToolgateError, Unavailable
 from tests.contracts.backends import DEADLINE_S, in_redis
 from tests.fixtures_redis import RedisServer
+from tests.gateway.state.conftest import ANN, Node, together
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +48,102 @@ async def test_what_redis_refuses_is_unavailable_and_logged(
     assert "WRONGTYPE" not in refused.value.message
     (record,) = [one for one in caplog.records if one.message == "redis_refused"]
     assert "WRONGTYPE" in record.reason  # type: ignore[attr-defined]
+
+
+def whole(**changes: str | bytes) -> dict[str, str | bytes]:
+    """A session as Redis has it, with some fields changed."""
+    record = msgspec.json.encode(SESSION).decode()
+    return {"record": record, "version": "0", "client": "{}", "capabilities": "{}", **changes}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        whole(record="{"),
+        whole(record="[" * 100_000),
+        whole(record='{"id": "a"}'),
+        whole(version="many"),
+        whole(client="[]"),
+        whole(capabilities="null"),
+        whole(level=b"\xff"),
+        {**whole(), b"s:\xff": "1"},
+        {"odd": "1"},
+    ],
+)
+async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, fields: dict[str, str]
+) -> None:
+    async with in_redis(redis_server).nodes() as nodes:
+        await nodes.a.sessions.put(SESSION, 60)
+        with redis_server.client() as client:
+            client.hset("toolgate:session:bad", mapping=fields)
+        assert await nodes.a.sessions.get("bad") is None
+        assert await nodes.a.sessions.hold("bad", "n", 60) is None
+        assert await nodes.b.sessions.all() == [SESSION]
+    assert {one.message for one in caplog.records} == {"session_unreadable"}
+
+
+async def test_a_key_of_another_type_is_no_session(redis_server: RedisServer) -> None:
+    with redis_server.client() as client:
+        client.set("toolgate:session:text", "hunter2")
+        client.lpush("toolgate:session:list", "hunter2")
+        client.hset("toolgate:session:mine", mapping=whole())
+    async with in_redis(redis_server).nodes() as nodes:
+        for key in ("text", "list"):
+            assert await nodes.a.sessions.get(key) is None
+            assert await nodes.a.sessions.change(key, SessionChange(use=("x",)), 60) is None
+        (found,) = await nodes.a.sessions.all()
+        assert found.id == "mine"  # whatever its record says
+
+
+async def test_a_session_is_that_of_the_tenant_and_principal_in_its_record(
+    redis_server: RedisServer,
+) -> None:
+    """Ids of others are of no use: also not where the store has the session."""
+    async with in_redis(redis_server).nodes() as stores:
+        a, b = Node(stores.a, "aa"), Node(stores.b, "bb")
+        async with together(a, b):
+            session = await a.open()
+            await b.sessions.load(session.id)
+            for other in (Principal("ann", "another"), Principal("bob", "tenant")):
+                assert b.sessions.find(session.id, other) is None
+            assert await b.sessions.all("another") == []
+            assert b.sessions.find(session.id, ANN) is not None
+
+
+async def test_what_others_say_on_the_channel_and_the_bus_stops_no_node(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with in_redis(redis_server).nodes() as stores:
+        a, b = Node(stores.a, "aa"), Node(stores.b, "bb")
+        heard = anyio.Event()
+
+        async def hear(_said: object) -> None:
+            heard.set()
+
+        b.bus.on("mine", hear)
+        async with together(a, b):
+            await a.bus.say("other")
+            with redis_server.client() as client:
+                client.publish("toolgate:appended", b"\xff\xfe")
+                client.xadd("toolgate:stream:bus", {"x": "1"})
+            for junk in (b"", b"{", b"[]", b"\xff", b'{"node": 1}', b'{"kind": []}'):
+                await stores.a.log.append("bus", junk)
+            await a.bus.say("mine")
+            with anyio.fail_after(DEADLINE_S):
+                await heard.wait()
+    assert "bus_message_unreadable" in {one.message for one in caplog.records}
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"short", b"x" * 33])
+async def test_a_secret_that_was_replaced_by_something_else_seals_nothing(
+    redis_server: RedisServer, spoilt: bytes
+) -> None:
+    with redis_server.client() as client:
+        client.set("toolgate:secret", spoilt)
+    async with in_redis(redis_server).nodes() as nodes:
+        with pytest.raises(Unavailable):
+            await nodes.a.sessions.secret()
 
 
 @pytest.mark.parametrize("option", ["?db=hunter2", "?hunter2=1&nothing=2"])
