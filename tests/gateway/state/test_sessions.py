@@ -13,7 +13,7 @@ from gateway.state.elsewhere import CANCELS
 from gateway.state.memory_stores import MemorySessions
 from gateway.state.news import MESSAGES
 from gateway.state.sessions import STREAM_LIMIT
-from schemas.errors import InvalidParams, TooManyRequests, Unavailable
+from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests, Unavailable
 from tests.gateway.state.conftest import ANN, IDLE_S, Node, stores_of, until
 
 pytestmark = pytest.mark.anyio
@@ -370,6 +370,62 @@ async def test_what_a_client_wants_is_known_at_all_nodes(nodes):
     there = await b.load(session)
     await b.sessions.change(there, SessionChange(log_level="debug"))
     assert session.log_level == "debug"
+
+
+async def test_a_change_that_is_made_while_another_node_loads_the_session_is_not_missed(nodes):
+    a, b = nodes
+    session = await a.open()
+    read, may, hold = anyio.Event(), anyio.Event(), b.stores.sessions.hold
+
+    async def slowly(*what):
+        record = await hold(*what)
+        read.set()
+        await may.wait()
+        return record
+
+    b.stores.sessions.hold = slowly
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(b.sessions.load, session.id)
+            await read.wait()
+            await a.sessions.change(session, SessionChange(log_level="error", use=("mail",)))
+            may.set()
+    there = b.sessions.find(session.id, ANN)
+    assert there is not None
+    assert (there.log_level, there.skills) == ("error", {"mail"})
+
+
+async def test_what_a_node_did_not_hear_of_it_sees_when_it_asks_the_store_again(nodes, clock):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    await b.hub.subscribe(there, "test://gone")
+    change = SessionChange(subscribe=("test://x",), unsubscribe=("test://gone",))
+    await a.stores.sessions.change(session.id, change, IDLE_S)  # and nobody says so
+    clock.now += IDLE_S / 10 + 1
+    assert b.sessions.needs_load(session.id)
+    assert await b.load(session) is there
+    assert (there.subscriptions, there.watched) == ({"test://x"}, set())
+
+
+async def test_a_change_of_a_session_that_has_ended_is_refused(nodes):
+    a, _ = nodes
+    session = await a.open()
+    await a.stores.sessions.delete(session.id)
+    with pytest.raises(SessionNotFound, match="it ended"):
+        await a.hub.subscribe(session, "test://x")
+    assert (session.subscriptions, session.watched) == (set(), set())
+    assert a.sessions.needs_load(session.id)
+
+
+async def test_cancelling_a_request_does_not_leave_its_change_half_made(nodes):
+    a, b = nodes
+    session = await a.open()
+    there = await b.load(session)
+    changing = asyncio.create_task(a.sessions.change(session, SessionChange(log_level="info")))
+    await anyio.lowlevel.checkpoint()
+    changing.cancel()
+    await until(lambda: session.log_level == there.log_level == "info")
 
 
 async def test_a_request_is_cancelled_at_the_node_that_runs_it(nodes):
