@@ -3,7 +3,8 @@ what is sent to it; and how many connections there may be.
 
 uvicorn's protocol has no bounds of these kinds, and its parser none for headers: a header that
 never ends would be kept. A connection beyond the limit is answered with 503, but for the probes of
-whoever looks after the gateway.
+whoever looks after the gateway. What arrived of requests that are not complete has the same bounds
+as large bodies, in all and by client address: thousands of slow clients fill the memory, too.
 """
 
 import resource
@@ -15,16 +16,23 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from config.limits import Limits
+from gateway.guards.bodies import BodyBudget
 from gateway.guards.origin import OPEN_PATHS
 from gateway.guards.refusal import refuse
-from schemas.errors import Fault, Overloaded
+from gateway.networks import network
+from schemas.errors import Fault, Overloaded, TooManyRequests
 from schemas.jsonrpc import encode, error_reply
 
 SHARE = 0.75  # of the files that may be open: calls to services need some, too
 SPARE = 32  # connections beyond the limit that are looked at, because they may be probes
 PIECE_BYTES = 16384  # a client that takes less within send_timeout_s takes nothing
+PART_BYTES = 131072  # that count of a request on its way: a larger body has a budget of its own
 FULL = "Too many connections; try again later"
-REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+REASONS = {
+    408: b"Request Timeout",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+}
 HEAD, BODY, DONE = "header", "body", ""  # what of a request is on its way
 
 
@@ -46,6 +54,7 @@ class BoundedProtocol(HttpToolsProtocol):
     limits: Limits
     connections_limit: int  # 0: none
     refused: Callable[[str], None]  # hears the name of the limit
+    parts: BodyBudget  # of what arrived of requests that are not complete
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -59,6 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._extra = False  # beyond the limit of connections
         self._send_timer: TimerHandle | None = None
         self._unsent = 0  # bytes
+        self._held = 0  # bytes of `parts`
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -73,6 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._untime()
         self._stop_send_timer()
+        self._let_go()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -81,6 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._untime()
         elif self._part is DONE:
+            self._let_go()
             idle = self.cycle is None or self.cycle.response_complete
             # line breaks between requests have ended uvicorn's own timer
             self._time(HEAD) if idle else self._untime()
@@ -91,6 +103,8 @@ class BoundedProtocol(HttpToolsProtocol):
                     self._give_up(self._too_large("header_bytes"))
                     return
             self._time(self._part)
+            if self._held < PART_BYTES:
+                self._hold(len(data))
 
     def on_message_begin(self) -> None:
         self._part = HEAD
@@ -147,6 +161,23 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.keep_alive = False
             app = _full
         super()._start_asgi_task(cycle, app)
+
+    def _hold(self, size: int) -> None:
+        """Count what arrived of a request, and hang up where that is too much."""
+        if self._part is BODY and self.cycle is not None and self.cycle.response_complete:
+            return  # what follows a refusal is not kept
+        client = self.client[0] if self.client else ""
+        try:
+            self.parts.take(network(client), size, self._held)
+        except (TooManyRequests, Overloaded) as fault:
+            self._give_up(fault)
+        else:
+            self._held += size
+
+    def _let_go(self) -> None:
+        if self._held:
+            self.parts.give_back(network(self.client[0] if self.client else ""), self._held)
+            self._held = 0
 
     def _add(self, size: int) -> None:
         self._head_bytes += size
@@ -234,6 +265,7 @@ def bounded(limits: Limits, refused: Callable[[str], None]) -> type[BoundedProto
             "limits": limits,
             "connections_limit": limits.connections or _by_files(),
             "refused": staticmethod(refused),
+            "parts": BodyBudget(limits, refused),
         },
     )
 
@@ -251,6 +283,7 @@ def _raw(fault: Fault) -> bytes:
     """An answer to what was not even a request."""
     body = encode(error_reply(None, fault))
     reason = REASONS.get(fault.status, b"Service Unavailable")
-    again = b"retry-after: 1\r\n" if fault.status == 503 else b""
+    waits = isinstance(fault, TooManyRequests | Overloaded)
+    again = b"retry-after: 1\r\n" if waits else b""
     head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n%s" % (fault.status, reason, again)
     return b"%scontent-length: %d\r\nconnection: close\r\n\r\n%s" % (head, len(body), body)

@@ -317,3 +317,44 @@ async def test_and_not_many_of_those():
         status, headers, _ = await late.answer()
         assert (status, headers["retry-after"]) == (503, "1")
         assert await late.ended()
+
+
+@pytest.mark.parametrize(
+    ("sent", "rest"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 3100, b"\r\n\r\n"),
+        (request(body=b"x" * 9000)[:3100], request(body=b"x" * 9000)[3100:]),
+    ],
+    ids=["header", "body"],
+)
+async def test_what_arrived_of_the_requests_of_one_address_is_bounded(sent, rest):
+    async with server(bodies_bytes=60_000, client_bodies_bytes=12_000) as served:
+        clients = [await served.connect() for _ in range(4)]
+        answers = {asyncio.create_task(client.answer()): client for client in clients}
+        for client in clients:
+            await client.send(sent)
+        [first], _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+        status, headers, body = first.result()
+        assert (status, headers["retry-after"]) == (429, "1")
+        assert b"limits.client_bodies_bytes" in body
+        assert served.refused == ["client_bodies_bytes"]
+        small = await served.connect()
+        await small.send(request(body=b"12345"))
+        assert (await small.answer())[0] == 200
+        del answers[first]
+        for task, client in answers.items():
+            await client.send(rest)
+            assert (await task)[0] == 200
+        more = await served.connect()  # all of it is free again
+        await more.send(sent + rest)
+        assert (await more.answer())[0] == 200
+
+
+async def test_who_hangs_up_in_the_middle_leaves_no_bytes_behind():
+    async with server(bodies_bytes=60_000, client_bodies_bytes=4000) as served:
+        for _ in range(5):
+            client = await served.connect()
+            await client.send(request(body=b"x" * 9000)[:3000])
+            client._writer.write_eof()
+            assert await client.ended()
+        assert served.refused == []
