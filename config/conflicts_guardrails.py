@@ -10,13 +10,14 @@ from schemas.patterns import InvalidPattern, Pattern
 
 
 def guardrail_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    for name, rule in settings.guardrails.rules.items():
-        for key, text in _wrong(rule):
+    guardrails = settings.guardrails
+    for name, rule in guardrails.rules.items():
+        for key, text in _wrong(rule, guardrails.expression_steps):
             path: KeyPath = ("guardrails", "rules", name, key)
             yield Problem(where(path), dotted(path), text)
 
 
-def _wrong(rule: Guardrail) -> Iterator[tuple[str, str]]:
+def _wrong(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
     if not (rule.fields or rule.pattern or rule.when):
         yield "effect", "expected fields, pattern or when beside it: the rule looks for nothing"
     elif rule.effect == "redact" and not (rule.fields or rule.pattern):
@@ -28,7 +29,7 @@ def _wrong(rule: Guardrail) -> Iterator[tuple[str, str]]:
             yield "pattern", f"expected a regular expression (RE2): {error}"
     if rule.when:
         try:
-            compile_expression(rule.when, GUARDRAIL_VARIABLES)
+            compile_expression(rule.when, GUARDRAIL_VARIABLES, steps)
         except InvalidExpression as error:
             yield "when", f"expected a CEL expression: {error}"
     for path in rule.fields:

@@ -27,7 +27,7 @@ def rule_problems(
     """What is wrong with one rule, by its members."""
     if rule.when:
         try:
-            compile_expression(rule.when, RULE_VARIABLES)
+            compile_expression(rule.when, RULE_VARIABLES, policy.expression_steps)
         except InvalidExpression as error:
             yield "when", f"expected a CEL expression: {error}"
     for tier in rule.tiers:

@@ -52,6 +52,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     views: Count  # of catalogs that are remembered
     argument_values: Count  # that expressions look at
     argument_bytes: Bytes
+    expression_steps: Count  # that `when` may take
 
 
 class Guardrail(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,3 +74,4 @@ class Guardrails(Struct, frozen=True, forbid_unknown_fields=True):
     rules: Mapping[RuleName, Guardrail]
     inspect_bytes: Count
     when_larger: Literal["deny", "pass"]
+    expression_steps: Count  # that `when` may take

@@ -3,7 +3,9 @@ are made. Pure.
 
 The library converts what it is given value by value, some microseconds each, takes as long as a
 rule says (two macros inside each other: the square of a list), and its stack ends where values are
-nested some thousands deep. So `too_large` is asked first of everything that callers choose.
+nested some thousands deep. So `too_large` is asked first of everything that callers choose, and an
+expression that could take more than so many steps (`schemas.expression_cost`) is none, or fails
+where what it gets to see is too large for it.
 """
 
 import re
@@ -13,6 +15,16 @@ from typing import Any
 import cel
 
 from schemas.errors import ToolgateError
+from schemas.expression_cost import (
+    LOWEST,
+    LOWEST_OF_TOOL,
+    SIZES,
+    TooCostly,
+    most_size,
+    size_of,
+    steps_of,
+)
+from schemas.expression_syntax import Node, NoExpression, parse
 
 _FUNCTIONS = frozenset(
     {
@@ -22,8 +34,11 @@ _FUNCTIONS = frozenset(
         *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
     }
 )
-# What a macro calls the members that it looks at: `items.all(item, item.price < 5)`.
-_NAMED = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_]\w*)\s*,")
+_OF_A_CALL = frozenset(("arguments", "value"))  # variables that are others with each call
+_OF_A_TOOL = frozenset(("tool", "source"))  # with each tool: a list of 10,000 asks 10,000 times
+PER_TOOL = 50  # as few steps for an expression over a tool alone
+ENOUGH = SIZES[-1]  # more than the size of anything that is looked at
+CONVERTED = 32  # steps for one unit of size: an expression that takes fewer is let pass
 # What a variable is followed by, where only a part of it is looked at: `principal.claims.team`.
 _MEMBER = r"\s*\.\s*([A-Za-z_]\w*)(?!\w)(?!\s*\()"
 _PART = rf"\b%s\b(?:{_MEMBER}(?:{_MEMBER})?)?"
@@ -42,12 +57,16 @@ class ExpressionFailed(ToolgateError):
 class Expression:
     """A compiled expression; `variables` are those that it looks at."""
 
-    __slots__ = ("_parts", "_program", "text", "variables")
+    __slots__ = ("_most", "_parts", "_program", "text", "variables")
 
-    def __init__(self, text: str, program: cel.Program, variables: frozenset[str]) -> None:
+    def __init__(
+        self, text: str, program: cel.Program, variables: frozenset[str], most: int
+    ) -> None:
+        """`most`: size of what it can look at in time."""
         self.text = text
         self.variables = variables
         self._program = program
+        self._most = most
         self._parts = {name: _parts(text, name) for name in variables}
 
     def seen(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +80,7 @@ class Expression:
         try:
             if missing := self.variables - values.keys():
                 raise KeyError(min(missing))
-            held = self._program.execute(self.seen(values))
+            held = self._program.execute(self._bounded(self.seen(values)))
         except _FAILURES as error:
             reason = str(error).partition("\n")[0][:_DETAIL]
             kind = "there is no member " if isinstance(error, KeyError) else ""
@@ -70,23 +89,80 @@ class Expression:
             raise ExpressionFailed("it is neither true nor false")
         return held
 
+    def _bounded(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """What it sees, if it can look at that in time. Raises ExpressionFailed."""
+        if self._most < ENOUGH and size_of(seen, self._most) > self._most:
+            most = f"{self._most:,} values, or {self._most * 64:,} bytes of text"
+            raise ExpressionFailed(f"it would take too long for more than {most}")
+        return seen
 
-def compile_expression(text: str, variables: Collection[str]) -> Expression:
-    """Raises InvalidExpression that names what is wrong, and where in `text`."""
+
+def compile_expression(text: str, variables: Collection[str], steps: int) -> Expression:
+    """An expression of at most `steps`. Raises InvalidExpression that names what is wrong, and
+    where in `text`."""
     try:
+        tree = parse(text)
         program = cel.compile(text)
+    except NoExpression as error:
+        raise InvalidExpression(str(error)) from error
     except ValueError as error:
         raise InvalidExpression(_readable(str(error))) from error
-    used = program.references()
-    named = set(_NAMED.findall(text))
-    wanted = frozenset(used["variables"]) - (named - set(variables))
+    named, called, local = _names(tree)
+    _check_agreement(program, named, called)
+    wanted = frozenset(named - (local - set(variables)))
     if unknown := sorted(wanted - set(variables)):
         there = ", ".join(variables)
         raise InvalidExpression(f"there is no variable {unknown[0]!r}; there are {there}")
-    operators = {one for one in used["functions"] if not one[0].isalpha()}
-    if unknown := sorted(set(used["functions"]) - operators - _FUNCTIONS):
+    if unknown := sorted(called - _FUNCTIONS):
         raise InvalidExpression(f"there is no function {unknown[0]!r}")
-    return Expression(text, program, wanted)
+    per_tool = not wanted.isdisjoint(_OF_A_TOOL) and wanted.isdisjoint(_OF_A_CALL)
+    if per_tool:
+        return Expression(text, program, wanted, _most(tree, steps // PER_TOOL, LOWEST_OF_TOOL))
+    return Expression(text, program, wanted, _most(tree, steps, LOWEST))
+
+
+def _most(tree: Node, steps: int, lowest: int) -> int:
+    """Size of what the expression can look at in that many steps. Raises InvalidExpression where
+    that is next to nothing."""
+    try:
+        least = steps_of(tree, lowest)
+        if steps_of(tree, ENOUGH) <= CONVERTED * ENOUGH and least <= steps:
+            return ENOUGH
+    except TooCostly as error:
+        raise InvalidExpression(f"it may take too long: {error}") from error
+    if least > steps:
+        raise InvalidExpression(
+            f"it may take too long: {min(least, 10**12):,} steps for {lowest} values, expected at "
+            f"most {steps:,} (expression_steps); macros inside each other multiply, and literal "
+            "lists count"
+        )
+    return most_size(tree, steps)
+
+
+def _names(tree: Node) -> tuple[set[str], set[str], set[str]]:
+    """What an expression names: variables, functions, and what its macros go through."""
+    named, called, local = set[str](), set[str](), set[str]()
+    left = [tree]
+    while left:
+        node = left.pop()
+        left.extend(node.parts)
+        if node.kind == "name":
+            named.add(node.name)
+        elif node.kind == "macro":
+            local.add(node.local)
+            named.update({node.local} if node.name == "filter" else ())  # which returns it
+        elif node.kind == "call" and node.name[0].isalpha() and node.name != "in":
+            called.add(node.name)
+    return named, called, local
+
+
+def _check_agreement(program: cel.Program, named: set[str], called: set[str]) -> None:
+    """Raises InvalidExpression for what the library reads in another way than its cost was
+    reckoned for."""
+    used = program.references()
+    functions = {one for one in used["functions"] if one[0].isalpha()}
+    if set(used["variables"]) != named or functions != called:
+        raise InvalidExpression("it is written in a way whose cost is not known")
 
 
 def too_large(value: Any, most_values: int, most_bytes: int, most_levels: int) -> str | None:
@@ -147,4 +223,5 @@ def _readable(error: str) -> str:
     if found is None:
         return "it is no CEL expression"
     line, column, text = found.groups()
-    return f"line {line}, character {column}: {text.strip()[:_DETAIL]}"
+    said = text.partition(" expecting ")[0].removeprefix("Syntax error: ").strip()
+    return f"line {line}, character {column}: {said[:_DETAIL]}"

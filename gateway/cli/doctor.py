@@ -29,7 +29,7 @@ from gateway.cli.embed_checkup import embeddings
 from gateway.cli.failure import FAILED
 from gateway.cli.gateway_checkup import breakers
 from gateway.cli.identity_checkup import identity
-from gateway.cli.idle import idle_patterns
+from gateway.cli.idle import idle_patterns, rules_not_evaluated
 from gateway.cli.mcp_checkup import held_back, mcp_server, toolsets
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import harmless, out, print_json, print_rows
@@ -112,6 +112,7 @@ async def _registry(settings: Settings) -> list[Check]:
             if settings.toolsets:
                 checks += [check async for check in toolsets(settings, tools, sources)]
             checks += costs(settings, tools)
+            checks += [check async for check in rules_not_evaluated(settings, registry)]
             checks += [check async for check in idle_patterns(settings, registry)]
             checks.append(await embeddings(settings, registry))
             pins = Pins(registry.database.pool)

@@ -81,6 +81,18 @@ async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator
         yield Check("patterns", "warning", str(one))
 
 
+async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
+    """For `toolgate doctor`: stored rules whose `when` is none, or takes too long. They forbid, or
+    ask for approval, as if it were true, and allow nothing."""
+    steps = settings.policy.expression_steps
+    for one in await Policies(registry.database.pool, registry.host_id).all():
+        rule = CompiledRule(one.name, one.rule, steps, stored=True)
+        if rule.broken is not None:
+            counts = "allows nothing" if rule.effect == "allow" else "counts as if it were true"
+            text = f"{RULES}{one.name}.when is not evaluated, so the rule {counts}: {rule.broken}"
+            yield Check("rules", "failed", text)
+
+
 def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
     """Nothing where there are no tools yet."""
     if not there.tools:
@@ -115,7 +127,7 @@ def _of_rule(
         *_sources(f"{where}.sources", rule.sources, there),
     ]
     yield from found
-    compiled = CompiledRule(where, rule, stored=True)
+    compiled = CompiledRule(where, rule, settings.policy.expression_steps, stored=True)
     default = settings.policy.default_tier
     if not found and all(compiled.misses(one, one.tier or default) for one in subjects):
         yield Idle(where, "matches nothing: no tool, prompt or resource is all that it names")

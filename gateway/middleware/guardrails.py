@@ -63,7 +63,8 @@ class _Denied(Exception):
 class Guardrails:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._rules = [CompiledRule(name, rule) for name, rule in settings.rules.items()]
+        steps = settings.expression_steps
+        self._rules = [CompiledRule(name, rule, steps) for name, rule in settings.rules.items()]
         self._plans: Memo[tuple[str, ...], _Plan | None] = Memo(TOOLS)
 
     def guard(self, execute: Execute) -> Execute:

@@ -31,8 +31,9 @@ class Looked:
 
 
 class CompiledRule:
-    def __init__(self, name: str, rule: Guardrail) -> None:
-        """Raises InvalidExpression and InvalidPattern; settings are checked for both."""
+    def __init__(self, name: str, rule: Guardrail, steps: int) -> None:
+        """`steps`: most that `when` may take. Raises InvalidExpression and InvalidPattern;
+        settings are checked for both."""
         self.name = name
         self.rule = rule
         self._tools = ToolGlobs(rule.tools)
@@ -40,7 +41,7 @@ class CompiledRule:
         self._pattern = Pattern(rule.pattern) if rule.pattern else None
         self._when: Expression | None = None
         if rule.when:
-            self._when = compile_expression(rule.when, GUARDRAIL_VARIABLES)
+            self._when = compile_expression(rule.when, GUARDRAIL_VARIABLES, steps)
 
     def concerns(self, tool: Tool) -> bool:
         rule = self.rule

@@ -67,9 +67,10 @@ class Engine:
     def __init__(self, policy: Policy, stored: Mapping[str, Rule]) -> None:
         """Rules of the settings go before stored ones of the same name. Raises
         InvalidExpression for one of the settings."""
-        own = {name: CompiledRule(name, rule) for name, rule in policy.rules.items()}
+        steps = policy.expression_steps
+        own = {name: CompiledRule(name, rule, steps) for name, rule in policy.rules.items()}
         kept = {
-            name: CompiledRule(name, rule, stored=True)
+            name: CompiledRule(name, rule, steps, stored=True)
             for name, rule in stored.items()
             if name not in own
         }

@@ -85,21 +85,21 @@ class CompiledRule:
     """A rule whose expression fails forbids, or asks for approval, as if it were true; it never
     allows."""
 
-    def __init__(self, name: str, rule: Rule, *, stored: bool = False) -> None:
-        """Raises InvalidExpression; but a stored rule, which some other release may have written,
-        is one that always fails."""
+    def __init__(self, name: str, rule: Rule, steps: int, *, stored: bool = False) -> None:
+        """`steps`: most that `when` may take. Raises InvalidExpression; but a stored rule, which
+        some other release may have written, is one that always fails."""
         self.name = name
         self.rule = rule
         self.effect: Effect = rule.effect
         self.stored = stored
-        self._broken: str | None = None
+        self.broken: str | None = None  # why `when` cannot be evaluated
         self._expression: Expression | None = None
         try:
-            self._expression = compile_expression(rule.when, RULE_VARIABLES) if rule.when else None
+            self._expression = self._compiled(rule.when, steps)
         except InvalidExpression as error:
             if not stored:
                 raise
-            self._broken = str(error)
+            self.broken = str(error)
         looks_at = self._expression.variables if self._expression else frozenset[str]()
         self.by_arguments = "arguments" in looks_at
         self.by_principal = not self.by_arguments and "principal" in looks_at
@@ -108,6 +108,9 @@ class CompiledRule:
         self._sources = frozenset(rule.sources)
         self._tiers = frozenset(rule.tiers)
         self._roles, self._scopes = frozenset(rule.roles), frozenset(rule.scopes)
+
+    def _compiled(self, when: str, steps: int) -> Expression | None:
+        return compile_expression(when, RULE_VARIABLES, steps) if when else None
 
     def unfit(self, principal: Principal, toolset: str | None) -> str | None:
         """Which of `roles`, `scopes`, `principals` and `toolsets` is about others; None: none."""
@@ -154,8 +157,8 @@ class CompiledRule:
 
     def checked(self, values: Values | None) -> bool:
         """The same; raises ExpressionFailed."""
-        if self._broken is not None:
-            raise ExpressionFailed(f"`when` cannot be read: {self._broken}")
+        if self.broken is not None:
+            raise ExpressionFailed(f"`when` cannot be evaluated: {self.broken}")
         if self._expression is None:
             return True
         if values is None:

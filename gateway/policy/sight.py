@@ -88,6 +88,10 @@ class Sight:
             return
         for name in sorted(stored.keys() & self._policy.rules.keys()):
             log.warning("rule_overridden", extra={"rule": name, "tenant": tenant})
+        for rule in engine.rules:
+            if rule.broken is not None:
+                facts = {"rule": rule.name, "tenant": tenant, "reason": rule.broken}
+                log.error("rule_not_evaluated", extra=facts)
         self._of[tenant] = _Rules(engine)
         log.info("policy_loaded", extra={"tenant": tenant, "rules": len(engine.rules)})
         self.changed(tenant)

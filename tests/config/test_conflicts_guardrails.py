@@ -32,6 +32,10 @@ def problem(tmp_path, rule):
         ),
         ("{looks_at: result, effect: deny, when: 'value =='}", "when: expected a CEL expression"),
         (
+            "{looks_at: result, effect: deny, when: 'value.map(a, value.map(b, value)) == []'}",
+            "when: expected a CEL expression: it may take too long",
+        ),
+        (
             "{looks_at: result, effect: deny, when: arguments.a}",
             "when: expected a CEL expression: there is no variable 'arguments'; there are princ",
         ),
@@ -40,7 +44,17 @@ def problem(tmp_path, rule):
             "fields: expected dotted paths such as customer.email, found 'a..b'",
         ),
     ],
-    ids=["nothing", "masks nothing", "lookahead", "open", "large", "syntax", "variable", "path"],
+    ids=[
+        "nothing",
+        "masks nothing",
+        "lookahead",
+        "open",
+        "large",
+        "syntax",
+        "long",
+        "variable",
+        "path",
+    ],
 )
 def test_what_is_wrong_with_a_guardrail_is_told_when_settings_are_read(tmp_path, rule, text):
     assert f"guardrails.rules.r.{text}" in problem(tmp_path, rule)

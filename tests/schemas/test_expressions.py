@@ -12,11 +12,12 @@ from schemas.expressions import (
 )
 
 KNOWN = ("principal", "arguments")
+STEPS = 500_000
 
 
 def holds(text: str, **arguments: Any) -> bool:
     values = {"principal": {"id": "ada", "roles": ["hr"]}, "arguments": arguments, "other": 1}
-    return compile_expression(text, KNOWN).holds(values)
+    return compile_expression(text, KNOWN, STEPS).holds(values)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_what_has_no_answer_fails(text: str, told: str) -> None:
 )
 def test_only_what_it_may_look_at_is_handed_over(text: str, seen: Any) -> None:
     principal = {"id": 1, "claims": {"team": 2, "x": 3}}
-    expression = compile_expression(text, ("principal", "tool"))
+    expression = compile_expression(text, ("principal", "tool"), STEPS)
     found = expression.seen({"principal": principal, "tool": {}})
     assert found == {"principal": principal if seen is None else seen}
 
@@ -109,7 +110,7 @@ def test_a_text_that_is_no_unicode_fails() -> None:
 )
 def test_what_cannot_be_an_expression_says_why(text: str, told: str) -> None:
     with pytest.raises(InvalidExpression, match=told):
-        compile_expression(text, KNOWN)
+        compile_expression(text, KNOWN, STEPS)
 
 
 def nested(levels: int) -> Any:

@@ -103,6 +103,21 @@ def test_rules_are_written_listed_checked_and_removed(ruled: Toolgate) -> None:
     assert "take it out there" in ruled("policy", "remove", "sums", "--yes").err
 
 
+def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(ruled: Toolgate) -> None:
+    rule = {"effect": "deny", "when": "arguments.l.map(x, x) == []"}
+    ruled("policy", "put", "costly", json.dumps(rule))
+    try:
+        lower = {"TOOLGATE_POLICY__EXPRESSION_STEPS": "2000"}
+        checked = ruled("policy", "check", **lower)
+        assert checked.code == 1
+        assert "costly.when: expected a CEL expression: it may take too long" in checked.out
+        told = ruled("doctor", "--json", **lower).json
+        [said] = [one["detail"] for one in told if one["name"] == "rules"]
+        assert said.startswith("policy.rules.costly.when is not evaluated, so the rule counts as")
+    finally:
+        ruled("policy", "remove", "costly", "--yes")
+
+
 @pytest.mark.parametrize(
     ("name", "rule", "told"),
     [
@@ -115,11 +130,16 @@ def test_rules_are_written_listed_checked_and_removed(ruled: Toolgate) -> None:
             "tool: there is no such setting; did you mean tools?",
         ),
         ("x", '{"effect": "deny", "when": "1 +"}', "when: expected a CEL expression: line 1"),
+        (
+            "x",
+            '{"effect": "deny", "when": "arguments.l.all(a, arguments.l.map(b, arguments)==a)"}',
+            "when: expected a CEL expression: it may take too long",
+        ),
         ("x", '{"effect": "deny", "tiers": ["top"]}', "tiers: expected one of policy.tiers"),
         ("No Name", '{"effect": "deny"}', "is no name of a rule"),
         ("sums", '{"effect": "deny"}', "The settings have a rule sums"),
     ],
-    ids=["json", "none", "effect", "member", "when", "tier", "name", "settings"],
+    ids=["json", "none", "effect", "member", "when", "long", "tier", "name", "settings"],
 )
 def test_a_rule_that_is_wrong_is_not_written(
     ruled: Toolgate, name: str, rule: str, told: str

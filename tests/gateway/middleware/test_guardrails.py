@@ -35,7 +35,7 @@ CARDS = Guardrail("result", "redact", pattern=r"\b[0-9]{16}\b")
 
 
 def settings(mask=True, inspect_bytes=1000, when_larger="deny", **rules):
-    return Settings(mask, rules, inspect_bytes, when_larger)
+    return Settings(mask, rules, inspect_bytes, when_larger, expression_steps=2_000_000)
 
 
 def tool(output=None, inputs=None, binding=None, name="pay"):

@@ -147,6 +147,41 @@ def test_a_rule_that_another_release_wrote_never_allows() -> None:
     assert (verdict.hidden, verdict.decision.rule) == (True, "d")
 
 
+BOMB = f"[{','.join('1' * 40)}].all(a, [{','.join('1' * 40)}].all(b, arguments.l.all(c, b == c)))"
+
+
+@pytest.mark.parametrize("effect", ["deny", "approve", "allow"])
+def test_a_stored_rule_that_would_take_too_long_is_not_evaluated(
+    effect: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    sight = Sight(ruled("deny"), 50)
+    sight.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
+    found = sight.decide(context(), tool("pay"), {"l": [1] * 900})
+    assert found.effect == ("deny" if effect != "approve" else "approve")
+    [said] = [one for one in caplog.records if one.getMessage() == "rule_not_evaluated"]
+    assert (vars(said)["rule"], vars(said)["tenant"]) == ("bomb", TENANT)
+    assert "it may take too long" in vars(said)["reason"]
+    explained = explain(
+        sight.engine(TENANT), ADA, None, Subject.of(tool("pay")), {"l": [1] * 900}, 50
+    )
+    [opinion] = [one for one in explained.opinions if one.rule == "bomb"]
+    assert (opinion.said, opinion.why.startswith("when: `when` cannot be evaluated")) == (
+        "failed",
+        True,
+    )
+
+
+@pytest.mark.parametrize(("effect", "found"), [("deny", "deny"), ("allow", "deny")])
+def test_arguments_that_a_rule_has_no_steps_for_count_against_the_call(
+    effect: Any, found: str
+) -> None:
+    rule = Rule(effect, when="arguments.l.filter(x, x > 0).size() == 1")
+    policy = ruled("deny" if effect == "allow" else "allow", quadratic=rule)
+    assert decided(policy, tool("pay"), {"l": [1] * 990}).effect == found
+    few = decided(policy, tool("pay"), {"l": [1] * 90})
+    assert few.effect == ("deny" if effect == "allow" else "allow")
+
+
 def test_rules_of_the_settings_stand_before_stored_ones() -> None:
     engine = Engine(ruled(one=Rule("allow")), {"one": Rule("deny"), "two": Rule("approve")})
     assert [(rule.name, rule.effect) for rule in engine.rules] == [

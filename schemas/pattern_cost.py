@@ -1,0 +1,124 @@
+"""How long a regular expression of CEL's `matches` takes the library, which compiles it each time:
+in the steps of `schemas.expression_cost`, measured, and rather too many than too few. Pure.
+
+Repetitions with numbers are written out when a pattern is compiled, so they multiply inside each
+other; classes of Unicode, `\\w` first of all, are hundreds of states each.
+"""
+
+import re
+from typing import NamedTuple
+
+MOST = 1 << 62  # more makes no difference
+
+_ALWAYS = 500  # whatever it says
+_LETTER = 10  # to compile a letter
+_SMALL = 500  # `\d`, `\s`, `.` and `[^a]`
+_LARGE = 3_000  # `\w`, `\p{L}` and the like
+_MANY = 32  # as many large classes take twice as long each as a few
+_UNFOLDED = 10  # times as much without regard to case
+_SCANNED = 10  # each letter with each unit of a text
+
+_REPEATED = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
+_FLAGS = re.compile(r"\(\?([a-zA-Z-]*)")
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+class Unbounded(Exception):
+    """Why a pattern has no bound."""
+
+
+def matching_steps(literal: str, size: int) -> int:
+    """Steps to compile the pattern that a CEL literal says, and to look for it in a text of this
+    size. Raises Unbounded."""
+    pattern = _said(literal)
+    flags = "".join(_FLAGS.findall(pattern))
+    if "x" in flags:
+        raise Unbounded("the pattern of `matches` may not have the flag x")
+    weight = _Scanner(pattern).whole()
+    large = _LARGE * weight.large * (1 + weight.large // _MANY)
+    compiled = _LETTER * weight.letters + large + _SMALL * weight.small
+    folded = _UNFOLDED if "i" in flags else 1
+    return min(_ALWAYS + folded * compiled + _SCANNED * weight.letters * (1 + size), MOST)
+
+
+def _said(literal: str) -> str:
+    """The text that a CEL literal stands for."""
+    prefix = literal[: len(literal) - len(literal.lstrip("rRbB"))]
+    body = literal[len(prefix) :]
+    quotes = 3 if body[:3] in ('"""', "'''") else 1
+    body = body[quotes:-quotes]
+    if prefix.strip("bB"):
+        return body
+    if re.search(r"\\[xXuU0-9]", body.replace("\\\\", "")):
+        raise Unbounded("the pattern of `matches` is written without escapes such as \\u0041")
+    return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), body, flags=re.DOTALL)
+
+
+class _Weight(NamedTuple):
+    letters: int = 0
+    large: int = 0
+    small: int = 0
+
+    def plus(self, other: "_Weight") -> "_Weight":
+        return _Weight(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, number: int) -> "_Weight":
+        return _Weight(*(min(one * number, MOST) for one in self))
+
+
+class _Scanner:
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._groups: list[_Weight] = []  # what stands before each that is open
+        self._all = _Weight()
+        self._last = _Weight()  # what a repetition repeats; counted in `_all`
+
+    def whole(self) -> _Weight:
+        at = 0
+        while at < len(self._pattern):
+            at = self._step(at)
+        while self._groups:
+            self._close()
+        return self._all
+
+    def _step(self, at: int) -> int:
+        """Where the next step begins."""
+        character = self._pattern[at]
+        if character == "(":
+            self._groups.append(self._all)
+            self._all = self._last = _Weight()
+        elif character == ")" and self._groups:
+            self._close()
+        elif repeated := _REPEATED.match(self._pattern, at):
+            numbers = [int(one[:9]) for one in repeated.groups() if one]
+            more = self._last.times(max(0, max(numbers, default=1) - 1))
+            self._all, self._last = self._all.plus(more), self._last.plus(more)
+            return repeated.end()
+        else:
+            end = self._atom_end(at)
+            self._last = _weight(self._pattern[at:end])
+            self._all = self._all.plus(self._last)
+            return end
+        return at + 1
+
+    def _close(self) -> None:
+        self._last = self._all
+        self._all = self._groups.pop().plus(self._last)
+
+    def _atom_end(self, at: int) -> int:
+        if self._pattern[at] == "\\":
+            return at + 2
+        if self._pattern[at] != "[":
+            return at + 1
+        deep = 0
+        for match in re.finditer(r"\\.|\[\^?\]?|\]", self._pattern[at:], re.DOTALL):
+            deep += match[0].startswith("[") - (match[0] == "]")
+            if deep == 0:
+                return at + match.end()
+        return len(self._pattern)
+
+
+def _weight(atom: str) -> _Weight:
+    large = len(re.findall(r"\\[wWDSpPbB]", atom))
+    small = len(re.findall(r"\\[ds]|\[\^", atom)) + (atom == ".")
+    return _Weight(max(1, len(atom) // 4), large, small)
