@@ -29,6 +29,7 @@ from gateway.app.stored_secrets import StoredSecrets
 from gateway.app.upstreams import Upstreams
 from gateway.context import Principal
 from gateway.methods.answering import Answering, Mismatches
+from gateway.methods.refused import telling
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
 from gateway.protocol.dispatcher import Dispatcher
@@ -261,7 +262,7 @@ class Gateway:
             self.access,
             self.federation,
             self.shared,
-            [self.metrics.middleware, self.legacy_use.middleware, *self.access.middleware],
+            [telling, self.metrics.middleware, self.legacy_use.middleware, *self.access.middleware],
             Answering(kept, self.settings.answers.tokens, validates, self.mismatches),
             self.search.run,
             self._pool,

@@ -133,7 +133,8 @@ class Rig:
 def effect_of(text: str) -> str:
     if any(words in text for words in (*DENIED, "ERR11200", "-32601")):
         return "deny"
-    return "approve" if "1428" in text or "1429" in text or "an approval" in text else "allow"
+    waits = ("1428", "1429", "an approval", "wait for approval")
+    return "approve" if any(words in text for words in waits) else "allow"
 
 
 def rpc(method: str, params: Any) -> dict[str, Any]:

@@ -167,3 +167,30 @@ async def test_calls_at_a_time_have_an_end(client: Client) -> None:
     ]:
         status, answer, sent = await client.post(path, body, headers)
         assert (status, answer["error"]["code"], sent["retry-after"]) == (503, 1503, "1")
+
+
+async def test_a_model_is_told_of_a_limit_and_an_error_goes_to_other_callers(
+    client: Client,
+) -> None:
+    """A JSON-RPC error, or a 429, reaches the client of a model and not the model."""
+    call = {"name": "listPets", "arguments": {}}
+    handshake = await session(client, "told")
+    modern = {**bearer("stateless"), **MODERN_HEADERS, "Mcp-Method": "tools/call"}
+    calls = [
+        (rpc("tools/call", **call), handshake),
+        (rpc("tools/call", **call, _meta=META), {**modern, "Mcp-Name": "listPets"}),
+    ]
+    for body, headers in calls:
+        for _ in range(CALLS):
+            await client.post("/mcp", body, headers)
+        status, answer, _ = await client.post("/mcp", body, headers)
+        assert status == 200
+        assert answer["result"]["isError"] is True
+        text = answer["result"]["content"][0]["text"]
+        assert "at most 3 in 60 s (limits.principal_calls); try again in" in text
+    assert answer["result"]["structuredContent"]["retryAfter"] >= 1
+    for _ in range(CALLS):
+        await client.post("/rpc", rpc("listPets"), bearer("program"))
+    status, answer, sent = await client.post("/rpc", rpc("listPets"), bearer("program"))
+    assert (status, answer["error"]["code"]) == (429, 1429)
+    assert int(sent["retry-after"]) >= 1

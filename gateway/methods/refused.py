@@ -1,0 +1,33 @@
+"""Calls over MCP that a limit refuses: told as results of the tool.
+
+A model can react to a result, and wait; an error of JSON-RPC, or the status 429, reaches its client
+and nobody behind it. Other methods, and other fronts, have the error and `Retry-After`.
+"""
+
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from gateway.abc import Handler
+from gateway.context import Context
+from gateway.methods.results import call_result
+from schemas.errors import TooManyRequests
+from schemas.jsonrpc import Request, encode
+from schemas.tool import TextContent, ToolResult
+
+
+def telling(handler: Handler) -> Handler:
+    """The outermost middleware: what counts and remembers refusals is inside."""
+
+    async def told(context: Context, request: Request) -> Any:
+        if not context.revision.mcp or request.method != "tools/call":
+            return await handler(context, request)
+        try:
+            return await handler(context, request)
+        except TooManyRequests as fault:
+            if request.id is UNSET:
+                raise
+            said, data = (TextContent(fault.message),), Raw(encode(fault.data))
+            return call_result(ToolResult(said, data, is_error=True), context)
+
+    return told
