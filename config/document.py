@@ -15,6 +15,7 @@ from config.problem import KeyPath, Problem, SettingsError, dotted
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where built
 
+TAB = "found a tab, and YAML indents with spaces"
 DEPTH_LIMIT = 10  # settings nest four deep; an alias that contains itself would not end
 REFERENCE = re.compile(r"\$(?:\$|\{([^}]*)\}|\{)")
 UNREADABLE = object()  # the data of a value whose problem is already reported
@@ -117,7 +118,7 @@ class Document:
                 return Value(None, self.name, self.directory)
             return self._value(loader, node, (), self._where(node.start_mark))
         except yaml.MarkedYAMLError as error:
-            raise SettingsError(self._syntax(error)) from error
+            raise SettingsError(self._syntax(error, text)) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise SettingsError(Problem(self.name, "", "expected YAML in UTF-8")) from error
 
@@ -161,15 +162,25 @@ class Document:
     def _where(self, mark: Any) -> str:
         return f"{self.name}:{mark.line + 1}" if self._numbered else self.name
 
-    def _syntax(self, error: yaml.MarkedYAMLError) -> Problem:
+    def _syntax(self, error: yaml.MarkedYAMLError, text: bytes | str) -> Problem:
         mark = error.problem_mark or error.context_mark
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        told = ", ".join(filter(None, (error.context, error.problem)))
+        reason = TAB if mark and is_tab(text, mark.line, mark.column) else told
         # Without the excerpt that `str(error)` shows: a secret may stand in it.
         return Problem(
             self._where(mark) if mark else self.name,
             "",
-            f"not valid YAML{place}: " + ", ".join(filter(None, (error.context, error.problem))),
+            f"not valid YAML{place}: {reason}",
         )
+
+
+def is_tab(text: bytes | str, line: int, column: int) -> bool:
+    """Whether a tab stands there, both counted from 0: YAML says nothing better than that it
+    cannot start any token."""
+    written = text.decode(errors="replace") if isinstance(text, bytes) else text
+    lines = written.splitlines()
+    return line < len(lines) and lines[line][column : column + 1] == "\t"
 
 
 def _constructed(loader: Any, node: Any) -> Any:

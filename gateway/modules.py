@@ -19,8 +19,20 @@ def module(target: str) -> ModuleType:
         raise ToolgateError(f"{target}: there is no such file")
     try:
         return _from_file(target) if is_file else importlib.import_module(target)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{target}.".startswith(f"{error.name}."):
+            raise _unloadable(target, error) from error  # one that it imports
+        looked = ", ".join(dict.fromkeys(entry or str(Path.cwd()) for entry in sys.path))
+        raise ToolgateError(
+            f"{target}: there is no module {error.name}; looked for in {looked}. Set PYTHONPATH to "
+            "the folder that has it"
+        ) from error
     except (Exception, SystemExit) as error:  # whatever it does when it is imported
-        raise ToolgateError(f"{target} cannot be loaded: {_place(error)}{_said(error)}") from error
+        raise _unloadable(target, error) from error
+
+
+def _unloadable(target: str, error: BaseException) -> ToolgateError:
+    return ToolgateError(f"{target} cannot be loaded: {_place(error)}{_said(error)}")
 
 
 def _from_file(file: str) -> ModuleType:

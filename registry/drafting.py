@@ -38,6 +38,25 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
     )
 
 
+def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str | None:
+    """What to do where a description that is no URL names a server relative to its own."""
+    if spec.kind != "openapi" or spec.base_url or is_url(found.location):
+        return None
+    relative = next((one for one in imported.servers if one and "://" not in one), None)
+    if relative is None or _declared_base(found.location, imported.servers):
+        return None
+    return (
+        f"its server {relative!r} is relative to the URL that the description is served at, and it "
+        f"was read from {found.location}: say where the service is, as in --base-url "
+        f"https://api.example.com{relative if relative.startswith('/') else ''}, or base_url in "
+        f"the settings (sources.{spec.name}.base_url)"
+    )
+
+
+def is_url(location: str) -> bool:
+    return location.startswith(("http://", "https://"))
+
+
 def said_base(spec: ImportSpec) -> str | None:
     """Where calls go, if an operator said it; calls of an MCP server go where it is listed."""
     if spec.kind == "mcp" and not spec.location.startswith(STDIO):
@@ -47,7 +66,7 @@ def said_base(spec: ImportSpec) -> str | None:
 
 def _declared_base(location: str, servers: tuple[str, ...]) -> str | None:
     """The first server of the description that is an HTTP address, relative ones resolved."""
-    at = location if location.startswith(("http://", "https://")) else ""
+    at = location if is_url(location) else ""
     for server in servers or ("/",):  # OpenAPI 3.1, 4.8.1: no servers means `/`
         try:
             url = urljoin(at, server) if at else server

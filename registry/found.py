@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from config.settings import Imports
+from registry.bundle import unpack
 from registry.changes import storable
 from registry.descriptions import describe, read_described
 from registry.fetch import fetch, local_path
@@ -21,6 +22,7 @@ from registry.importers.hybrid import described, read_file, select
 from registry.importers.imported import Imported
 from registry.importers.mcp import read_snapshot
 from registry.introspection import is_endpoint
+from registry.kinds import looks_like
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
 from schemas.source import GraphQLOptions, HybridOptions, OpenAPIOptions, Origin
@@ -32,6 +34,11 @@ Kind = Literal["openapi", "graphql", "hybrid", "python", "mcp"]
 Services = Mapping[str, Sequence[Action]]  # of each source that is written in Python
 
 NO_SERVICES: Services = {}
+CALLED = {
+    "openapi": "an OpenAPI description",
+    "graphql": "a GraphQL schema",
+    "hybrid": "the description of a hybrid service",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
 def reread(spec: ImportSpec, document: bytes) -> Found:
     """What `find` gave when it found `document` at `spec.location`; asks neither the network nor
     the file system."""
-    reader = _READERS[spec.kind]
+    reader = _reader(spec.kind)
     return Found(
         spec.location,
         document,
@@ -197,6 +204,31 @@ def _graphql(spec: ImportSpec) -> GraphQLOptions:
 
 def _side(spec: ImportSpec) -> Side | None:
     return spec.options.side if isinstance(spec.options, HybridOptions) else None
+
+
+def _reader(kind: Kind) -> Callable[[bytes, str, ImportSpec], Imported]:
+    """That of a kind; what it rejects it says which importer takes, if another one does."""
+    read = _READERS[kind]
+
+    def reading(document: bytes, location: str, spec: ImportSpec) -> Imported:
+        try:
+            return read(document, location, spec)
+        except ImportRejected as error:
+            found = looks_like(_entry(document, location))
+            if found in (None, kind) or "toolgate import" in str(error):
+                raise
+            hint = f"This looks like {CALLED[found]}: use `toolgate import {found}`"
+            raise ImportRejected(
+                f"{str(error).rstrip('.')}. {hint}, or {found}: in the settings."
+            ) from error
+
+    return reading
+
+
+def _entry(document: bytes, location: str) -> bytes:
+    """The file to begin with, of a bundle."""
+    bundle = unpack(document, location)
+    return bundle.files[bundle.entry]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
 from config.settings import Database as Settings
+from registry.database_errors import refusal
 from registry.embedded import Embedded
 from registry.installation import DatabaseError
 from registry.migrate import migrate as apply_migrations
@@ -186,9 +187,10 @@ class Database:
                 return
             except psycopg.OperationalError as error:
                 if not wait:
+                    reason = self._reason(error)
+                    meaning = refusal(reason) or "Check that it runs, and database.url"
                     raise DatabaseError(
-                        f"cannot reach the database: {self._reason(error)}. "
-                        "Check that it runs, and database.url"
+                        f"cannot reach the database: {reason}. {meaning[:1].upper()}{meaning[1:]}"
                     ) from error
                 await self._pause("database_unreachable", error, delay)
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from config.settings import Imports
 from registry.bundle import Bundle
-from registry.drafting import drafted
+from registry.drafting import drafted, relative_server
 from registry.found import NO_SERVICES, Found, ImportSpec, Lister, Origins, Services, find, reread
 from registry.freshness import is_current, is_rolled_back
 from registry.import_specs import UPLOAD, as_imported, spec_of
+from registry.importers.imported import Imported
 from registry.reserved import is_reserved
 from registry.saving import Check, Progress
 from registry.source_saving import Before
@@ -133,7 +134,8 @@ class Sources:
             check=check,
         )
         outcomes = (_named(outcome, saved) for outcome in imported.outcomes)
-        return Report(draft, tuple(outcomes), saved, imported.notes, imported.drafts)
+        notes = _notes(spec, found, imported)
+        return Report(draft, tuple(outcomes), saved, notes, imported.drafts)
 
 
 async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = None) -> Report:
@@ -147,7 +149,13 @@ async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = Non
 async def _dry(spec: ImportSpec, found: Found) -> Report:
     imported = await asyncio.to_thread(found.read)
     draft = drafted(spec, found, imported)
-    return Report(draft, imported.outcomes, None, imported.notes, imported.drafts)
+    notes = _notes(spec, found, imported)
+    return Report(draft, imported.outcomes, None, notes, imported.drafts)
+
+
+def _notes(spec: ImportSpec, found: Found, imported: Imported) -> tuple[str, ...]:
+    note = relative_server(spec, found, imported)
+    return (*imported.notes, *([note] if note else []))
 
 
 def _named(outcome: Outcome, saved: Saved) -> Outcome:

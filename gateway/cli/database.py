@@ -12,6 +12,7 @@ import psycopg
 
 from config.settings import Settings
 from gateway.cli.failure import NO_DATABASE, TERMINATED, fail
+from registry.database_errors import failure
 from registry.installation import DatabaseError
 from registry.postgres import Database
 from registry.store import ToolStore
@@ -44,8 +45,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except DatabaseError as error:
         fail(str(error), NO_DATABASE)
     except psycopg.Error as error:
-        reason = error.diag.message_primary or str(error)  # without the statement
-        fail(f"the database failed: {reason}", NO_DATABASE)
+        fail(failure(error), NO_DATABASE)
     except ToolgateError as error:
         fail(str(error))
     except asyncio.CancelledError:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,9 +24,11 @@ from gateway.cli.report import counted, print_report
 from gateway.cli.reports import print_markdown, print_report_json, print_table
 from gateway.cli.servers import open_asking, open_lister
 from gateway.cli.telling import Telling, check
+from gateway.upstreams.mcp.process import NOT_STARTED
 from registry.changes import SourceDraft
-from registry.found import ImportSpec
+from registry.found import CALLED, ImportSpec
 from registry.import_specs import configured
+from registry.kinds import LOOKED_AT, looks_like
 from registry.saving import Progress
 from registry.sources import Report, Sources, preview
 from registry.toolsets import unknown
@@ -44,7 +47,19 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has n
             return msgspec.convert(value, self._kind.annotation)
         except msgspec.ValidationError:
             found = without_credentials(str(value))
-            self.fail(f"expected {self._kind.expectation}, found {found!r}", param, ctx)
+            hint = _file_hint(str(value)) if self.name == "url" else ""
+            self.fail(f"expected {self._kind.expectation}, found {found!r}{hint}", param, ctx)
+
+
+def _file_hint(value: str) -> str:
+    """Which importer takes a file that stands where a URL should."""
+    try:
+        with Path(value).open("rb") as file:
+            found = looks_like(file.read(LOOKED_AT))
+    except (OSError, ValueError):
+        return ""
+    what = f" that looks like {CALLED[found]}: use `toolgate import {found}`" if found else ""
+    return f", a file{what}"
 
 
 name_option = click.option(
@@ -115,6 +130,8 @@ def _advising(kind: str, name: str) -> Iterator[None]:
 
 
 def _advice(reason: str, name: str) -> str:
+    if NOT_STARTED in reason:
+        return "\nGive the whole path of the command, or put its folder into PATH."
     if "HTTP 401" in reason or "HTTP 403" in reason:
         return (
             f"\nIt wants credentials: put them into the settings, as in\n"

@@ -7,14 +7,19 @@ from typing import Any
 
 import click
 
+NOTHING_MEANT: Mapping[str, str] = {}
 Commands = Mapping[str, tuple[str, str]]  # name -> "module:attribute", summary
 
 
 class LazyGroup(click.Group):
     """Help and completion need no command's module, and each command only its own imports."""
 
-    def __init__(self, *args: Any, lazy: Commands, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, lazy: Commands, meant: Mapping[str, str] = NOTHING_MEANT, **kwargs: Any
+    ) -> None:
+        """`meant`: words of other programs, and the commands that they are here."""
         super().__init__(*args, **kwargs)
+        self._meant = meant
         self._targets = {name: target for name, (target, _) in lazy.items()}
         for name, (_, summary) in lazy.items():
             self.add_command(click.Command(name, short_help=summary))
@@ -29,10 +34,22 @@ class LazyGroup(click.Group):
         if args[0] in self._targets:
             return args[0], self.load(args[0]), args[1:]
         if not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = get_close_matches(args[0].lower(), self._targets, n=1)
+            if args[0] == "help":
+                return self._helped(ctx, args[1:])
+            known = self._meant.get(args[0].lower())
+            near = [known] if known else get_close_matches(args[0].lower(), self._targets, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _helped(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """`help`, and `help COMMAND`, as people type them."""
+        if not args:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+        return self.resolve_command(ctx, [*args, "--help"])
 
     def load(self, name: str) -> click.Command:
         module, _, attribute = self._targets[name].partition(":")

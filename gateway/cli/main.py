@@ -34,7 +34,19 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+MEANT = {
+    **dict.fromkeys(("run", "start", "up", "server"), "serve"),
+    **dict.fromkeys(("add", "load"), "import"),
+    **dict.fromkeys(("check", "status", "health"), "doctor"),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    meant=MEANT,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @config_option
 @click.version_option(package_name="toolgate", prog_name="toolgate")
 @click.pass_context

@@ -12,7 +12,7 @@ from gateway.cli.options import json_option, source_option
 from gateway.cli.output import first_line, one_line, print_json, print_rows, say
 from gateway.cli.search_serving import Searched, searched
 from gateway.cli.settings import settings_option
-from gateway.cli.tools import check_source
+from gateway.cli.tools import check_source, how_to_get_tools
 from registry.embedding.texts import sentences
 from registry.search import Filters, Found, Hit, Mode, Query
 from registry.search.fusion import enough
@@ -83,7 +83,7 @@ def try_(
     most = max([least, *(hit.lexical for hit in found.hits)])
     if rows := [_row(hit, Parts.of(hit, share, most)) for hit in found.hits]:
         print_rows(COLUMNS, rows)
-    _explain(done, settings, text)
+    _explain(done, settings, text, tools)
 
 
 def _weighing(settings: Settings, found: Found, mode: Mode, tools: int) -> tuple[float, float]:
@@ -111,10 +111,10 @@ def _row(hit: Hit, parts: Parts) -> tuple[str, ...]:
     return (*numbers, f"{hit.lexical:.2f}", hit.name, hit.source, about)
 
 
-def _explain(done: Searched, settings: Settings, text: str) -> None:
+def _explain(done: Searched, settings: Settings, text: str, count: int) -> None:
     found = done.found
     if not found.hits:
-        say("Nothing found; try other words.")
+        say("Nothing found; try other words." if count else how_to_get_tools(settings))
     if found.note:
         say(f"note: {found.note}", "yellow")
     if done.failure:

@@ -9,7 +9,7 @@ from jwt.exceptions import PyJWTError
 
 from config.settings import Settings
 from gateway.app.identity import bound_audiences
-from gateway.cli.database import run
+from gateway.cli.database import open_registry, run
 from gateway.cli.failure import FAILED
 from gateway.cli.options import json_option
 from gateway.cli.output import print_json, say
@@ -20,6 +20,7 @@ from gateway.guards.issuers import Issuer, issuers_of
 from gateway.guards.jwks import RemoteKeys
 from gateway.guards.keys import KeyRing, LocalKeys
 from gateway.guards.tokens import KeysMissing, Tokens
+from registry.revocations import Revoked, revoked
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +28,34 @@ class Verdict:
     good: bool | None  # None: that cannot be told
     reason: str = ""
     principal: Principal | None = None
+    looked_up: bool = False  # whether it was revoked
 
 
 @click.command()
 @click.argument("token")
 @click.option("--endpoint", metavar="PATH", help="Where it is to be used [default: mcp.path].")
+@click.option("--registry", is_flag=True, help="Look up whether it was revoked.")
 @click.option("--fetch", is_flag=True, help="Fetch keys from auth.jwks_url.")
 @json_option
 @settings_option
-def show(settings: Settings, token: str, endpoint: str | None, fetch: bool, as_json: bool) -> None:
+def show(
+    settings: Settings,
+    token: str,
+    endpoint: str | None,
+    registry: bool,
+    fetch: bool,
+    as_json: bool,
+) -> None:
     """Show what TOKEN says, and whether this gateway would take it.
 
     "-" reads it from standard input, which keeps it out of lists of processes. Nothing is asked
-    over the network without --fetch, and whether it was revoked is not looked at. The exit code is
-    1 unless it is good.
+    over the network without --fetch, and whether it was revoked is looked up with --registry only.
+    The exit code is 1 unless it is good.
     """
     token = sent(token)
     header, claims = read_token(token)
-    verdict = run(_judge(settings, token, endpoint or settings.mcp.path, fetch))
+    gone = run(_revoked(settings)) if registry else None
+    verdict = run(_judge(settings, token, endpoint or settings.mcp.path, fetch, gone))
     if as_json:
         print_json({"header": header, "claims": claims, **_builtins(verdict)})
     else:
@@ -55,7 +66,10 @@ def show(settings: Settings, token: str, endpoint: str | None, fetch: bool, as_j
         click.get_current_context().exit(FAILED)
 
 
-async def _judge(settings: Settings, token: str, path: str, fetch: bool) -> Verdict:
+async def _judge(
+    settings: Settings, token: str, path: str, fetch: bool, gone: Revoked | None
+) -> Verdict:
+    """`gone`: what was revoked; None where that was not looked up."""
     auth = settings.auth
     if auth.mode != "jwt":
         return Verdict(False, f"auth.mode is {auth.mode}: no token is looked at")
@@ -65,8 +79,11 @@ async def _judge(settings: Settings, token: str, path: str, fetch: bool) -> Verd
             await issuer.keys.check()
     known = [_as_it_is(issuer) for issuer in issuers]
     bound = bound_audiences(settings) if auth.bind_audience == "endpoint" else None
+    tokens = Tokens(auth, known, time.time, bound)
+    if gone is not None:
+        tokens.revoke(gone)
     try:
-        read = await Tokens(auth, known, time.time, bound).read(token.encode(), path)
+        read = await tokens.read(token.encode(), path)
     except KeysMissing:
         hint = "they cannot be fetched" if fetch else "--fetch has them fetched"
         return Verdict(None, f"the keys of its issuer are not known; {hint}")
@@ -74,7 +91,13 @@ async def _judge(settings: Settings, token: str, path: str, fetch: bool) -> Verd
         return Verdict(False, str(error))
     if read.principal is None:
         return Verdict(False, "it names nobody: `sub` or another name that can be used is missing")
-    return Verdict(True, principal=read.principal)
+    return Verdict(True, principal=read.principal, looked_up=gone is not None)
+
+
+async def _revoked(settings: Settings) -> Revoked:
+    """What was revoked. Here that may be told: who runs this may read the registry."""
+    async with open_registry(settings) as registry:
+        return await revoked(registry.database.pool)
 
 
 def _as_it_is(issuer: Issuer) -> Issuer:
@@ -92,6 +115,8 @@ def _tell(verdict: Verdict) -> None:
     say(f"good: {who.id} of tenant {who.tenant}")
     say(f"  scopes: {' '.join(sorted(who.scopes)) or '-'}")
     say(f"  roles: {' '.join(sorted(who.roles)) or '-'}")
+    if not verdict.looked_up:
+        say("  whether it was revoked was not looked up: --registry does")
 
 
 def _builtins(verdict: Verdict) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def list_(
     if found:
         remark(f"{len(found)} tools. About one of them: toolgate tools show NAME")
     else:
-        remark(_how_to_get_tools(settings))
+        remark(how_to_get_tools(settings))
     if held:
         remark(f"{len(held)} of them wait for approval: toolgate tools approve --all --diff")
 
@@ -110,16 +110,16 @@ def search_(
       toolgate tools search --source github --limit 20 release
       toolgate tools search --words create iss
     """
-    found = run(_search(settings, " ".join(query), limit, source, words))
+    found, is_empty = run(_search(settings, " ".join(query), limit, source, words))
     hits = found.hits
-    if found.note:
+    if found.note and not is_empty:
         click.echo(f"toolgate: {one_line(found.note)}", err=True)
     if as_json:
         print_json(hits)
         return
     _print_tools(hits)
     if not hits:
-        remark("Nothing found; try other words.")
+        remark(how_to_get_tools(settings) if is_empty else "Nothing found; try other words.")
 
 
 def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HELD) -> None:
@@ -138,10 +138,10 @@ def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HEL
     )
 
 
-def _how_to_get_tools(settings: Settings) -> str:
+def how_to_get_tools(settings: Settings) -> str:
     if any(configured(name, one) for name, one in settings.sources.items()):
-        return "No tools yet; `toolgate serve` imports what the settings name."
-    return "No tools yet. Try: toolgate import openapi YOUR-API.yaml --name api"
+        return "Nothing is imported yet; `toolgate serve` imports what the settings name."
+    return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"
 
 
 def _print_disabled(found: Sequence[Standing], as_json: bool) -> None:
@@ -177,16 +177,18 @@ async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], di
 
 async def _search(
     settings: Settings, query: str, limit: int, source: str | None, words: bool
-) -> Found:
+) -> tuple[Found, bool]:
+    """What was found, and whether there are no tools at all."""
     async with open_registry(settings) as registry:
         await check_source(registry, source)
         filters = Filters(registry.host_id, sources=None if source is None else (source,))
         mode: Mode = "lexical" if words else "hybrid"
         wanted = Query(query, limit, mode, filters, prefix=words)
         done = await searched(settings, registry, wanted)
+        is_empty = not done.found.hits and not await registry.store.tools(registry.host_id)
     missing = done.note == NONE_YET and not words
     note = f"{done.found.note} {TO_MAKE_VECTORS}" if missing else done.found.note
-    return replace(done.found, note=note)
+    return replace(done.found, note=note), is_empty
 
 
 async def check_source(registry: Registry, name: str | None) -> None:

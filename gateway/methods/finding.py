@@ -33,6 +33,7 @@ AWAY = (Unavailable, OperationalError, PoolTimeout)  # of `Find`: the registry d
 BY_WORDS = "The registry cannot be searched now: these were found by plain words."
 ANY_DOMAIN = "They may be of any domain."
 NOTHING = "Nothing was found: say in other words what the tool should do."
+NO_TOOLS = "There are no tools here yet: the operator of this gateway has imported none."
 
 Json = dict[str, Any]
 
@@ -85,7 +86,8 @@ class Finding:
         ]
         schemas = arguments.get("detail") != "names"
         # in a thread: a schema of megabytes takes long to fold, the first time
-        return answer(await to_thread.run_sync(_told, entries, ceiling, schemas, note))
+        nothing = NOTHING if catalog.tools else NO_TOOLS
+        return answer(await to_thread.run_sync(_told, entries, ceiling, schemas, note, nothing))
 
     async def mean(self, context: Context, catalog: Catalog, params: ToolListParams) -> list[str]:
         """The names of the tools that do what `intent` means, and have what `query` says. Raises
@@ -147,9 +149,12 @@ def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, f
     return [(by_name[name], score) for name, score in by_words(said, query, limit)]
 
 
-def _told(entries: Sequence[Entry], ceiling: Ceiling, schemas: bool, note: str | None) -> Json:
+def _told(
+    entries: Sequence[Entry], ceiling: Ceiling, schemas: bool, note: str | None, nothing: str
+) -> Json:
+    """`nothing`: what is told where there are no entries."""
     if not entries:
-        return {"tools": [], **({"note": shorten(note, NOTE)} if note else {}), "more": NOTHING}
+        return {"tools": [], **({"note": shorten(note, NOTE)} if note else {}), "more": nothing}
     before: Json = {"note": shorten(note, NOTE)} if note else {}
     longest = _advice(len(entries), len(entries), schemas, ceiling.describer)
     left = ceiling.tokens * CHARACTERS - length({**before, "more": longest}) - AROUND

@@ -31,8 +31,13 @@ Json = dict[str, Any]
 def way_of(wanted: Wanted) -> str:
     """Which of WAYS it goes. Raises ToolRefused unless that is one."""
     ways = [way for way in WAYS if getattr(wanted, way) is not None]
+    if not ways:
+        raise ToolRefused(
+            f"{wanted.name}: it does not say what a call does: give it one of {', '.join(WAYS)}, "
+            f"as in rest: GET https://api.example.com/pets/{{id}}"
+        )
     if len(ways) != 1:
-        found = ", ".join(ways) or "none"
+        found = ", ".join(ways)
         raise ToolRefused(
             f"{wanted.name}: expected exactly one of {', '.join(WAYS)}, found {found}"
         )

@@ -122,7 +122,7 @@ def test_what_cannot_be_loaded_says_which_where_and_why(
     ("target", "text"),
     [
         ("/nowhere/rules.py", "/nowhere/rules.py: there is no such file"),
-        ("no.such.module", "no.such.module cannot be loaded"),
+        ("no.such.module", "no.such.module: there is no module no; looked for in"),
         ("json", "json has no actions"),
     ],
 )

@@ -24,6 +24,7 @@ from gateway.upstreams.mcp.events import Lines
 log = logging.getLogger("toolgate.upstream")
 
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR")  # of our environment, and LC_*
+NOT_STARTED = "could not be started: its command was not found or cannot be run"
 GRACE_S = 2.0  # after the end of its input, and again after SIGTERM
 HELD_S = 1.0  # for its output to end after it, which others may hold
 LOGGED_LINES = 100  # of stderr, each minute
@@ -136,7 +137,7 @@ class Process(asyncio.SubprocessProtocol):
         code = self._transport.get_returncode()
         log.info("stdio_exited", extra={"source": self.command.name, "code": code})
         if code == confine.NOT_FOUND:
-            self._why = "could not be started: its command was not found or cannot be run"
+            self._why = NOT_STARTED
         self._wind_up()
 
     def _wind_up(self) -> None:

@@ -20,14 +20,14 @@ class Respawn:
         self._clock = clock
         self._pause_s = 0.0
         self._not_before = 0.0
-        self._why = ""
+        self.why = ""  # the last one ended
 
     def check(self) -> None:
         """Raises UpstreamFailed while the pause is not over."""
         left_s = self._not_before - self._clock()
         if left_s > 0:
             raise UpstreamFailed(
-                f"{self._name} {self._why}; it is not started again for another {left_s:.1f} s"
+                f"{self._name} {self.why}; it is not started again for another {left_s:.1f} s"
             )
 
     def ended(self, lived_s: float, why: str) -> None:
@@ -36,4 +36,4 @@ class Respawn:
             self._pause_s = 0.0
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), self._longest_s)
         self._not_before = self._clock() + self._pause_s
-        self._why = why
+        self.why = why

@@ -19,7 +19,7 @@ from gateway.upstreams.mcp.probe import (
     options_of,
     stateless_facts,
 )
-from gateway.upstreams.mcp.process import Command
+from gateway.upstreams.mcp.process import NOT_STARTED, Command
 from gateway.upstreams.mcp.respawn import Respawn
 from gateway.upstreams.mcp.stdio import open_stdio, open_stdio_stateless
 from schemas.errors import Unavailable
@@ -119,12 +119,16 @@ class StdioWay:
     async def _discovered(self) -> Facts | None:
         self._respawn.check()
         # what ends when it is asked in the newer era may serve the older ones well
-        link = await self._process(UNKNOWN, Respawn(self._source.name, 1.0))
+        trial = Respawn(self._source.name, 1.0)
+        link = await self._process(UNKNOWN, trial)
         try:
             limit_s = min(DISCOVER_S, self.timeout.idle_s)
             timeout = Timeout(limit_s, limit_s)
-            return await stateless_facts(
+            found = await stateless_facts(
                 self._source.name, link.request(DISCOVER, {}, None, timeout), silent=False
             )
         finally:
             await link.close()
+        if trial.why == NOT_STARTED:  # nor would it be for the other era
+            raise UpstreamFailed(f"{self._source.name} {NOT_STARTED}")
+        return found

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from config.document import TAB, is_tab
 from schemas.errors import ImportRejected
 
 DEPTH_LIMIT = 512  # levels; Stripe's description, the deepest we know, has 24
@@ -38,8 +39,9 @@ def parse_yaml(content: str, location: str, *, unique: bool = False) -> Any:
     try:
         return _compose(content, location, unique)
     except yaml.MarkedYAMLError as error:
-        where = _where(location, error.problem_mark)
-        raise ImportRejected(f"{where}: not valid YAML: {error.problem}.") from error
+        mark = error.problem_mark
+        problem = TAB if mark and is_tab(content, mark.line, mark.column) else error.problem
+        raise ImportRejected(f"{_where(location, mark)}: not valid YAML: {problem}.") from error
     except yaml.YAMLError as error:
         raise ImportRejected(f"{location}: not valid YAML: {error}.") from error
 

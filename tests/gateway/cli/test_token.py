@@ -213,3 +213,19 @@ def test_with_a_secret_of_development_nothing_but_loopback_is_served(bare: Toolg
     ran = bare("serve", "--host", "0.0.0.0", **DEVELOPMENT)
     assert ran.code == 2
     assert "refusing to listen on 0.0.0.0: auth.development_secret is set" in ran.err
+
+
+def test_a_revoked_token_is_called_revoked_where_the_registry_is_looked_into(
+    toolgate: Toolgate, folder: Path
+) -> None:
+    (folder / "toolgate.yaml").write_text(
+        "auth: {mode: jwt, development_secret: '${DEVELOPMENT_SECRET}'}"
+    )
+    env = {"DEVELOPMENT_SECRET": "0123456789abcdef0123456789abcdef"}
+    made = toolgate("token", "mint", "--sub", "ada", **env).out.strip()
+    good = toolgate("token", "show", made, **env)
+    assert "whether it was revoked was not looked up: --registry does" in good.out
+    assert "looked up" not in toolgate("token", "show", made, "--registry", **env).out
+    assert toolgate("token", "revoke", made, **env).code == 0
+    told = toolgate("token", "show", made, "--registry", **env)
+    assert (told.code, told.out.splitlines()[-1]) == (1, "refused: revoked")

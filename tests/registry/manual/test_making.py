@@ -171,7 +171,7 @@ def test_functions_and_scripts_go_nowhere() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({}, "exactly one of rest, graphql"),
+        ({}, "give it one of rest, graphql"),
         ({"rest": "GET http://x/", "function": "count"}, "found rest, function"),
         ({"rest": "http://x/"}, "expected a request such as"),
         ({"rest": "GET http://[::1/x"}, "expected a URL, or a path"),
