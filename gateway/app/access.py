@@ -15,8 +15,10 @@ from gateway.guards.oauth import demanding
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.policy.approving import Approving
+from gateway.policy.refusals import Refusals
 from gateway.policy.sight import Sight
 from registry.access import AccessFeed, Load
+from registry.catalogs import Catalogs
 from registry.postgres import Database, Pool
 
 
@@ -29,6 +31,7 @@ class Access:
         sweep: Callable[[], None],
         counter: Counter,
         secrets: Load,
+        catalogs: Catalogs,
     ) -> None:
         """`settled` returns when the database is there, or will never be. `sweep` ends the streams
         of those who are known no longer. `counter` is that of all gateways together. `secrets`
@@ -39,13 +42,13 @@ class Access:
         self._resources = resources_of(settings)
         self.identities = Identities(settings, sweep, self._resources)
         self.authenticator = self.identities.authenticator
-        self.auditing = Auditing(settings, self._pool)
+        self.sight = Sight(settings.policy, settings.limits.json_depth)
+        self.auditing = Auditing(settings, self._pool, Refusals(self.sight, catalogs))
         self._guardrails = Guardrails(settings.guardrails)
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(self.authenticator.identify)
         self.told = ToldToClients(settings, self._resources)
-        self.sight = Sight(settings.policy, settings.limits.json_depth)
         self._judging = self._judges(settings)
         loads: dict[str, Load] = {
             **self.identities.loads,

@@ -12,24 +12,24 @@ from gateway.abc import Guard, Middleware
 from gateway.admin.service import Action
 from gateway.audit.records import Entry, digest_of, printable
 from gateway.audit.retention import look_after
-from gateway.audit.writer import AuditWriter
+from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Identify
-from gateway.middleware.audit import AuditTrail
+from gateway.middleware.audit import AuditTrail, Refusal
 from registry.datadir import directory_of
 from registry.postgres import Pool
 
 
 class Auditing(Collector):
-    def __init__(self, settings: Settings, pool: Callable[[], Pool | None]) -> None:
+    def __init__(
+        self, settings: Settings, pool: Callable[[], Pool | None], refusal: Refusal
+    ) -> None:
         """`pool` gives None until the database has answered."""
-        audit, mode = settings.audit, settings.audit.mode
+        audit = settings.audit
         self._settings = audit
         self._pool = pool
-        self.enabled = mode == "always" or (
-            mode == "authenticated" and settings.auth.mode != "none"
-        )
+        self.enabled = is_recorded(settings)
         self._writer = AuditWriter(audit, spool_dir(settings), settings.tenant.host_id, pool)
-        self._trail = AuditTrail(audit, self._writer)
+        self._trail = AuditTrail(audit, self._writer, refusal)
 
     @property
     def middleware(self) -> Sequence[Middleware]:

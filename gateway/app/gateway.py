@@ -196,6 +196,7 @@ class Gateway:
             self.shared.hub.sweep,
             self.shared.stores.counter,
             self.secrets.load,
+            self.catalogs,
         )
 
     def _embeddings(self) -> Embeddings:

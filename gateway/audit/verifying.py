@@ -9,7 +9,7 @@ the heads that `verify` shows elsewhere.
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -44,11 +44,26 @@ SELECT chain_id::text FROM chain WHERE chain_id IS NOT NULL
    AND chain_id NOT IN (SELECT chain_id FROM audit_chain_t)
 """
 PROGRESS = 1000  # records
+PROBLEMS = 1000  # that are told
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found so far."""
+
+    good: int = 0
+    bad: int = 0
+    missing: int = 0
+    problems: list["Problem"] = field(default_factory=list)
+
+    def add(self, problem: "Problem") -> None:
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The first thing that is wrong with a chain."""
+    """One place where a chain breaks."""
 
     chain_id: str
     sequence: int | None  # None: the chain as a whole
@@ -58,9 +73,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """`records` are right, `bad` are there and are not, `missing` are gone. Of a chain whose row is
+    not to be believed none are counted. `problems`: the first `PROBLEMS` breaks."""
+
     heads: list[Head]
     records: int
     problems: list[Problem]
+    bad: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +96,24 @@ async def verify(
 ) -> Report:
     """All chains of the gateways of a tenant, as they are at one moment. `progress` hears how many
     records were looked at."""
-    problems: list[Problem] = []
+    found = _Found()
     chains: list[_Chain] = []
-    count = 0
     async with borrowed(pool) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         async for chain in _chains(connection, host_id, key):
             if isinstance(chain, Problem):
-                problems.append(chain)
+                found.add(chain)
                 continue
             chains.append(chain)
-            count, problem = await _look(connection, chain, key, count, progress)
-            problems += [problem] if problem else []
-        problems += await _unseen(connection, chains)
+            await _look(connection, chain, key, found, progress)
+        for problem in await _unseen(connection, chains):
+            found.add(problem)
         rows = await connection.execute(_UNKNOWN)
         async for (chain_id,) in rows:
             text = "records of a chain that nobody began, or that was taken out of audit_chain_t"
-            problems.append(Problem(chain_id, None, "chain_unknown", text))
+            found.add(Problem(chain_id, None, "chain_unknown", text))
     heads = [Head(one.id, one.last[0], one.last[1].hex()) for one in chains]
-    return Report(heads, count, problems)
+    return Report(heads, found.good, found.problems, found.bad, found.missing)
 
 
 async def _chains(
@@ -128,45 +147,59 @@ async def _look(
     connection: AsyncConnection,
     chain: _Chain,
     key: bytes,
-    count: int,
+    found: _Found,
     progress: Callable[[int], None],
-) -> tuple[int, Problem | None]:
-    """`count` and the records of the chain that are right, and what is wrong with the next one."""
+) -> None:
+    """All records of a chain. Behind a break it goes on from the hash that stands in the record."""
     sequence, before = chain.removed
     async with aclosing(rows_of(connection, _RECORDS, {"chain": chain.id})) as rows:
         async for row in rows:
-            problem = _wrong(row, chain, key, sequence, before)
-            if problem is not None:
-                return count, problem
-            sequence, before = row["sequence"], bytes(row["hash"])
-            count += 1
-            if count % PROGRESS == 0:
-                progress(count)
+            number = row["sequence"]
+            if number <= sequence or number > chain.last[0]:
+                found.bad += 1
+                text = "a record that the chain does not have"
+                found.add(Problem(chain.id, number, "added", text))
+                continue
+            if (gone := number - sequence - 1) > 0:
+                found.missing += gone
+                text = f"{gone} records are gone from here on"
+                found.add(Problem(chain.id, sequence + 1, "missing", text))
+            # nothing says what the hash was that the first one behind a gap follows
+            problem = _wrong(row, chain, key, None if gone else before)
+            if problem is None:
+                found.good += 1
+            else:
+                found.bad += 1
+                found.add(problem)
+            sequence, before = number, bytes(row["hash"])
+            if (found.good + found.bad) % PROGRESS == 0:
+                progress(found.good + found.bad)
+    _look_at_end(chain, sequence, before, found)
+
+
+def _look_at_end(chain: _Chain, sequence: int, before: bytes, found: _Found) -> None:
     if sequence < chain.last[0]:
-        gone = f"it ends here; {chain.last[0] - sequence} records are gone"
-        return count, Problem(chain.id, sequence + 1, "missing", gone)
-    if before != chain.last[1]:
-        return count, Problem(chain.id, sequence, "changed", "the chain ends with another hash")
-    return count, None
+        gone = chain.last[0] - sequence
+        found.missing += gone
+        text = f"it ends here; {gone} records are gone"
+        found.add(Problem(chain.id, sequence + 1, "missing", text))
+    elif before != chain.last[1]:
+        text = "the chain ends with another hash"
+        found.add(Problem(chain.id, sequence, "changed", text))
 
 
-def _wrong(
-    row: dict[str, Any], chain: _Chain, key: bytes, sequence: int, before: bytes
-) -> Problem | None:
-    """What is wrong with the record that follows the one with this sequence and hash."""
-    found = row["sequence"]
-    if found <= sequence or found > chain.last[0]:
-        return Problem(chain.id, found, "added", "a record that the chain does not have")
-    if found > sequence + 1:
-        gone = found - sequence - 1
-        return Problem(chain.id, sequence + 1, "missing", f"{gone} records are gone from here on")
+def _wrong(row: dict[str, Any], chain: _Chain, key: bytes, before: bytes | None) -> Problem | None:
+    """What is wrong with a record that follows the one with the hash `before`; None: nobody knows
+    that one."""
+    number = row["sequence"]
     try:
         record = recorded(row)
-        text = canonical(chain.id, found, record.entry)
+        text = canonical(chain.id, number, record.entry)
     except (ValueError, msgspec.ValidationError):
-        return Problem(chain.id, found, "changed", "no gateway writes such a record")
-    if linked(key, before, text) != record.hash:
-        return Problem(chain.id, found, "changed", "it is not what was written, or not in order")
+        return Problem(chain.id, number, "changed", "no gateway writes such a record")
+    if before is not None and linked(key, before, text) != record.hash:
+        what = "it is not what was written, or not in order"
+        return Problem(chain.id, number, "changed", what)
     return None
 
 

@@ -18,6 +18,7 @@ from anyio import to_thread
 from psycopg_pool import PoolTimeout
 
 from config.audit import Audit
+from config.settings import Settings
 from gateway.audit.chain import Chain
 from gateway.audit.records import Entry, Head, Line
 from gateway.audit.spool import Spool, SpoolFull
@@ -30,6 +31,12 @@ log = logging.getLogger("toolgate.audit")
 STORE_S = 30.0  # for one batch
 RETRY_S = 1.0  # until the database is tried again
 SETTLE_S = 10.0  # that a stopping process waits for the database
+
+
+def is_recorded(settings: Settings) -> bool:
+    """Whether there is an audit log."""
+    mode = settings.audit.mode
+    return mode == "always" or (mode == "authenticated" and settings.auth.mode != "none")
 
 
 class AuditWriter:

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.lazy import LazyGroup
@@ -106,7 +107,7 @@ def add(
     draft = AgentDraft(name, description, provider, model, _temperature(temperature), max_tokens)
 
     async def work() -> bool:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("putAgent", name)) as registry:
             return await AgentStore(registry.database.pool).add(registry.host_id, draft)
 
     say(f"{'Added' if run(work()) else 'Changed'} {name}.")
@@ -130,7 +131,7 @@ def grant(
     """
 
     async def work() -> None:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("grantSkills", name)) as registry:
             store = AgentStore(registry.database.pool)
             await store.grant(registry.host_id, name, list(skills), priority, sequence)
 
@@ -146,7 +147,7 @@ def revoke(settings: Settings, name: str, skills: tuple[str, ...]) -> None:
     """Take one or more skills from the agent NAME."""
 
     async def work() -> None:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("revokeSkills", name)) as registry:
             store = AgentStore(registry.database.pool)
             await store.revoke(registry.host_id, name, list(skills))
 
@@ -164,7 +165,7 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
         ask("remove", name)
 
     async def work() -> None:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("deleteAgent", name)) as registry:
             await AgentStore(registry.database.pool).remove(registry.host_id, name)
 
     run(work())

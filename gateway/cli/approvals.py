@@ -6,6 +6,7 @@ import click
 
 from config.settings import Settings
 from gateway.cli.actor import actor
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import fail
 from gateway.cli.lazy import LazyGroup
@@ -72,7 +73,7 @@ def approve(settings: Settings, approval_id: str) -> None:
 
     Its caller may make it once, with these arguments, as long as policy.approval_s says.
     """
-    found = run(_decide(settings, approval_id, approve=True)) or _missing(approval_id)
+    found = run(_decide(settings, approval_id, approve=True))
     say(f"Approved: {found.principal} may call {found.tool} once.")
 
 
@@ -81,7 +82,7 @@ def approve(settings: Settings, approval_id: str) -> None:
 @settings_option
 def deny(settings: Settings, approval_id: str) -> None:
     """Do not agree to the call ID. Made again, it waits again."""
-    found = run(_decide(settings, approval_id, approve=False)) or _missing(approval_id)
+    found = run(_decide(settings, approval_id, approve=False))
     say(f"Denied: {found.principal} may not call {found.tool} like this.")
 
 
@@ -104,7 +105,7 @@ async def _get(settings: Settings, approval_id: str) -> Approval | None:
         return await Approvals(registry.database.pool, registry.host_id).get(approval_id)
 
 
-async def _decide(settings: Settings, approval_id: str, *, approve: bool) -> Approval | None:
-    async with open_registry(settings) as registry:
+async def _decide(settings: Settings, approval_id: str, *, approve: bool) -> Approval:
+    async with open_registry(settings, Act("decide", approval_id)) as registry:
         waiting = Approvals(registry.database.pool, registry.host_id)
-        return await waiting.decide(approval_id, approve, actor())
+        return await waiting.decide(approval_id, approve, actor()) or _missing(approval_id)

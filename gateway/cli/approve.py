@@ -8,6 +8,7 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.options import ask, yes_option
@@ -98,5 +99,7 @@ async def _check_source(registry: Registry, name: str) -> None:
 
 
 async def _approve(settings: Settings, held: Sequence[Held]) -> list[str]:
-    async with open_registry(settings) as registry:
+    async with open_registry(
+        settings, Act("approveTool", ", ".join(one.name for one in held))
+    ) as registry:
         return await Pins(registry.database.pool).approve(registry.host_id, held)

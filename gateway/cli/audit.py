@@ -14,7 +14,7 @@ from rich.progress import Progress, TextColumn
 
 from config.settings import Settings
 from gateway.audit.reading import AuditQuery, Recorded, ends, export, follow, search
-from gateway.audit.verifying import Report, verify
+from gateway.audit.verifying import PROBLEMS, Report, verify
 from gateway.cli.database import open_registry, run
 from gateway.cli.durations import seconds_of
 from gateway.cli.failure import FAILED, USAGE, fail
@@ -116,9 +116,9 @@ def search_(settings: Settings, limit: int, as_json: bool, **filters: Any) -> No
 def verify_(settings: Settings, as_json: bool) -> None:
     """Find out whether records were changed, removed, put in or reordered.
 
-    It names the first wrong record of each chain, and fails. A chain is what one gateway process
-    wrote. The heads that --json prints, kept elsewhere, also show later that the end of the newest
-    chain was put back.
+    It names each place where a chain breaks, goes on behind it, and fails at the end. A chain is
+    what one gateway process wrote, or one command. The heads that --json prints, kept elsewhere,
+    also show later that the end of the newest chain was put back.
     """
     report = run(_verify(settings))
     if as_json:
@@ -227,8 +227,13 @@ def _print_report(report: Report) -> None:
         where = f"chain {one.chain_id}"
         where += "" if one.sequence is None else f", record {one.sequence}"
         say(f"{where}: {one.kind.replace('_', ' ')}: {one.text}", "red")
-    verdict = f"{len(report.problems)} chains are not whole." if report.problems else "All whole."
-    say(f"{report.records} records in {len(report.heads)} chains. {verdict}")
+    verdict = "All whole."
+    if report.problems:
+        more = "at least " if len(report.problems) == PROBLEMS else ""
+        verdict = (
+            f"{report.bad} bad, {report.missing} missing, {more}{len(report.problems)} breaks."
+        )
+    say(f"{report.records} good records in {len(report.heads)} chains. {verdict}")
 
 
 def _row(one: Recorded) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from config.settings import Settings
+from gateway.cli.acts import Act, record
 from gateway.cli.failure import NO_DATABASE, TERMINATED, fail
 from registry.database_errors import failure
 from registry.installation import DatabaseError
@@ -31,9 +32,18 @@ class Registry:
 
 
 @asynccontextmanager
-async def open_registry(settings: Settings, *, migrate: bool = True) -> AsyncIterator[Registry]:
+async def open_registry(
+    settings: Settings, act: Act | None = None, *, migrate: bool = True
+) -> AsyncIterator[Registry]:
+    """`act`: what is done with it, for the audit log."""
     async with Database.open(settings.database, wait=False, migrate=migrate) as database:
-        yield Registry(database, ToolStore(database.pool), settings.tenant.host_id)
+        outcome = "failed"
+        try:
+            yield Registry(database, ToolStore(database.pool), settings.tenant.host_id)
+            outcome = "ok"
+        finally:
+            if act is not None:
+                await record(database.pool, settings, act, outcome)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -16,6 +16,7 @@ from config.decode import without_credentials
 from config.kinds import kind_of
 from config.settings import Settings
 from config.types import SourceName
+from gateway.cli.acts import Act
 from gateway.cli.credentials import Stored, missing
 from gateway.cli.database import run
 from gateway.cli.failure import no_such
@@ -155,7 +156,11 @@ async def _import(
     settings: Settings, spec: ImportSpec, *, anew: bool = False
 ) -> tuple[Report, Stored]:
     with progress_of(spec.name) as advance, _advising(spec.kind, spec.name):
-        async with open_asking(settings) as (registry, lister, stored):
+        async with open_asking(settings, Act("importSource", spec.name)) as (
+            registry,
+            lister,
+            stored,
+        ):
             limits = settings.imports
             sources = Sources(registry.store, registry.host_id, limits, lister=lister)
             return await sources.import_(spec, advance, anew=anew), stored
@@ -166,7 +171,7 @@ async def _refresh(settings: Settings, name: str) -> tuple[Report, Stored]:
     if wanted and (spec := configured(name, wanted)):
         return await _import(settings, spec, anew=True)
     with progress_of(name) as advance:
-        async with open_asking(settings) as (registry, lister, stored):
+        async with open_asking(settings, Act("refreshSource", name)) as (registry, lister, stored):
             limits = settings.imports
             sources = Sources(registry.store, registry.host_id, limits, lister=lister)
             try:

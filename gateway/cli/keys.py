@@ -6,6 +6,7 @@ import click
 
 from config.settings import Settings
 from gateway.cli.actor import actor
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.durations import DURATION
 from gateway.cli.failure import USAGE, fail
@@ -64,7 +65,7 @@ def create(
     given = [word for text in scopes for word in text.split()]
 
     async def work() -> tuple[ApiKey, str]:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("createKey", name, tenant)) as registry:
             store = ApiKeys(registry.database.pool, tenant or registry.host_id)
             return await store.create(name, principal, given, roles, until, [actor()])
 
@@ -116,7 +117,7 @@ def revoke(settings: Settings, key: str, tenant: str | None) -> None:
         fail(f"{key!r} is the id of one key and the name of another: use the other's id", USAGE)
 
     async def work() -> None:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("revokeKey", named[0].id, tenant)) as registry:
             await ApiKeys(registry.database.pool, tenant or registry.host_id).revoke(named[0].id)
 
     run(work())

@@ -16,6 +16,7 @@ from config.policy import Rule
 from config.problem import Problem, SettingsError
 from config.settings import Settings
 from config.types import RuleName
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.idle import Idle, idle_rules, known
@@ -186,11 +187,11 @@ async def _looked_at(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
 
 
 async def _put(settings: Settings, name: str, rule: Rule) -> StoredRule:
-    async with open_registry(settings) as registry:
+    async with open_registry(settings, Act("putRule", name)) as registry:
         return await Policies(registry.database.pool, registry.host_id).put(name, rule)
 
 
 async def _remove(settings: Settings, name: str) -> tuple[bool, list[str]]:
-    async with open_registry(settings) as registry:
+    async with open_registry(settings, Act("deleteRule", name)) as registry:
         policies = Policies(registry.database.pool, registry.host_id)
         return await policies.delete(name), [one.name for one in await policies.all()]

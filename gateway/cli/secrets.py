@@ -9,6 +9,7 @@ import msgspec
 
 from config.settings import Settings
 from config.sources import SchemeSettings
+from gateway.cli.acts import Act
 from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import USAGE, fail
 from gateway.cli.lazy import LazyGroup
@@ -80,7 +81,7 @@ def set_(
     entry = _entry(given)
 
     async def work() -> bool:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("putSecret", f"{source}/{scheme}")) as registry:
             if not force:
                 await _check(settings, registry, source, scheme)
             return await _secrets(settings, registry).put(source, scheme, entry)
@@ -119,7 +120,7 @@ def remove(settings: Settings, source: str, scheme: str, yes: bool) -> None:
         ask("remove", f"the secret {scheme} of {source}")
 
     async def work() -> bool:
-        async with _opened(settings) as stored:
+        async with _opened(settings, Act("deleteSecret", f"{source}/{scheme}")) as stored:
             return await stored.delete(source, scheme)
 
     if not run(work()):
@@ -134,7 +135,7 @@ def rotate(settings: Settings) -> None:
     at every gateway."""
 
     async def work() -> int:
-        async with _opened(settings) as stored:
+        async with _opened(settings, Act("rotateSecrets", "")) as stored:
             return await stored.rotate()
 
     count = run(work())
@@ -175,8 +176,8 @@ def _row(one: StoredSecret) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Secrets]:
-    async with open_registry(settings) as registry:
+async def _opened(settings: Settings, act: Act | None = None) -> AsyncIterator[Secrets]:
+    async with open_registry(settings, act) as registry:
         yield _secrets(settings, registry)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.credentials import NONE, Stored, stored_in
 from gateway.cli.database import Registry, open_registry
 from gateway.cli.output import err, harmless
@@ -72,9 +73,11 @@ async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterato
 
 
 @asynccontextmanager
-async def open_asking(settings: Settings) -> AsyncIterator[tuple[Registry, Asking, Stored]]:
+async def open_asking(
+    settings: Settings, act: Act | None = None
+) -> AsyncIterator[tuple[Registry, Asking, Stored]]:
     """The registry, and who asks servers with what is stored in it."""
-    async with open_registry(settings) as registry:
+    async with open_registry(settings, act) as registry:
         stored = await stored_in(settings, registry)
         async with open_lister(settings, stored) as lister:
             yield registry, lister, stored

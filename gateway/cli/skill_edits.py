@@ -3,6 +3,7 @@
 import click
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.options import ask, json_option, yes_option
@@ -62,7 +63,7 @@ def link(
     """
 
     async def work() -> dict[str, Access]:
-        async with open_skills(settings) as opened:
+        async with open_skills(settings, Act("linkTools", skill)) as opened:
             return await opened.store.link(opened.host_id, skill, tools, access)
 
     levels = run(work())
@@ -84,7 +85,7 @@ def unlink(settings: Settings, skill: str, tools: tuple[str, ...]) -> None:
     """
 
     async def work() -> list[str]:
-        async with open_skills(settings) as opened:
+        async with open_skills(settings, Act("unlinkTools", skill)) as opened:
             return await opened.store.unlink(opened.host_id, skill, tools)
 
     say(f"{skill} has no longer: {', '.join(run(work()))}")
@@ -105,7 +106,7 @@ def depend(settings: Settings, skill: str, on: str, optional: bool, remove: bool
         fail("--optional and --remove exclude each other", USAGE)
 
     async def work() -> None:
-        async with open_skills(settings) as opened:
+        async with open_skills(settings, Act("dependSkill", skill)) as opened:
             if remove:
                 await opened.store.undepend(opened.host_id, skill, on)
             else:
@@ -129,7 +130,7 @@ def rollback(settings: Settings, skill: str, number: int, as_json: bool) -> None
     """
 
     async def work() -> Saved:
-        async with open_skills(settings) as opened:
+        async with open_skills(settings, Act("rollBackSkill", skill)) as opened:
             return await opened.store.rollback(opened.host_id, skill, number)
 
     saved = run(work())
@@ -149,7 +150,7 @@ def remove(settings: Settings, skill: str, yes: bool) -> None:
         ask("remove", f"{skill} and its versions")
 
     async def work() -> Freed:
-        async with open_skills(settings) as opened:
+        async with open_skills(settings, Act("deleteSkill", skill)) as opened:
             return await opened.store.remove(opened.host_id, skill)
 
     freed = run(work())
@@ -178,7 +179,8 @@ async def _generate(
             f"No tool of {source} has {'one of these tags' if tags else 'a tag'}; "
             "tags come from the `tags` of operations."
         )
-    async with open_skills(settings) as opened:
+    act = None if dry_run else Act("generateSkills", source)
+    async with open_skills(settings, act) as opened:
         saved = await opened.store.save(
             opened.host_id, folders, f"generated:{source}", dry_run=dry_run
         )

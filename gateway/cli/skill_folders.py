@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import run
 from gateway.cli.failure import fail
 from gateway.cli.options import json_option
@@ -85,7 +86,8 @@ async def _import(
     settings: Settings, directory: Path, strict: bool, dry_run: bool
 ) -> tuple[list[Folder], list[Saved]]:
     folders = read_folders(directory, settings.skills)
-    async with open_skills(settings) as opened:
+    act = None if dry_run else Act("importSkills", str(directory))
+    async with open_skills(settings, act) as opened:
         store, host_id = opened.store, opened.host_id
         return folders, await store.save(host_id, folders, strict=strict, dry_run=dry_run)
 

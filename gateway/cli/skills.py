@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import no_such
 from gateway.cli.lazy import LazyGroup
@@ -66,8 +67,8 @@ class Opened:
 
 
 @asynccontextmanager
-async def open_skills(settings: Settings) -> AsyncIterator[Opened]:
-    async with open_registry(settings) as registry:
+async def open_skills(settings: Settings, act: Act | None = None) -> AsyncIterator[Opened]:
+    async with open_registry(settings, act) as registry:
         yield Opened(SkillStore(registry.database.pool, settings.skills), registry.host_id)
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from config.masks import without_queries
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.credentials import lines, standing, stored_in
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import no_such
@@ -263,12 +264,12 @@ async def _named(settings: Settings, name: str) -> Source:
 
 async def _prune(settings: Settings, names: Sequence[str]) -> dict[str, int]:
     """Removes the sources; the number of tools that each had."""
-    async with open_registry(settings) as registry:
+    async with open_registry(settings, Act("deleteSource", ", ".join(names))) as registry:
         store, host_id = registry.store, registry.host_id
         return {name: await store.remove(host_id, name) or 0 for name in names}
 
 
 async def _remove(settings: Settings, name: str) -> int:
     await _named(settings, name)
-    async with open_registry(settings) as registry:
+    async with open_registry(settings, Act("deleteSource", name)) as registry:
         return await registry.store.remove(registry.host_id, name) or 0

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.durations import DURATION
 from gateway.cli.failure import USAGE, fail
@@ -53,7 +54,9 @@ def revoke(
     revocation = Revocation(jti, sub, issued_before, now + lasts, reason)
 
     async def work() -> None:
-        async with open_registry(settings) as registry:
+        async with open_registry(
+            settings, Act("revokeTokens", jti or sub or "", tenant)
+        ) as registry:
             await Revocations(registry.database.pool, tenant or registry.host_id).add(revocation)
 
     run(work())

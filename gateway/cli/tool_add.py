@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail
 from gateway.cli.options import check_tier, finding_options, json_option
@@ -197,7 +198,8 @@ async def _add(settings: Settings, wanted: Sequence[Wanted], dry_run: bool) -> l
             name: KnownFunction(one.schema, one.description, one.takes)
             for name, one in loaded.items()
         }
-    async with open_registry(settings) as registry:
+    act = None if dry_run else Act("createTool", ", ".join(one.name for one in wanted))
+    async with open_registry(settings, act) as registry:
         sources = await registry.store.sources(registry.host_id)
         tools = await registry.store.tools(registry.host_id)
         by_name = {one.name: one for one in sources}

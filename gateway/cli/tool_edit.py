@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.options import ask, check_tier, finding_options, yes_option
@@ -57,7 +58,7 @@ def edit(settings: Settings, name: str, **said: Any) -> None:
         fail("a description has to say something: by it models choose a tool", USAGE)
     check_tier(given.get("tier"), settings.policy.tiers)
     change, user = _change(given), getpass.getuser()
-    run(_with(settings, lambda tools: tools.edit(name, change, user)))
+    run(_with(settings, Act("editTool", name), lambda tools: tools.edit(name, change, user)))
     say(f"Changed {name}.")
 
 
@@ -69,7 +70,9 @@ def reset(settings: Settings, name: str) -> None:
 
     Imports then keep it up to date.
     """
-    text = run(_with(settings, lambda tools: tools.reset_description(name)))
+    text = run(
+        _with(settings, Act("resetDescription", name), lambda tools: tools.reset_description(name))
+    )
     say(f"{name} has the description of its source again:\n{text}")
 
 
@@ -82,7 +85,9 @@ def disable(settings: Settings, names: tuple[str, ...]) -> None:
     Clients neither see nor call them, whatever is imported, until `toolgate tools enable`.
     `toolgate tools list --disabled` shows them.
     """
-    done = run(_with(settings, lambda tools: tools.disable(names)))
+    done = run(
+        _with(settings, Act("disableTool", ", ".join(names)), lambda tools: tools.disable(names))
+    )
     for name in names:
         say(f"Disabled {name}." if name in done else f"{name} is disabled already.")
 
@@ -92,7 +97,9 @@ def disable(settings: Settings, names: tuple[str, ...]) -> None:
 @settings_option
 def enable(settings: Settings, names: tuple[str, ...]) -> None:
     """Take disabled tools into service again."""
-    done = run(_with(settings, lambda tools: tools.enable(names)))
+    done = run(
+        _with(settings, Act("enableTool", ", ".join(names)), lambda tools: tools.enable(names))
+    )
     for name in names:
         say(f"Enabled {name}." if name in done else f"{name} is not disabled.")
 
@@ -109,12 +116,12 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
     """
     if not yes:
         ask("remove", name)
-    run(_with(settings, lambda tools: tools.remove(name)))
+    run(_with(settings, Act("deleteTool", name), lambda tools: tools.remove(name)))
     say(f"Removed {name}.")
 
 
-async def _with(settings: Settings, work: Callable[[ManualTools], Awaitable[T]]) -> T:
-    async with open_registry(settings) as registry:
+async def _with(settings: Settings, act: Act, work: Callable[[ManualTools], Awaitable[T]]) -> T:
+    async with open_registry(settings, act) as registry:
         tools = ManualTools(registry.database.pool, registry.host_id)
         try:
             return await work(tools)

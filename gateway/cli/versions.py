@@ -10,6 +10,7 @@ from rich.text import Text
 
 from config.decode import absolute
 from config.settings import Settings
+from gateway.cli.acts import Act
 from gateway.cli.database import Registry, open_registry, run
 from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.importing import progress_of
@@ -255,7 +256,7 @@ def _elsewhere(spec: ImportSpec, new: str | None) -> ImportSpec:
 
 async def _roll_back(settings: Settings, name: str, to: int | None) -> RolledTo:
     with progress_of(name) as advance:
-        async with open_registry(settings) as registry:
+        async with open_registry(settings, Act("rollBack", name)) as registry:
             versions = Versions(registry.database.pool)
             history = History(registry.store, versions, registry.host_id, settings.imports)
             try:

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw
@@ -21,6 +21,7 @@ from gateway.audit.records import METHOD_LIMIT, Entry, digest_of, printable
 from gateway.audit.writer import AuditWriter
 from gateway.context import Context, Identify, Identity, Note
 from gateway.networks import network
+from gateway.policy.engine import Decision
 from gateway.protocol.shapes import is_failure
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
@@ -31,6 +32,7 @@ from schemas.mcp.revisions import Revision
 from schemas.memo import Memo
 from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
 
+CALL = "call_tool"  # passes calls on to the tool that its arguments name
 LISTS = frozenset(
     {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "skills/list",
      "resources/directory/read", "rpc.discover", "server/discover", "completion/complete"}
@@ -53,11 +55,21 @@ class _Refused(NamedTuple):
     client: str  # network; "": of further addresses
 
 
+Refusal = Callable[[Context, str, str], Decision | None]
+"""Why a rule keeps what a method names from a caller; None where none does, or there is no such
+thing."""
+
+
+def _unknown(_context: Context, _method: str, _name: str) -> None:
+    return None
+
+
 class AuditTrail:
     """What stands in front of methods and upstreams."""
 
-    def __init__(self, settings: Audit, writer: AuditWriter) -> None:
+    def __init__(self, settings: Audit, writer: AuditWriter, refusal: Refusal = _unknown) -> None:
         self._settings = settings
+        self._refusal = refusal
         self._writer = writer
         self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by digests of tools
         self._refused = (0, 0)  # second, and how many in it
@@ -87,6 +99,8 @@ class AuditTrail:
                 outcome = "cancelled"
                 raise
             finally:
+                if not note.subject and outcome not in {"ok", "cancelled"}:
+                    self._blame(context, request, note)
                 if not refused:  # that was recorded when the HTTP request came
                     self._add(context, request, note, outcome, time.perf_counter() - began)
 
@@ -122,6 +136,14 @@ class AuditTrail:
             return identity
 
         return identified
+
+    def _blame(self, context: Context, request: Request, note: Note) -> None:
+        """A request ended before it came to a tool: by a rule, if it did so where one hides what is
+        named."""
+        method, name = _meant(request, context.revision)
+        decision = self._refusal(context, method, name) if name else None
+        if decision is not None:
+            note.decision, note.rule, note.subject = decision.effect, decision.rule, name
 
     def _add(
         self, context: Context, request: Request, note: Note, outcome: str, seconds: float
@@ -232,6 +254,17 @@ def _subject(request: Request, revision: Revision) -> str:
         return printable(request.method)
     name = params.get("name", params.get("uri")) if isinstance(params, dict) else None
     return printable(name) if isinstance(name, str) else ""
+
+
+def _meant(request: Request, revision: Revision) -> tuple[str, str]:
+    """The method, and what it names; of call_tool the tool that it passes the call on to."""
+    method, name = request.method, _subject(request, revision)
+    arguments = _params(request)
+    if not revision.mcp and method != "tools/call":
+        method = "tools/call"
+    if name == CALL and isinstance(arguments, dict) and isinstance(arguments.get("name"), str):
+        name = printable(arguments["name"])
+    return method, name
 
 
 def _size(result: ToolResult | RelayedResult) -> int:

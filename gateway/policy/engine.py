@@ -18,6 +18,7 @@ from gateway.context import Principal
 from gateway.policy.facts import facts_of
 from gateway.policy.rules import CompiledRule, Effect, Subject, Values
 
+BUILT_IN = "built_in"  # of the gateway's own tools: no rule is about them
 DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_destructive"
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gateway.context import Principal
-from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
+from gateway.policy.engine import BUILT_IN, DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
 from gateway.policy.rules import CompiledRule, Effect, Subject
 from schemas.expressions import ExpressionFailed, too_large
 
 OF_OPERATOR = "(operator)"  # instead of the name of a rule, for those who are not to know it
-BUILT_IN = frozenset({"", DEFAULT, TIERS, DESTRUCTIVE})  # nobody has named these
+BUILT_INS = frozenset({"", "cli", BUILT_IN, DEFAULT, TIERS, DESTRUCTIVE})  # nobody has named these
 Said = Literal["speaks", "silent", "failed", "waits"]
 
 
@@ -34,8 +34,8 @@ class Explanation:
 
     def of_tenant(self) -> "Explanation":
         """Without names and words of what the settings say."""
-        opinions = [one for one in self.opinions if one.stored or one.rule in BUILT_IN]
-        if self.rule in {*BUILT_IN, *(one.rule for one in opinions)}:
+        opinions = [one for one in self.opinions if one.stored or one.rule in BUILT_INS]
+        if self.rule in {*BUILT_INS, *(one.rule for one in opinions)}:
             return replace(self, opinions=opinions)
         return replace(self, rule=OF_OPERATOR, reason="", opinions=opinions)
 

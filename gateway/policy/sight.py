@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from config.policy import Policy, Rule
 from gateway.context import Context, Principal
-from gateway.policy.engine import DEFAULT, Decision, Engine, Standing, Verdict
+from gateway.policy.engine import BUILT_IN, DEFAULT, Decision, Engine, Standing, Verdict
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import Subject, is_judged
 from registry.catalog import Catalog
@@ -30,7 +30,7 @@ log = logging.getLogger("toolgate.policy")
 STANDINGS = 4096  # callers that are remembered
 VERDICTS = 20_000  # of callers and tools
 
-ALLOWED = Decision("allow", DEFAULT)
+ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
 Changed = Callable[[str], None]
 NO_RULES: Mapping[str, Rule] = {}
 
@@ -137,8 +137,10 @@ class Sight:
 
     def decide(self, context: Context, tool: Tool, arguments: Any) -> Decision:
         """Raises InvalidParams for arguments that are too large to be judged."""
+        if not is_judged(tool):
+            return OWN
         rules = self._rules(context.principal.tenant)
-        if rules.engine.allows_all or not is_judged(tool):
+        if rules.engine.allows_all:
             return ALLOWED
         standing = _standing(rules, context.principal, context.toolset)
         verdict = _verdict(rules, standing, tool)
@@ -151,6 +153,15 @@ class Sight:
         # the caller's own: callers of one standing are alike only before there are arguments
         values = rules.engine.values(standing, Subject.of(tool))
         return verdict.decided({**values, "arguments": arguments})
+
+    def refusal(self, context: Context, subject: Subject) -> Decision | None:
+        """Why the caller does not see what there is; None: they see it."""
+        rules = self._rules(context.principal.tenant)
+        if rules.engine.allows_all:
+            return None
+        standing = _standing(rules, context.principal, context.toolset)
+        verdict = rules.engine.verdict(standing, subject)
+        return verdict.decision if verdict.hidden else None
 
     def _rules(self, tenant: str) -> _Rules:
         rules = self._of.get(tenant)

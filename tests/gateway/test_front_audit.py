@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from config.policy import Guardrail
+from config.policy import Guardrail, Rule
 from gateway.audit.reading import AuditQuery, search
 from tests.fixtures_gateway import running
 
@@ -61,3 +61,43 @@ async def test_every_front_is_guarded_and_recorded(guarded):
     assert {one.entry.client for one in page.records} == {"127.0.0.1"}
     assert 'toolgate_audit_records_total{outcome="written"} 7.0' in metrics
     assert "toolgate_audit_waiting 0.0" in metrics
+
+
+async def test_a_call_that_a_rule_denies_is_recorded_with_the_rule(settings, tmp_path):
+    rules = {
+        "no-deletes": Rule("deny", tools=("deletePet",)),
+        "reading": Rule("allow", tools=("getPet",)),
+    }
+    policy = replace(settings.policy, default="deny", rules=rules)
+    audit = replace(settings.audit, mode="always", spool_dir=str(tmp_path / "spool"))
+    disclosure = replace(settings.disclosure, mode="search")
+    own = replace(settings, policy=policy, audit=audit, disclosure=disclosure)
+    async with running(own) as client:
+        await client.rpc(
+            [call("deletePet", id=1), call("listPets"), call("none"), call("getPet", id=1)]
+        )
+        session = await client.session()
+        for name, arguments in [
+            ("deletePet", {"id": 1}),
+            ("search_tools", {"query": "pet"}),
+            ("call_tool", {"name": "deletePet", "arguments": {"id": 1}}),
+            ("call_tool", {"name": "getPet", "arguments": {"id": 1}}),
+        ]:
+            await session.call("tools/call", {"name": name, "arguments": arguments})
+        await client.gateway.access.settle()
+        page = await search(client.gateway.feed.pool, own.tenant.host_id, AuditQuery())
+    found = [
+        (one.entry.front, one.entry.subject, one.entry.decision, one.entry.rule)
+        for one in page.records
+        if one.entry.method != "initialize"
+    ]
+    assert sorted(found) == [
+        ("2025-06-18", "deletePet", "deny", "no-deletes"),
+        ("2025-06-18", "deletePet", "deny", "no-deletes"),
+        ("2025-06-18", "getPet", "allow", "reading"),
+        ("2025-06-18", "search_tools", "allow", "built_in"),
+        ("jsonrpc", "deletePet", "deny", "no-deletes"),
+        ("jsonrpc", "getPet", "allow", "reading"),
+        ("jsonrpc", "listPets", "deny", "policy.default"),
+        ("jsonrpc", "none", "", ""),
+    ]

@@ -13,7 +13,7 @@ from gateway.admin.problems import conflict, unavailable
 from gateway.audit.reading import AuditQuery, Recorded, search
 from gateway.audit.records import Entry
 from gateway.audit.verifying import Report, verify
-from gateway.policy.explaining import BUILT_IN, OF_OPERATOR
+from gateway.policy.explaining import BUILT_INS, OF_OPERATOR
 from registry.policies import Policies
 
 READ = "admin:audit:read"
@@ -96,7 +96,7 @@ class AuditOperations:
         if self._ground.is_operator(asked):
             return None
         stored = await Policies(self._ground.pool, asked.tenant).all()
-        return BUILT_IN | {one.name for one in stored}
+        return BUILT_INS | {one.name for one in stored}
 
     async def verify(self, asked: Asked) -> Report:
         if not self._ground.is_own(asked):  # theirs stand in the same chains as everybody's

@@ -17,7 +17,7 @@ from gateway.admin.pages import Page
 from gateway.admin.problems import Mistake, Problem, conflict, invalid, not_found, sentence
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from gateway.policy.explaining import BUILT_IN, OF_OPERATOR, Explanation, explain
+from gateway.policy.explaining import BUILT_INS, OF_OPERATOR, Explanation, explain
 from gateway.policy.rules import Subject
 from registry.approvals import Approval, ApprovalRefused, Approvals
 from registry.catalogs import Catalogs
@@ -196,7 +196,7 @@ class PolicyOperations:
         if self._is_operator(asked):
             return found
         stored = {one.name for one in await self._policies(asked).all()} - set(self._rules)
-        own = BUILT_IN | stored
+        own = BUILT_INS | stored
         return tuple(
             one if one.rule in own else replace(one, rule=OF_OPERATOR, reason="") for one in found
         )

@@ -68,7 +68,7 @@ async def test_what_is_tampered_with_is_found_and_named(database, spool):
             ("changed", first, 3)
         ],
         f"UPDATE audit_t SET recorded_ts = recorded_ts + interval '1 us' WHERE {one}": [
-            ("changed", first, 1)
+            ("changed", first, number) for number in range(1, 6)
         ],
         f"UPDATE audit_t SET outcome = NULL WHERE {one} AND sequence = 5": [("changed", first, 5)],
         f"DELETE FROM audit_t WHERE {one} AND sequence = 3": [("missing", first, 3)],
@@ -76,7 +76,7 @@ async def test_what_is_tampered_with_is_found_and_named(database, spool):
         f"DELETE FROM audit_t WHERE {one} AND sequence > 3": [("missing", first, 4)],
         f"DELETE FROM audit_t WHERE {two}": [("missing", second, 1)],
         f"UPDATE audit_t SET sequence = 5 - sequence WHERE {one} AND sequence IN (2, 3)": [
-            ("changed", first, 2)
+            ("changed", first, number) for number in (2, 3, 4)
         ],
         f"INSERT INTO audit_t ({columns}, sequence, hash)"
         f" SELECT {columns}, 3, hash FROM audit_t WHERE {one} AND sequence = 1": [
@@ -110,6 +110,26 @@ async def test_what_is_tampered_with_is_found_and_named(database, spool):
             wrong[statement] = said
     assert wrong == {}
     assert (await checked(database)).problems == []
+
+
+async def test_each_break_is_told_with_the_good_and_bad_records(database, spool):
+    first = await write(database, spool, range(1, 11))
+    second = await write(database, spool, range(11, 14))
+    one = f"chain_id = '{first}'"
+    await execute(
+        database,
+        f"UPDATE audit_t SET principal = 'eve' WHERE {one} AND sequence IN (2, 9);"
+        f"DELETE FROM audit_t WHERE {one} AND sequence IN (5, 6);"
+        f"UPDATE audit_t SET outcome = 'none' WHERE chain_id = '{second}' AND sequence = 3",
+    )
+    report = await checked(database)
+    assert [(one.kind, one.chain_id, one.sequence) for one in report.problems] == [
+        ("changed", first, 2),
+        ("missing", first, 5),
+        ("changed", first, 9),
+        ("changed", second, 3),
+    ]
+    assert (report.records, report.bad, report.missing) == (8, 3, 2)
 
 
 async def test_the_end_of_a_chain_that_was_put_back_shows_in_later_chains(database, spool):

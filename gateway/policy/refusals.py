@@ -1,0 +1,34 @@
+"""Why a caller is told that there is no such thing, for those who keep records of it."""
+
+from gateway.context import Context
+from gateway.policy.engine import Decision
+from gateway.policy.rules import Subject
+from gateway.policy.sight import Sight
+from registry.catalog import Catalog
+from registry.catalogs import Catalogs
+
+
+class Refusals:
+    def __init__(self, sight: Sight, catalogs: Catalogs) -> None:
+        self._sight = sight
+        self._catalogs = catalogs
+
+    def __call__(self, context: Context, method: str, name: str) -> Decision | None:
+        """The decision that keeps what `method` names from the caller; None where there is none,
+        or no such thing."""
+        catalog = self._catalogs.of(context.principal.tenant)
+        subject = _subject(catalog, method, name)
+        return None if subject is None else self._sight.refusal(context, subject)
+
+
+def _subject(catalog: Catalog, method: str, name: str) -> Subject | None:
+    if method == "prompts/get":
+        prompt = catalog.prompt(name)
+        return None if prompt is None else Subject.of_item(prompt)
+    if method.startswith("resources/"):
+        located = catalog.locate(name)
+        if located is None:
+            return None
+        return Subject.named("resource", located.uri, located.source.name)
+    tool = catalog.find(name) or catalog.service(name)
+    return None if tool is None else Subject.of(tool)

@@ -1,0 +1,57 @@
+"""What commands leave in the audit log."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.actor import actor
+from tests.fixtures_gateway import pets
+from tests.gateway.cli.conftest import Toolgate
+
+
+@pytest.fixture
+def settings_file(folder: Path) -> Path:
+    (folder / "pets.json").write_text(json.dumps(pets()))
+    file = folder / "toolgate.yaml"
+    file.write_text("embedding: {provider: disabled}\naudit: {mode: always}\n")
+    return file
+
+
+def test_what_is_done_by_a_command_is_recorded(
+    toolgate: Toolgate, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRETS__KEY", "A" * 43 + "=")
+    made = toolgate("keys", "create", "ci", "--json").json
+    commands = [
+        ("policy", "put", "quiet", '{"effect": "deny", "tools": ["x"]}'),
+        ("policy", "remove", "quiet", "--yes"),
+        ("keys", "revoke", "ci"),
+        ("token", "revoke", "--sub", "eve"),
+        ("secrets", "set", "pets", "key", "--value", "s3cret", "--force"),
+        ("secrets", "remove", "pets", "key", "--yes"),
+        ("import", "openapi", str(settings_file.with_name("pets.json")), "--name", "pets"),
+        ("tools", "disable", "getPet"),
+        ("sources", "remove", "pets", "--yes"),
+    ]
+    for command in commands:
+        ran = toolgate(*command)
+        assert ran.code == 0, (command, ran.err)
+    assert toolgate("approvals", "approve", "none").code == 1
+    found = toolgate("audit", "search", "--json").json
+    assert {(one["front"], one["principal"]) for one in found} == {("cli", actor())}
+    assert [(one["method"], one["subject"], one["outcome"]) for one in found][::-1] == [
+        ("createKey", "ci", "ok"),
+        ("putRule", "quiet", "ok"),
+        ("deleteRule", "quiet", "ok"),
+        ("revokeKey", made["id"], "ok"),
+        ("revokeTokens", "eve", "ok"),
+        ("putSecret", "pets/key", "ok"),
+        ("deleteSecret", "pets/key", "ok"),
+        ("importSource", "pets", "ok"),
+        ("disableTool", "getPet", "ok"),
+        ("deleteSource", "pets", "ok"),
+        ("decide", "none", "failed"),
+    ]
+    assert "s3cret" not in str(found)
+    assert toolgate("audit", "verify").code == 0
