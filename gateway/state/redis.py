@@ -58,10 +58,14 @@ return {string.format('%d', micros), uses}
 
 # KEYS: the session, a hash. ARGV: ms to keep it from now on (0: as it is), by how much its version
 # grows, number of the following that are fields to set, each with its value; then fields to remove.
-# Returns all fields and values; the type of the key where it is no hash.
+# Returns all fields and values; the type of the key where it is no hash, or "oversized".
 SESSION = """
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'hash' then return kind end
+if redis.call('HLEN', KEYS[1]) > 10000 then return 'oversized' end
+for _, field in ipairs({'record', 'client', 'capabilities'}) do
+  if redis.call('HSTRLEN', KEYS[1], field) > 1048576 then return 'oversized' end
+end
 local set = 3 + tonumber(ARGV[3])
 for i = 4, set, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
 for i = set + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
@@ -244,7 +248,7 @@ def _members(kind: bytes, names: Iterable[str]) -> dict[bytes, bytes]:
 def _read(session_id: str, found: Any) -> SessionRecord | None:
     if isinstance(found, bytes):  # the type of what stands in its place
         if found != b"none":
-            log.error("session_unreadable", extra={"reason": f"a {found.decode()}, not a hash"})
+            log.error("session_unreadable", extra={"reason": f"its key is {found.decode()}"})
         return None
     try:
         return _record_of(session_id, dict(zip(found[::2], found[1::2], strict=True)))

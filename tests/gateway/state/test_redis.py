@@ -68,6 +68,8 @@ def whole(**changes: str | bytes) -> dict[str, str | bytes]:
         whole(level=b"\xff"),
         {**whole(), b"s:\xff": "1"},
         {"odd": "1"},
+        whole(client='{"name": "' + "x" * 2**20 + '"}'),
+        whole(**{f"s:{number}": "1" for number in range(10_000)}),
     ],
 )
 async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
