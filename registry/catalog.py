@@ -16,6 +16,7 @@ from registry.disclosing import own_tools
 from registry.listing import Listing, Page, encode_item, relays_tasks
 from registry.lookup import Lookup
 from registry.profiles import Chosen
+from registry.reserved import is_reserved
 from registry.resources import Located, Resources
 from registry.services import by_service
 from registry.shaping import Shaping
@@ -69,7 +70,9 @@ class Catalog:
         self.templates: tuple[Item, ...] = self._of_kind("template")
         self._lookup = Lookup(self.tools, self._shaping.profiles)
         self._prompts = {prompt.name: prompt for prompt in self.prompts}
-        self._by_service = by_service(self.tools)
+        self._by_service = {
+            id_: tool for id_, tool in by_service(self.tools).items() if self._is_free(id_, tool)
+        }
         self.services: tuple[Tool, ...] = tuple(
             self._by_service[id_] for id_ in sorted(self._by_service)
         )
@@ -295,6 +298,10 @@ class Catalog:
     @cached_property
     def _routes(self) -> Resources:
         return Resources(self.items, self.sources)
+
+    def _is_free(self, id_: str, tool: Tool) -> bool:
+        """Whether the id of a hybrid action is no name of another tool: `/rpc` takes both."""
+        return not is_reserved(id_) and self._lookup.get(id_) in (None, tool)
 
     def _of_kind(self, kind: ItemKind) -> tuple[Item, ...]:
         return tuple(item for item in self.items if item.kind == kind)

@@ -105,3 +105,12 @@ def test_one_view_too_many_takes_the_oldest_alone() -> None:
     views = [catalog.visible_to(frozenset({one})) for one in names]
     assert catalog.visible_to(frozenset({names[1]})) is views[1]
     assert catalog.visible_to(frozenset({names[0]})) is not views[0]
+
+
+@pytest.mark.parametrize("id_", ["call_tool", "Search-Tools", "rest"])
+def test_no_id_of_an_action_is_the_name_of_another_tool(id_: str) -> None:
+    """`/rpc` takes ids and names as methods: by such an id an action would get their arguments."""
+    catalog = Catalog([hybrid(f"evil_{id_}", id_), hybrid("sum", "sum"), REST])
+    assert catalog.service(id_) is None
+    assert catalog.service("sum") is catalog.get("sum")
+    assert catalog.get(f"evil_{id_}") is not None
