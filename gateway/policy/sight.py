@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from anyio import to_thread
+
 from config.policy import Policy, Rule
 from gateway.context import Context, Principal
 from gateway.policy.engine import BUILT_IN, DEFAULT, Decision, Engine, Standing, Verdict
@@ -74,15 +76,25 @@ class Sight:
             self.apply(tenant, self._stored.get(tenant, NO_RULES))
 
     async def load(self, pool: Pool) -> None:
-        """Read the stored rules of all tenants again. Raises `psycopg.OperationalError`."""
-        stored = await stored_rules(pool)
-        for tenant in {*stored, *self._of}:
-            self.apply(tenant, stored.get(tenant, NO_RULES))
+        """Read the stored rules of all tenants again; those that changed are compiled in a thread,
+        of the tenants with few rules first. Raises `psycopg.OperationalError`."""
+        found = await stored_rules(pool)
+        stored = {tenant: found.get(tenant, NO_RULES) for tenant in {*found, *self._of}}
+        for tenant, rules in sorted(stored.items(), key=lambda one: len(one[1])):
+            if rules != self._stored.get(tenant, NO_RULES):
+                engine = await to_thread.run_sync(self._engine, rules)
+                current = engine.policy is self._policy  # unless the settings changed meanwhile
+                self._take(tenant, rules, engine if current else self._engine(rules))
 
     def apply(self, tenant: str, stored: Mapping[str, Rule]) -> None:
         """Let these be the stored rules of `tenant`."""
+        self._take(tenant, stored, self._engine(stored))
+
+    def _engine(self, stored: Mapping[str, Rule]) -> Engine:
+        return Engine(self._policy, stored) if stored else self._usual
+
+    def _take(self, tenant: str, stored: Mapping[str, Rule], engine: Engine) -> None:
         self._stored[tenant] = stored
-        engine = Engine(self._policy, stored) if stored else self._usual
         before = self._of[tenant].engine if tenant in self._of else self._usual
         if engine.digest == before.digest:
             return
