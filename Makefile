@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 
 CHECKS := check-format check-lint check-types check-layers check-lock
 
-.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas bench bench-large clean
+.PHONY: help run test fuzz mutants conformance check $(CHECKS) audit lock format schemas bench bench-large bench-jobs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -89,6 +89,10 @@ bench: $(STAMP)-test ## the numbers we promise, beside a floor and a peer
 
 bench-large: $(STAMP)-test ## a million vectors of one tenant: building, memory, recall, latency
 	$(BIN)/python -m benchmarks.large $(ARGS)
+
+bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain loop
+	$(INSTALL) --requirement $(LOCKS)/bench.txt
+	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
 clean: ## remove what was built here
 	rm -rf $(VENV) .conformance .pytest_cache .mypy_cache .ruff_cache build dist
