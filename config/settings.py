@@ -123,6 +123,8 @@ class Budgets(Struct, frozen=True, forbid_unknown_fields=True):
 class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     document_limit_bytes: Bytes
     files_limit: Count
+    local_files_limit: Count
+    schemas_limit_bytes: Bytes
     fetch_timeout_s: Seconds
     at_once: Count
     tenant_at_once: Count

@@ -14,6 +14,7 @@ from registry.importers.openapi import Options, Overlay, overlay, parse, read
 from registry.importers.openapi.files import Files
 from registry.importers.openapi.marks import NO_OVERLAY
 from registry.importers.openapi.scanning import scan, stands_alone
+from registry.importers.openapi.selection import SCHEMAS_LIMIT_BYTES
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
 
@@ -52,13 +53,15 @@ def read_described(
     options: OpenAPIOptions,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
+    schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
 ) -> Imported:
     """What `describe` found, as tools; no network and no file system is asked. Raises
     ImportRejected."""
     bundle = unpack(document, location)
     beside = _overlay(bundle)
     root = _together(bundle, location)
-    wanted = Options(include, exclude, options.only_marked, options.media_types, beside)
+    marked, media_types = options.only_marked, options.media_types
+    wanted = Options(include, exclude, marked, media_types, beside, schemas_limit_bytes)
     try:
         return read(root, wanted)
     except ImportRejected as error:

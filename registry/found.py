@@ -21,6 +21,7 @@ from registry.graphql_descriptions import describe_graphql, read_graphql
 from registry.importers.hybrid import described, read_file, select
 from registry.importers.imported import Imported
 from registry.importers.mcp import read_snapshot
+from registry.importers.openapi.selection import SCHEMAS_LIMIT_BYTES
 from registry.introspection import is_endpoint
 from registry.kinds import looks_like
 from schemas.errors import ImportRejected
@@ -59,6 +60,8 @@ Lister = Callable[[ImportSpec], Awaitable[bytes]]
 """Asks an MCP server for all its lists: an encoded Snapshot; or a GraphQL endpoint for its schema:
 the answer of an introspection. Raises ImportRejected."""
 
+Limits = Imports | None  # None: the usual ones
+
 
 @dataclass(frozen=True, slots=True)
 class Origins:
@@ -93,7 +96,7 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
         raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
     if spec.kind == "openapi":
         described = await describe(spec.location, _openapi(spec), limits)
-        return reread(replace(spec, location=described.location), described.document)
+        return reread(replace(spec, location=described.location), described.document, limits)
     if spec.kind == "graphql":
         asked = _asking(spec, origins.lister)
         schema = await describe_graphql(spec.location, _graphql(spec), limits, asked)
@@ -108,7 +111,7 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
     return reread(replace(spec, location=fetched.location), fetched.data)
 
 
-def reread(spec: ImportSpec, document: bytes) -> Found:
+def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> Found:
     """What `find` gave when it found `document` at `spec.location`; asks neither the network nor
     the file system."""
     reader = _reader(spec.kind)
@@ -116,12 +119,13 @@ def reread(spec: ImportSpec, document: bytes) -> Found:
         spec.location,
         document,
         _digest(document),
-        lambda: reader(document, spec.location, spec),
+        lambda: reader(document, spec.location, spec, limits),
     )
 
 
-def _read_openapi(data: bytes, location: str, spec: ImportSpec) -> Imported:
-    imported = read_described(data, location, _openapi(spec), spec.include, spec.exclude)
+def _read_openapi(data: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
+    most = limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
+    imported = read_described(data, location, _openapi(spec), spec.include, spec.exclude, most)
     with _located(location):
         return _some(imported)
 
@@ -166,27 +170,27 @@ async def _listed(spec: ImportSpec, lister: Lister | None) -> Found:
     return reread(spec, await lister(spec))
 
 
-def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec) -> Imported:
+def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     with _located(location):
         # Lists that are empty are what the server says, not a mistake in a description.
         imported = read_snapshot(snapshot, spec.include, spec.exclude)
         return _some(imported) if imported.outcomes else imported
 
 
-def _read_hybrid(data: bytes, location: str, spec: ImportSpec) -> Imported:
+def _read_hybrid(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     actions = read_file(data, location)
     with _located(location):
         imported = select(actions, "hybrid", _side(spec), spec.include, spec.exclude)
     return _some(imported)
 
 
-def _read_graphql(document: bytes, location: str, spec: ImportSpec) -> Imported:
+def _read_graphql(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     imported = read_graphql(document, location, _graphql(spec), spec.include, spec.exclude)
     with _located(location):
         return _some(imported)
 
 
-_READERS: Mapping[Kind, Callable[[bytes, str, ImportSpec], Imported]] = {
+_READERS: Mapping[Kind, Callable[[bytes, str, ImportSpec, Limits], Imported]] = {
     "openapi": _read_openapi,
     "graphql": _read_graphql,
     "hybrid": _read_hybrid,
@@ -206,13 +210,13 @@ def _side(spec: ImportSpec) -> Side | None:
     return spec.options.side if isinstance(spec.options, HybridOptions) else None
 
 
-def _reader(kind: Kind) -> Callable[[bytes, str, ImportSpec], Imported]:
+def _reader(kind: Kind) -> Callable[[bytes, str, ImportSpec, Limits], Imported]:
     """That of a kind; what it rejects it says which importer takes, if another one does."""
     read = _READERS[kind]
 
-    def reading(document: bytes, location: str, spec: ImportSpec) -> Imported:
+    def reading(document: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
         try:
-            return read(document, location, spec)
+            return read(document, location, spec, limits)
         except ImportRejected as error:
             found = looks_like(_entry(document, location))
             if found in (None, kind) or "toolgate import" in str(error):

@@ -38,7 +38,7 @@ async def gather(
     """`named` as of `fetch`. Raises ImportRejected when there is nothing to begin with."""
     path = local_path(location)
     if path is not None and await anyio.Path(path).is_dir():
-        folder = await to_thread.run_sync(Folder, path, limits.files_limit)
+        folder = await to_thread.run_sync(Folder, path, limits.local_files_limit)
         return await _in_place(folder, str(path), entry, limits)
     first = await fetch(
         location,
@@ -48,7 +48,9 @@ async def gather(
         named=named,
     )
     if first.data.startswith(ZIP):
-        archive = await to_thread.run_sync(Archive, first.data, first.location, limits.files_limit)
+        archive = await to_thread.run_sync(
+            Archive, first.data, first.location, limits.local_files_limit
+        )
         return await _in_place(archive, first.location, entry, limits)
     if entry is not None:
         raise ImportRejected(
@@ -57,7 +59,7 @@ async def gather(
     if path is None:
         remote = Remote(limits, first, location if named else "")
         return await _Gathering(first.location, None, remote, limits).run(first)
-    folder = await to_thread.run_sync(Folder, path.parent, limits.files_limit)
+    folder = await to_thread.run_sync(Folder, path.parent, limits.local_files_limit)
     return await _Gathering(path.name, folder, Remote(limits), limits).run(first)
 
 
@@ -127,7 +129,8 @@ class _Gathering:
         self._place = files
         self._remote = remote
         self._files = Files(entry)
-        self._files_limit = limits.files_limit
+        self._limits = limits
+        self._asked = {True: 0, False: 0}  # files, by whether they are fetched
         self._left = limits.document_limit_bytes
         self._data: dict[str, bytes] = {}
         self._unread: dict[str, str] = {}
@@ -138,14 +141,18 @@ class _Gathering:
             where = place(first.location, self._entry)
             await to_thread.run_sync(self._scan, self._entry, first.data, where)
             while wanted := self._files.wanted():
-                await self._read([name for name in wanted if not scheme(name)])
-                await self._read([name for name in wanted if scheme(name)])
+                await self._read([name for name in wanted if not scheme(name)], fetched=False)
+                await self._read([name for name in wanted if scheme(name)], fetched=True)
         return Gathered(first.location, Bundle(self._entry, self._data, self._unread))
 
-    async def _read(self, names: list[str]) -> None:
-        room = max(0, self._files_limit - len(self._data) - len(self._unread))
+    async def _read(self, names: list[str], fetched: bool) -> None:
+        fetched = fetched or self._place is None  # beside one that is at a URL all are
+        setting = "files_limit" if fetched else "local_files_limit"
+        most: int = getattr(self._limits, setting)
+        room = max(0, most - 1 - self._asked[fetched])  # one is the first
+        self._asked[fetched] += min(room, len(names))
         for name in names[room:]:
-            self._miss(name, f"more than {self._files_limit:,} files (setting imports.files_limit)")
+            self._miss(name, f"more than {most:,} files (setting imports.{setting})")
         for start in range(0, min(room, len(names)), _AT_ONCE):
             some = names[start : min(room, start + _AT_ONCE)]
             answers: dict[str, bytes | Unreadable] = {}

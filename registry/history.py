@@ -80,7 +80,7 @@ class History:
         if document is None:
             raise ImportRejected(_not_kept(name, version.number))
         spec = _spec(source, version)
-        found = reread(spec, document)
+        found = reread(spec, document, self._limits)
         imported = await asyncio.to_thread(found.read)
         draft = replace(drafted(spec, found, imported), **_address(version))
         changed = await self._compared(draft, imported)

@@ -19,7 +19,7 @@ from schemas.errors import ImportRejected
 
 ZIP = b"PK\x03\x04"  # how an archive begins
 _ENTRY = b"PK\x01\x02"  # in front of each member of its directory
-_SEEN_LIMIT = 20  # directory entries looked at, for each file that may be read
+_SEEN_LIMIT = 5  # directory entries looked at, for each file that may be read
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # whatever `zipfile` lets out about bytes that are no archive; NotImplementedError is the last one
 _BROKEN = (

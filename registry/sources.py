@@ -97,7 +97,7 @@ class Sources:
             raise SourceExists(spec.name)
         if document is None:
             return await self._save(spec, await self._find(spec), check=_none(spec.name))
-        return await self._save(*_uploaded(spec, document), check=_none(spec.name))
+        return await self._save(*_uploaded(spec, document, self._limits), check=_none(spec.name))
 
     async def upload(
         self, name: str, document: bytes, expected_number: int | None = None
@@ -110,7 +110,9 @@ class Sources:
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
         check = _same(name, expected_number)
-        return await self._save(*_uploaded(as_imported(source), document), check=check)
+        return await self._save(
+            *_uploaded(as_imported(source), document, self._limits), check=check
+        )
 
     async def _find(self, spec: ImportSpec) -> Found:
         return await find(spec, self._limits, self._origins)
@@ -174,11 +176,11 @@ def _named(outcome: Outcome, saved: Saved) -> Outcome:
     return replace(outcome, name=name)
 
 
-def _uploaded(spec: ImportSpec, document: bytes) -> tuple[ImportSpec, Found]:
+def _uploaded(spec: ImportSpec, document: bytes, limits: Imports) -> tuple[ImportSpec, Found]:
     """Nothing that the document refers to is read."""
     spec = replace(spec, location=UPLOAD + spec.name)
     packed = Bundle(spec.location, {spec.location: document}).pack(spec.location)
-    return spec, reread(spec, packed)
+    return spec, reread(spec, packed, limits)
 
 
 def _none(name: str) -> Check:

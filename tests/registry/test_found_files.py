@@ -264,16 +264,37 @@ async def test_a_broken_archive_is_refused(tmp_path):
     path.write_bytes(b"PK\x03\x04 and nothing else")
     assert "is a broken archive" in await refusal(path)
     path.write_bytes(archive({f"{n}.txt": "" for n in range(50)}))
-    assert "holds more than 40 files" in await refusal(path, {"files_limit": 2})
+    assert "holds more than 40 files" in await refusal(path, {"local_files_limit": 8})
 
 
 async def test_the_number_of_files_is_limited(tmp_path):
     chain = {f"{n}.yaml": f"get: {{operationId: o{n}}}" for n in range(9)}
     paths = ", ".join(f"/{n}: {{$ref: {n}.yaml}}" for n in range(9))
     write(tmp_path, {"openapi.yaml": f"{{openapi: 3.1.0, paths: {{{paths}}}}}", **chain})
-    result = await imported(tmp_path, {"files_limit": 4})
+    result = await imported(tmp_path, {"local_files_limit": 4})
     assert [draft.name for draft in result.drafts] == ["o0", "o1", "o2"]
-    assert "more than 4 files (setting imports.files_limit)" in result.outcomes[0].reason
+    assert "more than 4 files (setting imports.local_files_limit)" in result.outcomes[0].reason
+
+
+async def test_properties_may_stand_in_a_file_of_their_own(tmp_path):
+    body = "{content: {application/json: {schema: {properties: {$ref: shared.yaml#/all}}}}}"
+    root = f"{{openapi: 3.0.3, paths: {{/pets: {{post: {{requestBody: {body}}}}}}}}}"
+    shared = "all: {name: {type: string}, size: {$ref: '#/size'}}\nsize: {type: integer}"
+    write(tmp_path, {"openapi.yaml": root, "shared.yaml": shared})
+    result = await imported(tmp_path)
+    assert [outcome.status for outcome in result.outcomes] == ["imported"]
+    assert result.drafts[0].input_schema["properties"].keys() == {"name", "size"}
+
+
+async def test_files_that_nothing_refers_to_do_not_count(tmp_path):
+    """As in a public description of 2,533 files, which lie beside as many others."""
+    chain = {f"p/{n}.yaml": f"get: {{operationId: o{n}}}" for n in range(1500)}
+    beside = {f"notes/{n}.md": "Read me" for n in range(1500)}
+    paths = ", ".join(f"/{n}: {{$ref: p/{n}.yaml}}" for n in range(1500))
+    write(tmp_path, {"openapi.yaml": f"{{openapi: 3.1.0, paths: {{{paths}}}}}", **chain, **beside})
+    result = await imported(tmp_path)
+    assert len(result.drafts) == 1500
+    assert {outcome.status for outcome in result.outcomes} == {"imported"}
 
 
 async def test_a_file_that_cannot_be_parsed_costs_only_what_needs_it(tmp_path):

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from registry.importers.openapi.files import FILES, Unread, shown
-from registry.importers.openapi.pointers import ABSENT, segments, step
+from registry.importers.openapi.pointers import ABSENT, escaped, segments, step
 from registry.importers.openapi.scanning import scan
 from registry.importers.openapi.swagger import upgraded
 from registry.importers.openapi.values import mapping, sequence
@@ -75,6 +75,26 @@ class Document:
                 if key in value:
                     overrides.setdefault(key, value[key])
             node = self.find(ref)
+        raise Skip(f"$ref {shown(str(ref))!r} never ends")
+
+    def named(self, node: object) -> dict[str, Any]:
+        """A map of schemas by name. A `$ref` where it should stand is followed, although no version
+        knows it: each schema of the map that it leads to is one that is referred to, so that maps
+        in circles stay small. Raises `Skip`."""
+        found: dict[str, Any] = {}
+        for _ in range(REF_HOPS):
+            value = mapping(node)
+            ref = value.get("$ref")
+            beside = (
+                value if not isinstance(ref, str) else {k: value[k] for k in value if k != "$ref"}
+            )
+            found = {**beside, **found}
+            if not isinstance(ref, str):
+                return found
+            node = {
+                name: one if name == "$ref" else {"$ref": f"{ref}/{escaped(name)}"}
+                for name, one in mapping(self.find(ref)).items()
+            }
         raise Skip(f"$ref {shown(str(ref))!r} never ends")
 
     def _walk(self, pointer: str, hops: "_Hops") -> object:

@@ -12,10 +12,9 @@ from registry.importers.openapi.document import Skip
 from registry.importers.openapi.marks import ArgumentMarks, Marks
 from registry.importers.openapi.parameters import Wire
 from registry.importers.openapi.schema_tree import Converted
-from registry.importers.openapi.schemas import Parts, Schemas
+from registry.importers.openapi.schemas import Parts, Room, Schemas
 from schemas.binding import Body, Location, Parameter, Part
 from schemas.jsonrpc import encode
-from schemas.validators import compiled_as_2020
 
 # who keeps a plain name
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")
@@ -60,8 +59,8 @@ class Inputs:
         xml = {"xml": body.xml, "xml_types": body.xml_types}
         return replace(made, parts=parts, file=body.file, **xml)
 
-    def schema(self) -> dict[str, Any]:
-        """Raises `Skip` if it does not compile after all."""
+    def schema(self, room: Room) -> dict[str, Any]:
+        """Raises `Skip` if it does not compile after all, or there is no room for it."""
         schema: dict[str, Any] = {"type": "object", "properties": self._properties}
         if self._required:
             schema["required"] = self._required
@@ -70,13 +69,10 @@ class Inputs:
         schema["additionalProperties"] = False
         if self._marks.examples:
             schema["examples"] = list(self._marks.examples[:EXAMPLES_LIMIT])
-        if definitions := self._schemas.definitions(self.parts):
+        room.take(len(encode(schema)))
+        self._schemas.vouch(schema, self.parts.uses)
+        if definitions := self._schemas.definitions(self.parts, room):
             schema["$defs"] = definitions
-        try:
-            compiled_as_2020(schema)
-        except ValueError as error:
-            problem = str(error).partition("\n")[0]
-            raise Skip(f"its input schema cannot be compiled: {problem}") from error
         for name in self._unused:
             self.parts.notes.append(f"the argument {name!r}, which is marked, is not there")
         return schema

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from registry.importers.openapi.document import Document, Skip
-from registry.importers.openapi.values import mapping, sequence
+from registry.importers.openapi.values import sequence
 
 _PARTS_LIMIT = 500  # schemas that one is put together from
 _COMPOSED = ("allOf", "anyOf", "oneOf")
@@ -44,9 +44,15 @@ class Members:
         """The raw schemas of the properties; the first that describes one wins."""
         found: dict[str, Any] = {}
         for part in self.parts(raw):
-            for name, schema in mapping(part.get("properties")).items():
+            for name, schema in self._named(part).items():
                 found.setdefault(name, schema)
         return found
+
+    def _named(self, part: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._document.named(part.get("properties"))
+        except Skip:
+            return {}
 
     def kind(self, raw: object) -> str | None:
         """The type, or what the keywords tell of it."""

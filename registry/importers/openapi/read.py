@@ -8,6 +8,7 @@ from registry.importers.imported import Imported
 from registry.importers.openapi.document import Document, Skip, server_urls
 from registry.importers.openapi.files import FILES, Unread
 from registry.importers.openapi.operations import Operation, operations
+from registry.importers.openapi.schemas import Room
 from registry.importers.openapi.selection import Options, matches, refusal
 from registry.importers.openapi.tools import Tools
 from registry.importers.openapi.values import mapping
@@ -27,7 +28,7 @@ def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
     # named before any are left out: a selection must not rename the others
     names = assign({op.key: (_name(op), op.marks.name or op.operation_id) for op in found})
     drafts = []
-    mapper = _Mapper(parsed, found, options.media_types)
+    mapper = _Mapper(parsed, found, options)
     for operation in found:
         draft, outcome = mapper.map(operation, names[operation.key], options)
         outcomes.append(outcome)
@@ -46,10 +47,9 @@ def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
 class _Mapper:
     """Maps operations one by one; none can fail another."""
 
-    def __init__(
-        self, document: Document, found: list[Operation], media_types: tuple[str, ...]
-    ) -> None:
-        self._tools = Tools(document, media_types)
+    def __init__(self, document: Document, found: list[Operation], options: Options) -> None:
+        room = Room(options.schemas_limit_bytes)
+        self._tools = Tools(document, room, options.media_types)
         self._ids = Counter(op.operation_id for op in found)
 
     def map(

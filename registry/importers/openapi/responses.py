@@ -91,10 +91,10 @@ class Responses:
     def _close(self, converted: Converted) -> dict[str, Any]:
         """`converted` with the definitions that it needs, the nearest first."""
         root = self._root(converted)
-        self._vouch(root)
         left = CHARACTERS_LIMIT - _size(root.schema)
         if left < CHARACTERS_LIMIT - _ROOT_LIMIT:
             raise Skip(f"it has more than {_ROOT_LIMIT:,} characters")
+        self._vouch(root)
         kept: dict[str, dict[str, Any]] = {}
         dropped: set[str] = set()
         queue = deque(root.uses)

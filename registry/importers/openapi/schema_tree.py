@@ -175,6 +175,11 @@ class Tree:
         if not isinstance(value, dict):
             self._note("is not an object of schemas; dropped")
             return ABSENT
+        try:
+            value = self._names.document.named(value)
+        except Skip as skip:
+            self._note(f"{skip}; what it would add is missing")
+            value = {name: member for name, member in value.items() if name != "$ref"}
         members = {}
         for name, member in value.items():
             if key == "properties" and name in hidden:

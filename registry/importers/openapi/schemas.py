@@ -6,6 +6,7 @@ is expanded, so cycles stay cycles and size stays linear.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ from registry.importers.openapi.document import Document, Skip, segments
 from registry.importers.openapi.schema_tree import Component, Converted, Tree
 from registry.importers.openapi.visibility import Flag, Visibility
 from registry.names import legal, suffixed
+from schemas.jsonrpc import encode
+from schemas.validators import compiled_as_2020
 
 # Kubernetes' largest request body needs 134. Far above, no model reads it, and a document with
 # thousands of such operations would not fit into memory.
@@ -36,6 +39,25 @@ class Parts:
         return converted.schema
 
 
+class Room:
+    """What the input schemas of one description may take together. A schema that many operations
+    refer to counts for each: a description of a megabyte can ask for gigabytes."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit` is in bytes: `imports.schemas_limit_bytes`."""
+        self._limit = limit
+        self._left = limit
+
+    def take(self, size: int) -> None:
+        """Raises `Skip` when it is used up, and from then on."""
+        self._left -= size
+        if self._left < 0:
+            raise Skip(
+                f"the input schemas of this description are larger than {self._limit:,} bytes "
+                "together (setting imports.schemas_limit_bytes)"
+            )
+
+
 class Schemas:
     """The converted schemas of one document: for requests, or for answers."""
 
@@ -49,6 +71,7 @@ class Schemas:
         self._converted: dict[Component, Converted | str] = {}  # or why there is none
         self._names: dict[Component, str] = {}
         self._named: dict[str, Component] = {}
+        self._sizes: dict[Component, int | str] = {}  # or why it cannot be compiled
 
     def convert(self, raw: object) -> Converted:
         """A schema that stands in the document's text. Raises `Skip`."""
@@ -73,8 +96,9 @@ class Schemas:
             return None
         return self.component(self._named[schema["$ref"].removeprefix("#/$defs/")])
 
-    def definitions(self, parts: Parts) -> dict[str, Any]:
-        """`$defs` for `parts`: all that can be reached, by name. Adds the notes on them."""
+    def definitions(self, parts: Parts, room: Room) -> dict[str, Any]:
+        """`$defs` for `parts`: all that can be reached, by name. Adds the notes on them. Raises
+        `Skip` for what cannot be used, or needs more than `room` has."""
         reached: dict[str, Converted] = {}
         queue = list(parts.uses)
         while queue:
@@ -83,11 +107,35 @@ class Schemas:
             component = queue.pop()
             name = self.name(component)
             if name not in reached:
+                room.take(self._size(component))
                 reached[name] = self.component(component)
                 queue.extend(reached[name].uses)
         for name in sorted(reached):
             parts.notes.extend(f"{name}{note}" for note in reached[name].notes)
         return {name: reached[name].schema for name in sorted(reached)}
+
+    def vouch(self, schema: dict[str, Any], uses: Iterable[Component]) -> None:
+        """Raises `Skip` for a schema that cannot be compiled. What it refers to is vouched for by
+        itself: once, however many refer to it."""
+        try:
+            compiled_as_2020({**schema, "$defs": {self.name(one): True for one in uses}})
+        except ValueError as error:
+            problem = str(error).partition("\n")[0]
+            raise Skip(f"its input schema cannot be compiled: {problem}") from error
+
+    def _size(self, component: Component) -> int:
+        """Of a component, in bytes of JSON. Raises `Skip` for one that cannot be compiled."""
+        if component not in self._sizes:
+            converted = self.component(component)
+            try:
+                self.vouch(converted.schema, converted.uses)
+                self._sizes[component] = len(encode(converted.schema))
+            except Skip as skip:
+                self._sizes[component] = str(skip)
+        size = self._sizes[component]
+        if isinstance(size, str):
+            raise Skip(size)
+        return size
 
     def name(self, component: Component) -> str:
         """`Pet` for `#/components/schemas/Pet`, which is unique; others get a hash."""

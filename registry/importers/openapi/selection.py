@@ -9,6 +9,7 @@ from registry.importers.openapi.values import sequence
 from schemas.globs import glob
 
 _TAG = "tag:"
+SCHEMAS_LIMIT_BYTES = 2**26  # as imports.schemas_limit_bytes has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Options:
     only_marked: bool = False  # leave out what is not marked as enabled
     media_types: tuple[str, ...] = ()  # of request bodies, to prefer where they are described
     overlay: Overlay = NO_OVERLAY
+    schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES
 
 
 def refusal(operation: Operation, name: str, options: Options) -> str | None:

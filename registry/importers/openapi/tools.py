@@ -14,7 +14,7 @@ from registry.importers.openapi.operations import Operation
 from registry.importers.openapi.parameters import Parameters
 from registry.importers.openapi.paths import rooted
 from registry.importers.openapi.responses import Responses
-from registry.importers.openapi.schemas import Schemas
+from registry.importers.openapi.schemas import Room, Schemas
 from registry.importers.openapi.security import Security
 from registry.importers.openapi.values import sequence, text
 from registry.importers.plain import plain
@@ -48,8 +48,10 @@ _ANNOTATIONS = {
 class Tools:
     """Makes drafts; what operations share is converted once."""
 
-    def __init__(self, document: Document, media_types: Sequence[str] = ()) -> None:
-        """`media_types` are those of request bodies to prefer."""
+    def __init__(self, document: Document, room: Room, media_types: Sequence[str] = ()) -> None:
+        """`room` is that of all input schemas; `media_types` are those of request bodies to
+        prefer."""
+        self._room = room
         self._document = document
         self._schemas = Schemas(document)
         self._security = Security(document)
@@ -59,6 +61,7 @@ class Tools:
 
     def draft(self, operation: Operation, name: str) -> tuple[ToolDraft, list[str]]:
         """The tool and what was lost on the way. Raises `Skip`."""
+        self._room.take(0)  # nothing more is worth its time where there is none
         notes: list[str] = []
         inputs = Inputs(self._schemas, operation.marks)
         answered = self._responses.of(operation)
@@ -67,7 +70,7 @@ class Tools:
             security=self._security.of(operation, notes),
             accept=answered.accept,
         )
-        schema = inputs.schema()
+        schema = inputs.schema(self._room)
         binding = replace(
             binding,
             pagination=pagination.of(self._document, operation, binding, schema["properties"]),

@@ -33,7 +33,7 @@ class Visibility:
         """The properties that `schema` and what it includes leave out: a `required` in one part
         may name a property of another."""
         raw = mapping(schema)
-        properties = mapping(raw.get("properties"))
+        properties = self._named(raw)
         own = frozenset(name for name, value in properties.items() if self.hidden(value))
         ref = raw.get("$ref")
         if isinstance(ref, str) and hops:
@@ -54,6 +54,12 @@ class Visibility:
             self._names[ref] = frozenset()
             self._names[ref] = self.names(self._find(ref), hops - 1)
         return self._names[ref]
+
+    def _named(self, raw: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._document.named(raw.get("properties"))
+        except Skip:
+            return {}
 
     def _find(self, ref: str) -> object:
         try:

@@ -3,6 +3,8 @@ import pytest
 from registry.importers.openapi import Options, parse, read
 from registry.importers.openapi.operations import OPERATIONS_LIMIT
 from schemas.errors import ImportRejected
+from schemas.jsonrpc import encode
+from schemas.jsonschema import Checker
 from tests.registry.importers.describe import describe, document, imported, only, query
 
 SHOP = b"""
@@ -197,3 +199,67 @@ def test_reasons_are_named_up_to_five():
 def test_info_of_the_wrong_type_is_no_obstacle():
     result = read({"openapi": "3.1.0", "info": [], "servers": {}, "paths": {"/": {"get": {}}}})
     assert (result.title, result.version, result.servers) == (None, None, ())
+
+
+def repeating(schemas, count):
+    """A description whose operations all take the schema `S0`."""
+    body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}}
+    return {
+        "openapi": "3.0.3",
+        "paths": {f"/{n}": {"post": {"requestBody": body}} for n in range(count)},
+        "components": {"schemas": schemas},
+    }
+
+
+CHAIN = {
+    f"S{n}": {"properties": {"next": {"$ref": f"#/components/schemas/S{n + 1}"}}}
+    for n in range(1000)
+} | {"S1000": {}}
+WIDE = {"S0": {"type": "object", "properties": {f"w{n}": {"type": "string"} for n in range(5000)}}}
+
+
+@pytest.mark.parametrize("schemas", [CHAIN, WIDE], ids=["many schemas", "many properties"])
+def test_what_thousands_of_operations_repeat_is_bounded_by_a_limit_that_is_named(schemas):
+    """A description of less than a megabyte asks for hundreds of megabytes of input schemas."""
+    most = 2_000_000
+    result = read(repeating(schemas, 3000), Options(schemas_limit_bytes=most))
+    kept = sum(len(encode(draft.input_schema)) for draft in result.drafts)
+    assert most / 2 < kept <= most * 1.3  # the names of definitions do not count
+    [reason] = {one.reason for one in result.outcomes if one.status == "skipped"}
+    assert reason == (
+        "the input schemas of this description are larger than 2,000,000 bytes together "
+        "(setting imports.schemas_limit_bytes)"
+    )
+    assert len(result.outcomes) == 3000
+
+
+def test_a_reference_in_the_place_of_a_map_of_schemas_is_followed():
+    """As DigitalOcean writes it."""
+    shared = {"name": {"type": "string"}, "size": {"$ref": "#/components/schemas/Size"}}
+    schema = {"type": "object", "properties": {"$ref": "#/x-shared/mine", "own": {"type": "null"}}}
+    made = repeating({"S0": schema, "Size": {"type": "integer"}}, 1)
+    made["x-shared"] = {"mine": {"$ref": "#/x-shared/all"}, "all": shared}
+    result = read(made)
+    assert [one.status for one in result.outcomes] == ["imported"]
+    checker = Checker(encode(result.drafts[0].input_schema))
+    assert checker.accepts({"name": "x", "size": 3})
+    for wrong in ({"name": 3}, {"size": "x"}, {"other": 1}):
+        assert not checker.accepts(wrong)
+
+
+def test_maps_that_refer_to_themselves_stay_small():
+    here = "#/components/schemas/S0/properties"
+    again = {"properties": {"$ref": here}}
+    made = repeating({"S0": {"properties": {"a": again, "b": again}}}, 1)
+    result = read(made)
+    assert [one.status for one in result.outcomes] == ["imported"]
+    assert len(encode(result.drafts[0].input_schema)) < 2000
+
+
+def test_a_map_that_cannot_be_found_costs_only_what_it_would_add():
+    missing = {"properties": {"$ref": "#/nowhere", "own": {"type": "string"}}}
+    result = read(repeating({"S0": missing}, 1))
+    assert result.outcomes[0].status == "degraded"
+    [reason] = [one.reason for one in result.outcomes]
+    assert "'#/nowhere' points at nothing; what it would add is missing" in reason
+    assert result.drafts[0].input_schema["properties"].keys() == {"own"}
