@@ -23,6 +23,7 @@ CLIENT_SHARE = 4  # of that, for those of one address
 UNKNOWN_BYTES = 64 << 20  # for all bodies, where nobody knows how much memory there is
 AGAIN_S = 1.0  # nobody knows when a request ends
 CHUNKED = -1  # no Content-Length
+FEW_DIGITS = len(str(SMALL_BYTES))
 
 OF_ALL = "The gateway has as many large bodies as it can hold; try again later"
 OF_CLIENT = "Too many bytes of bodies at a time from this address (limits.client_bodies_bytes)"
@@ -126,9 +127,12 @@ class _Body:
 
 
 def declared(scope: Scope) -> int:
-    """The bytes that a request says its body has: 0 for none, CHUNKED where it does not say."""
+    """The bytes that a request says its body has: 0 for none or few, CHUNKED where it does not
+    say."""
     for name, value in scope["headers"]:
         if name == b"content-length":
+            if len(value) < FEW_DIGITS:  # most have, and every request comes through here
+                return 0
             return int(value) if value.isdigit() else CHUNKED
         if name == b"transfer-encoding":
             return CHUNKED

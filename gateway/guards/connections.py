@@ -104,7 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
                     return
             self._time(self._part)
             if self._held < PART_BYTES:
-                self._hold(len(data))
+                self._hold(min(len(data), PART_BYTES - self._held))
 
     def on_message_begin(self) -> None:
         self._part = HEAD
