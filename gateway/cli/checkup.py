@@ -7,7 +7,7 @@ import platform
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,6 +33,10 @@ class Check:
     name: str
     status: Status
     detail: str
+
+
+async def gathered(checks: AsyncIterator[Check]) -> list[Check]:
+    return [check async for check in checks]
 
 
 def python() -> Check:
@@ -131,13 +135,20 @@ def reachable(name: str, tools: int, url: str | None) -> Check:
     subject = f"{name}: {tools} tools"
     if url is None:
         return Check("source", "warning", f"{subject}; no address: set sources.{name}.base_url")
+    if (why := reaches(url)) is not None:
+        return Check("source", "warning", f"{subject}; {url} cannot be reached: {why}")
+    return Check("source", "ok", f"{subject}; {url} can be reached")
+
+
+def reaches(url: str) -> str | None:
+    """Why the host of a URL takes no connection; None: it does."""
     parts = urlsplit(url)
     try:
         number = parts.port or (443 if parts.scheme == "https" else 80)
         socket.create_connection((parts.hostname, number), TIMEOUT_S).close()
     except (OSError, ValueError) as error:
-        return Check("source", "warning", f"{subject}; {url} cannot be reached: {_reason(error)}")
-    return Check("source", "ok", f"{subject}; {url} can be reached")
+        return _reason(error)
+    return None
 
 
 def _reason(error: Exception) -> str:

@@ -9,12 +9,15 @@ import yaml
 from config.load import masked, settings_file
 from config.schema import json_schema
 from config.settings import Settings
+from gateway.cli.checkup import gathered
 from gateway.cli.database import run
 from gateway.cli.exposure import check_exposure
 from gateway.cli.idle import idle_in_registry
 from gateway.cli.options import CONFIG_FILE, json_option
 from gateway.cli.output import print_json, say
 from gateway.cli.settings import settings_option
+from gateway.cli.sources_checkup import unimported
+from gateway.cli.world_checkup import world
 
 
 @click.group()
@@ -46,11 +49,13 @@ def show(ctx: click.Context, settings: Settings, as_json: bool) -> None:
 def check(ctx: click.Context, settings: Settings) -> None:
     """Check the settings file and the environment; exit code 2 names every mistake.
 
-    A server.host where `toolgate serve` would not listen is one. It asks no source:
-    `toolgate doctor` does. Patterns of rules, limits, guardrails and toolsets that match nothing in
-    the database, as far as that can be read, are warned of.
+    A server.host where `toolgate serve` would not listen is one. Warned of are files that are not
+    there, addresses that do not answer, a Redis that is away, sources that are not imported yet or
+    no longer named, and patterns of rules, limits, guardrails and toolsets that match nothing in
+    the database, as far as that can be read. `toolgate doctor` looks further.
     """
     check_exposure(settings.server.host, settings.auth)
+    _warn_of_the_world(settings)
     _warn_of_idle(settings)
     count = len(settings.sources)
     say(f"Valid: {_origin(ctx)}; {'1 source' if count == 1 else f'{count} sources'}.")
@@ -60,6 +65,12 @@ def check(ctx: click.Context, settings: Settings) -> None:
 def schema() -> None:
     """Print the JSON Schema of the settings file, from which editors complete it."""
     print_json(json_schema())
+
+
+def _warn_of_the_world(settings: Settings) -> None:
+    found = [one for one in run(gathered(world(settings))) if one.status != "ok"]
+    for one in [*found, *(run(unimported(settings)) if settings.sources else ())]:
+        click.echo(f"toolgate: warning: {one.detail}", err=True)
 
 
 def _warn_of_idle(settings: Settings) -> None:

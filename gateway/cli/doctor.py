@@ -15,6 +15,7 @@ from config.settings import Logging, Settings
 from gateway.cli.checkup import (
     Check,
     files,
+    gathered,
     port,
     python,
     python_services,
@@ -38,6 +39,7 @@ from gateway.cli.script_checkup import functions, scripts, unused_scripts
 from gateway.cli.servers import open_lister
 from gateway.cli.settings import named_file
 from gateway.cli.sources_checkup import imported
+from gateway.cli.world_checkup import rights, world
 from registry.found import Lister
 from registry.migrate import status
 from registry.pins import Pins
@@ -80,16 +82,13 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     yield port(settings.server)
     yield from sealing(settings.state)
     yield from breakers(settings.server, settings.metrics.token)
-    yield from run(_gathered(identity(settings)))
+    yield from run(gathered(identity(settings)))
     yield from python_services(settings.sources)
+    yield from run(gathered(world(settings)))
     yield from functions(settings.functions)
     yield from run(scripts(settings.scripts))
     configure(Logging(level="error", format=settings.logging.format, access=False))
     yield from run(_registry(settings))
-
-
-async def _gathered(checks: AsyncIterator[Check]) -> list[Check]:
-    return [check async for check in checks]
 
 
 async def _registry(settings: Settings) -> list[Check]:
@@ -144,6 +143,9 @@ async def _database(database: Database, embedded: bool) -> AsyncIterator[Check]:
         where = "embedded" if embedded else "database.url"
         yield Check("database", "ok", f"PostgreSQL {version} ({where})")
         states = await status(connection)
+        if any(state.applied is None for state in states):
+            async for check in rights(connection):
+                yield check
     if pending := [state.name for state in states if state.applied is None]:
         hint = "`toolgate serve` applies them, or `toolgate migrate` now"
         yield Check("migrations", "warning", f"{', '.join(pending)} pending; {hint}")

@@ -2,10 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 
+import psycopg
+
 from config.settings import Settings
 from gateway.cli.checkup import Check
+from gateway.cli.database import open_registry
+from registry.datadir import has_cluster
 from registry.import_specs import configured, left_over
+from registry.installation import DatabaseError
 from schemas.source import Source
+
+
+async def unimported(settings: Settings) -> list[Check]:
+    """The same, as far as the registry can be read; a database of ours that was never used is not
+    made for it."""
+    if not has_cluster(settings.database):
+        return []
+    try:
+        async with open_registry(settings, migrate=False) as registry:
+            return list(imported(settings, await registry.store.sources(registry.host_id)))
+    except (DatabaseError, psycopg.Error):
+        return []  # which the other checks of the registry say
 
 
 def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
