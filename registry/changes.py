@@ -26,7 +26,17 @@ from schemas.mcp.snapshot import ServerFacts
 from schemas.source import HybridOptions, Options, Origin
 from schemas.tool import Annotations, ToolDraft
 
-__all__ = ["Changes", "Known", "Row", "Saved", "SourceDraft", "assign", "changes", "storable"]
+__all__ = [
+    "Changes",
+    "Known",
+    "Row",
+    "Saved",
+    "SourceDraft",
+    "assign",
+    "changes",
+    "seen",
+    "storable",
+]
 
 T = TypeVar("T")
 
@@ -191,12 +201,12 @@ def storable(draft: T) -> tuple[T, str]:
         plain = scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded))
         draft = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
         encoded = msgspec.json.encode(_said(draft))
-    if (clean := _shown(draft)) is not draft:
+    if (clean := seen(draft)) is not draft:
         draft, encoded = clean, msgspec.json.encode(_said(clean))
     return draft, hashlib.sha256(encoded).hexdigest()
 
 
-def _shown(draft: T) -> T:
+def seen(draft: T) -> T:
     """`draft` without characters that nobody sees (`schemas.hidden`), but for what names things at
     its source."""
     if not dataclasses.is_dataclass(draft) or isinstance(draft, type):

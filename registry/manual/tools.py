@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg.types.json import Json, Jsonb
 
-from registry.changes import storable
+from registry.changes import seen, storable
 from registry.manual.changes import (
     Address,
     Change,
@@ -60,6 +60,7 @@ class ManualTools:
     ) -> None:
         """`user` is who has changed the description; `expected_version` the one that the tool has.
         Raises ToolRefused."""
+        change = seen(change)
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, standing, schema = await self._row(connection, name)

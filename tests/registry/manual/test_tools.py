@@ -278,3 +278,14 @@ async def test_tenants_have_tools_of_their_own(
     with pytest.raises(NoSuchTool):
         await other.disable(["getPet"])
     assert await names(store) == ["getPet", "listPets"]
+
+
+async def test_nothing_that_nobody_sees_is_written_by_hand(
+    tools: ManualTools, store: ToolStore
+) -> None:
+    await tools.add([new("own", description="Does\U000e0041 it.")])
+    await tools.edit("own", Change(title="O\u202ewn"), "ada")
+    await tools.edit("listPets", Change(description="Lists\u200b pets."), "ada")
+    found = {one.name: one for one in await store.tools(HOST)}
+    assert (found["own"].title, found["own"].description) == ("Own", "Does it.")
+    assert found["listPets"].description == "Lists pets."
