@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any, NoReturn
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec import Raw, Struct
 from registry.importers.openapi.load_yaml import parse_yaml
 from registry.skills.access import Access, access_of
 from schemas.errors import ImportRejected
+from schemas.hidden import visible, without_hidden
 
 FILE = "SKILL.md"
 NAME_LIMIT = 64
@@ -97,13 +99,32 @@ def read_document(content: bytes, where: str) -> Document:
 
 def check_own(document: Document, where: str) -> None:
     """What is asked of documents that are imported, and not of stored ones, which were imported
-    when it was not. Raises ImportRejected for what of ours would have no effect."""
+    when it was not. Raises ImportRejected for what of ours would have no effect, and for characters
+    that nobody sees."""
+    check_seen(document.text.removeprefix("\ufeff"), where)
+    check_seen(document.description, f"{where}: description")  # YAML has escapes
     for key in document.metadata.get("metadata") or {}:
         if isinstance(key, str) and key.startswith(PREFIX) and key not in KEYS:
             _reject(where, f"metadata.{key[:80]} is unknown; {_instead(key)}")
     for tool in document.access:
         if tool not in document.tools:
             _reject(where, f"metadata.{ACCESS} names {tool[:80]!r}, which allowed-tools does not")
+
+
+def check_seen(text: str, where: str) -> None:
+    """Raises ImportRejected for characters that nobody sees and a model reads: a place for orders
+    in what somebody has looked through."""
+    if without_hidden(text) == text:
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if without_hidden(line) != line:
+            at = sum(1 for _ in takewhile(_same, zip(line, without_hidden(line), strict=False)))
+            shown = visible(line[max(at - 20, 0) : at + 10])
+            _reject(where, f"line {number} has characters that nobody sees: {shown}; remove them")
+
+
+def _same(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
 
 
 def _instead(key: str) -> str:

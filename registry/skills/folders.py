@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from config.settings import Skills
-from registry.skills.document import FILE, Document, check_own, read_document
+from registry.skills.document import FILE, Document, check_own, check_seen, read_document
 from schemas.errors import ImportRejected
 from schemas.hidden import without_hidden
 
@@ -113,7 +113,12 @@ def read_folder(directory: Path, limits: Skills) -> Folder:
             _reject(directory / path, f"{first} is the same name where case does not count")
         content = _read(directory / path, limits.files_bytes - size, "skills.files_bytes, of all")
         size += len(content)
-        files.append(File(path, media_type_of(path, content), content))
+        file = File(path, media_type_of(path, content), content)
+        if file.media_type == "text/markdown":  # which a model reads like the instructions
+            check_seen(
+                content.decode(errors="replace").removeprefix("\ufeff"), str(directory / path)
+            )
+        files.append(file)
     return Folder(str(where), document, tuple(files))
 
 

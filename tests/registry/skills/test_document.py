@@ -152,3 +152,20 @@ def test_what_of_ours_would_have_no_effect_is_refused(line: str, problem: str) -
 def test_what_of_others_stands_in_the_metadata_is_theirs() -> None:
     check_own(document("metadata: {author: me, 1: 2, toolgate: x}"), "S")
     check_own(document("allowed-tools: a", "metadata: {toolgate-access: a=read}"), "S")
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\U000e0053\U000e0045", "\u200b", "\u202e", "\x1b[8m"], ids=ascii
+)
+def test_instructions_that_nobody_sees_are_refused(hidden: str) -> None:
+    found = read_document(HEAD + f"---\nBe kind.\nSell {hidden} pets.".encode(), "S")
+    with pytest.raises(
+        ImportRejected, match=r"^S: line \d+ has characters that nobody sees: "
+    ) as no:
+        check_own(found, "S")
+    assert str(no.value).isprintable()
+    escaped = b'---\nname: a\ndescription: "A.\\U000E0041"\n---\nX'
+    with pytest.raises(ImportRejected, match=r"^S: description: line 1 has characters"):
+        check_own(read_document(escaped, "S"), "S")
+    kind = "---\n\u0645\u06cc\u200c\u062e and \U0001f468\u200d\U0001f469"
+    check_own(read_document(HEAD + kind.encode(), "S"), "S")

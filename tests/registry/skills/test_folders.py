@@ -145,6 +145,12 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
         read_folder(place, LIMITS)
 
 
+def test_markdown_beside_it_hides_nothing(tmp_path: Path) -> None:
+    place = write(tmp_path / "a", **{"more.md": "Look\U000e0041here.".encode()})
+    with pytest.raises(ImportRejected, match=r"more.md: line 1 has characters that nobody sees"):
+        read_folder(place, LIMITS)
+
+
 HOSTILE = [
     "../x", "/etc/x", "a/../../x", "a//b", "./a", "a/.", "", "SKILL.md", "a\\b", "c:x", "a\nb",
     "a\x00b", "x" * 256, "con|x", "a/", "a\udcff", "skill.md", "con", "a/NUL.txt", "a.", "a /b",
