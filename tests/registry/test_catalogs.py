@@ -54,4 +54,4 @@ async def test_when_all_are_reloaded_a_slow_one_holds_up_no_other(database: Data
             await others_done.wait()
             assert SLOW not in loaded
             store.go.set()
-    assert loaded[-1] == SLOW
+    assert {HOST, SLOW} <= set(loaded)
