@@ -22,6 +22,13 @@ class Standing:
     manual: bool  # made by hand
     overridden: bool  # its description is another than that of its source
     tier: str | None
+    domain: str | None
+    namespace: str | None
+    weight: float
+    personas: str | None
+    cost: str | None
+    keywords: Any  # as the row has them: a list of texts
+    protocol: str  # how it is called
     lifecycle: str
     toolsets: list[str]
     updated: datetime
@@ -33,6 +40,7 @@ class Detail:
     """All of one tool. `waiting` is what it says of itself since it was approved, and `approved`
     what it said then."""
 
+    id: str
     standing: Standing
     input_schema: Any
     output_schema: Any
@@ -50,7 +58,11 @@ _ROW = b"""
         CASE WHEN tool.disabled THEN 'disabled' WHEN tool.held IS NOT NULL THEN 'held'
             ELSE 'served' END AS state,
         tool.endpoint_id IS NULL AS manual, tool.description_manual_override AS overridden,
-        tool.sensitivity_tier AS tier, tool.lifecycle_status AS lifecycle, tool.toolsets,
+        tool.sensitivity_tier AS tier, tool.routing_domain AS domain,
+        tool.semantic_namespace AS namespace, tool.semantic_weight::float8 AS weight,
+        tool.target_personas AS personas, tool.cost_tier AS cost,
+        tool.tool_metadata #> '{routing,semanticKeywords}' AS keywords,
+        tool.binding ->> 'type' AS protocol, tool.lifecycle_status AS lifecycle, tool.toolsets,
         tool.update_ts AS updated, tool.aggregate_version AS version
     FROM tool_t AS tool
     LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
@@ -59,7 +71,7 @@ _ROW = b"""
     WHERE tool.host_id = %(host)s AND (tool.active OR tool.disabled)
 """
 _MORE = """
-    SELECT tool.input_schema, tool.output_schema, tool.annotations,
+    SELECT tool.tool_id::text, tool.input_schema, tool.output_schema, tool.annotations,
         ARRAY(SELECT alias.name::text FROM tool_alias_t AS alias
             WHERE (alias.host_id, alias.tool_id) = (tool.host_id, tool.tool_id)
             ORDER BY alias.since, alias.name),
@@ -84,6 +96,11 @@ class Standings:
         source: str | None = None,
         state: State | None = None,
         part: str | None = None,
+        *,
+        tier: str | None = None,
+        domain: str | None = None,
+        namespace: str | None = None,
+        protocol: str | None = None,
     ) -> list[Standing]:
         """At most `limit` of those behind the name `after`; `part` of the name."""
         values = {
@@ -93,6 +110,10 @@ class Standings:
             "source": source,
             "state": state,
             "part": part,
+            "tier": tier,
+            "domain": domain,
+            "namespace": namespace,
+            "protocol": protocol,
         }
         statement = (
             b"SELECT * FROM ("
@@ -101,6 +122,10 @@ class Standings:
             WHERE name COLLATE "C" > %(after)s
                 AND (%(source)s::text IS NULL OR source = %(source)s)
                 AND (%(state)s::text IS NULL OR state = %(state)s)
+                AND (%(tier)s::text IS NULL OR tier = %(tier)s)
+                AND (%(domain)s::text IS NULL OR domain = %(domain)s)
+                AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+                AND (%(protocol)s::text IS NULL OR protocol = %(protocol)s)
                 AND (%(part)s::text IS NULL OR strpos(lower(name), lower(%(part)s)) > 0)
             ORDER BY name COLLATE "C", state LIMIT %(limit)s"""
         )
@@ -123,6 +148,6 @@ class Standings:
             row = await found.fetchone()
         if standing is None or row is None:
             return None
-        schema, output, hints, aliases, user, time, pin, held = row
+        id_, schema, output, hints, aliases, user, time, pin, held = row
         waits = (None, None, None) if held is None else (reason(pin, held), pin, held)
-        return Detail(standing, schema, output, hints, aliases, user, time, *waits)
+        return Detail(id_, standing, schema, output, hints, aliases, user, time, *waits)

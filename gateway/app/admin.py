@@ -18,6 +18,7 @@ from gateway.admin.pages import Pages
 from gateway.admin.problems import Problem
 from gateway.admin.repeats import Repeats
 from gateway.admin.resources.audit import AuditOperations
+from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.keys import KeyOperations
 from gateway.admin.resources.policy import PolicyOperations
 from gateway.admin.resources.secrets import SecretOperations
@@ -120,7 +121,8 @@ def _operations(parts: Parts) -> tuple[Operation, ...]:
         StatusOperations(ground, parts.health, parts.catalogs, settings.toolsets, numbers),
         SourceOperations(ground, settings.imports, parts.wanted, parts.lister, secrets),
         secrets,
-        ToolOperations(ground),
+        ToolOperations(ground, settings.policy.tiers),
+        EmbeddingOperations(ground),
         KeyOperations(ground),
         PolicyOperations(
             ground,

@@ -1,7 +1,7 @@
 """`toolgate tools`: what the gateway offers, looked at from the shell."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import click
 
@@ -91,6 +91,9 @@ def list_(
 @click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option("--words", is_flag=True, help="By words alone, the last of which may be half typed.")
 @source_option
+@click.option("--domain", metavar="NAME", help="Only of this domain.")
+@click.option("--namespace", metavar="NAME", help="Only of this namespace.")
+@click.option("--tier", metavar="NAME", help="Only of this tier.")
 @json_option
 @settings_option
 def search_(
@@ -98,8 +101,8 @@ def search_(
     query: tuple[str, ...],
     limit: int,
     words: bool,
-    source: str | None,
     as_json: bool,
+    **among: str | None,
 ) -> None:
     """Find tools by what QUERY means and by its words, best first, as search_tools of the gateway
     does. Where vectors are missing, or the model is away, a line on standard error says so.
@@ -110,7 +113,7 @@ def search_(
       toolgate tools search --source github --limit 20 release
       toolgate tools search --words create iss
     """
-    found, is_empty = run(_search(settings, " ".join(query), limit, source, words))
+    found, is_empty = run(_search(settings, " ".join(query), limit, Among(**among), words))
     hits = found.hits
     if found.note and not is_empty:
         click.echo(f"toolgate: {one_line(found.note)}", err=True)
@@ -153,6 +156,20 @@ def _print_disabled(found: Sequence[Standing], as_json: bool) -> None:
         remark("To take one into service again: toolgate tools enable NAME")
 
 
+@dataclass(frozen=True, slots=True)
+class Among:
+    """What tools have to be of, to be found."""
+
+    source: str | None
+    domain: str | None
+    namespace: str | None
+    tier: str | None
+
+
+def _one(name: str | None) -> tuple[str, ...] | None:
+    return None if name is None else (name,)
+
+
 async def _disabled(settings: Settings, source: str | None) -> list[Standing]:
     async with open_registry(settings) as registry:
         await check_source(registry, source)
@@ -176,12 +193,18 @@ async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], di
 
 
 async def _search(
-    settings: Settings, query: str, limit: int, source: str | None, words: bool
+    settings: Settings, query: str, limit: int, among: Among, words: bool
 ) -> tuple[Found, bool]:
     """What was found, and whether there are no tools at all."""
     async with open_registry(settings) as registry:
-        await check_source(registry, source)
-        filters = Filters(registry.host_id, sources=None if source is None else (source,))
+        await check_source(registry, among.source)
+        filters = Filters(
+            registry.host_id,
+            sources=_one(among.source),
+            domains=_one(among.domain),
+            namespaces=_one(among.namespace),
+            tiers=_one(among.tier),
+        )
         mode: Mode = "lexical" if words else "hybrid"
         wanted = Query(query, limit, mode, filters, prefix=words)
         done = await searched(settings, registry, wanted)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -10,13 +10,16 @@ from config.types import END
 from gateway.admin.ground import Ground
 from gateway.admin.operations import Asked, Line, Operation, Paging
 from gateway.admin.pages import Page, place
-from gateway.admin.problems import conflict, not_found
+from gateway.admin.problems import Mistake, conflict, invalid, not_found
+from registry.embedding.status import Embedding, embedding_of
 from registry.importers.texts import cut
-from registry.manual.changes import Change
+from registry.manual.changes import Change, Details
 from registry.manual.tools import ManualTools
+from registry.manual.wanted import Lifecycle, Name64, Name128, Weight
 from registry.pins import Held, Pins
 from registry.standings import Detail, Standing, Standings, State
 
+Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", "script"]
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
 Description = Annotated[
@@ -58,6 +61,13 @@ class ToolView(Struct, frozen=True):
     override_user: str | None
     override_time: datetime | None
     tier: str | None
+    domain: str | None
+    namespace: str | None
+    weight: float
+    personas: str | None
+    cost: str | None
+    keywords: tuple[str, ...]
+    protocol: str
     lifecycle: str
     toolsets: tuple[str, ...]
     aliases: tuple[str, ...]
@@ -69,23 +79,44 @@ class ToolView(Struct, frozen=True):
     waiting: Any
     updated: datetime
     version: int
+    embedding: Embedding
 
 
 class Describe(Struct, frozen=True, forbid_unknown_fields=True):
     text: Description
 
 
+class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
+    """What helps to find a tool, and to judge it. What is left out stays; "" or [] takes away."""
+
+    domain: Name128 | None = None
+    namespace: Name128 | None = None
+    tier: Name64 | None = None
+    weight: Weight | None = None
+    lifecycle: Lifecycle | None = None
+    personas: Line | None = None
+    keywords: Annotated[tuple[Line, ...], Meta(max_length=100)] | None = None
+    cost: Literal["", "low", "medium", "high"] | None = None
+
+
 class ToolFilter(Paging, frozen=True):
-    """Tools of a source, in a state, with a text in their names."""
+    """Tools of a source, in a state, with a text in their names; of a tier, a domain, a namespace;
+    called by a protocol."""
 
     source: Line | None = None
     state: State | None = None
     name: Line | None = None
+    tier: Line | None = None
+    domain: Line | None = None
+    namespace: Line | None = None
+    protocol: Protocol | None = None
 
 
 class ToolOperations:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, tiers: Sequence[str]) -> None:
+        """`tiers`: those that tools may have."""
         self._ground = ground
+        self._tiers = tiers
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -106,6 +137,11 @@ class ToolOperations:
                 status=204, match="optional", of="getTool", problems=(422,),
             ),
             Operation(
+                "changeMetadata", "PUT", f"{one}/metadata",
+                "Change what is known of a tool besides what it says.", WRITE, self.change,
+                ToolView, body=Metadata, match="optional", of="getTool",
+            ),
+            Operation(
                 "disableTool", "POST", f"{one}/disable", "Take a tool out of service.", WRITE,
                 self.disable, ToolView,
             ),
@@ -124,7 +160,15 @@ class ToolOperations:
         query: ToolFilter = asked.query
         pages = self._ground.pages
         found = await self._standings(asked).listed(
-            place(query.after), pages.limit(query) + 1, query.source, query.state, query.name
+            place(query.after),
+            pages.limit(query) + 1,
+            query.source,
+            query.state,
+            query.name,
+            tier=query.tier,
+            domain=query.domain,
+            namespace=query.namespace,
+            protocol=query.protocol,
         )
         return pages.cut(query, [_row(one) for one in found], lambda one: one.name)
 
@@ -132,12 +176,31 @@ class ToolOperations:
         found = await self._standings(asked).detail(asked.names["tool"])
         if found is None:
             raise not_found("tool", asked.names["tool"])
-        return _view(found)
+        return _view(found, await embedding_of(self._ground.pool, asked.tenant, found.id))
 
     async def describe(self, asked: Asked) -> ToolView:
         change = Change(description=cut(asked.body.text))
         name, user = asked.names["tool"], asked.principal.id[:126]
         await self._manual(asked).edit(name, change, user, _version(asked))
+        return await self.get(asked)
+
+    async def change(self, asked: Asked) -> ToolView:
+        said: Metadata = asked.body
+        if said.tier and said.tier not in self._tiers:
+            text = f"expected one of {', '.join(self._tiers)}"
+            raise invalid("There is no such tier.", Mistake(text, pointer="/tier"))
+        details = Details(
+            said.domain,
+            said.namespace,
+            said.tier,
+            said.weight,
+            said.lifecycle,
+            said.personas,
+            said.keywords,
+            said.cost,
+        )
+        name, user = asked.names["tool"], asked.principal.id[:126]
+        await self._manual(asked).edit(name, Change(details=details), user, _version(asked))
         return await self.get(asked)
 
     async def reset(self, asked: Asked) -> None:
@@ -187,7 +250,7 @@ def _row(one: Standing) -> ToolRow:
     )
 
 
-def _view(found: Detail) -> ToolView:
+def _view(found: Detail, embedding: Embedding) -> ToolView:
     one = found.standing
     return ToolView(
         one.name,
@@ -200,6 +263,13 @@ def _view(found: Detail) -> ToolView:
         found.override_user,
         found.override_time,
         one.tier,
+        one.domain,
+        one.namespace,
+        one.weight,
+        one.personas,
+        one.cost,
+        tuple(one.keywords or ()),
+        one.protocol,
         one.lifecycle,
         tuple(one.toolsets),
         tuple(found.aliases),
@@ -211,4 +281,5 @@ def _view(found: Detail) -> ToolView:
         found.waiting,
         one.updated,
         one.version,
+        embedding,
     )

@@ -47,6 +47,20 @@ BODIES: dict[str, tuple[Any, ...]] = {
         {"username": "u", "password": "p"},
     ),
     "describeTool": ({"text": "A pet."},),
+    "changeMetadata": (
+        {
+            "domain": "d",
+            "namespace": "n",
+            "tier": "internal",
+            "weight": 1.5,
+            "lifecycle": "active",
+            "personas": "p",
+            "keywords": ["k"],
+            "cost": "low",
+        },
+    ),
+    "refreshEmbeddings": ({"tools": ["getPet"], "force": True},),
+    "retryEmbeddings": ({"tools": ["getPet"]},),
     "createKey": (
         {"name": "n", "principal": "p", "scopes": ["a"], "roles": ["r"], "expires": SOON},
     ),

@@ -53,6 +53,7 @@ async def test_every_operation_is_called_and_does_what_it_is_described_to(
     await sessions(api, parts)
     await audit(api, database)
     await secrets(api, done)
+    await metadata_and_embeddings(api)
     await explaining(api, parts, database)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
@@ -104,6 +105,48 @@ async def sources_and_tools(api: Admin) -> None:
     assert (await api("GET", "/tools")).json == {"items": []}
     for method, path in [("GET", ""), ("DELETE", ""), ("POST", "/refresh"), ("GET", "/versions")]:
         assert (await api(method, f"/sources/pets{path}")).status == 404
+
+
+async def metadata_and_embeddings(api: Admin) -> None:
+    await api("POST", "/sources", uploaded())
+    said = {
+        "tier": "confidential",
+        "domain": "pets",
+        "namespace": "pets.read",
+        "weight": 2.5,
+        "keywords": ["animal"],
+        "cost": "low",
+        "personas": "vets",
+        "lifecycle": "deprecated",
+    }
+    changed = (await api("PUT", "/tools/getPet/metadata", said)).json
+    assert {name: changed[name] for name in said} == said
+    assert (changed["protocol"], changed["embedding"]["status"]) == ("openapi", "disabled")
+    late = {"If-Match": '"x"'}
+    assert (await api("PUT", "/tools/getPet/metadata", {}, **late)).status == 412
+    wrong = await api("PUT", "/tools/getPet/metadata", {"tier": "top"})
+    assert (wrong.status, wrong.json["errors"][0]["pointer"]) == (422, "/tier")
+    for query, found in [
+        ("tier=confidential", ["getPet"]),
+        ("namespace=pets.read&protocol=openapi", ["getPet"]),
+        ("domain=pets&protocol=graphql", []),
+    ]:
+        items = (await api("GET", f"/tools?{query}")).json["items"]
+        assert [one["name"] for one in items] == found
+    kept = (await api("PUT", "/tools/getPet/metadata", {"tier": "", "keywords": []})).json
+    assert (kept["tier"], kept["keywords"], kept["domain"]) == (None, [], "pets")
+
+    found = (await api("GET", "/embeddings")).json
+    assert found["models"]["target"] is None
+    wanted = {"tools": ["getPet"], "force": True}
+    assert (await api("POST", "/embeddings/refresh", wanted)).status == 200
+    assert (await api("POST", "/embeddings/refresh", {"tools": ["none"]})).status == 404
+    assert (await api("POST", "/embeddings/retry")).json == {"queued": 0}
+    assert (await api("POST", "/embeddings/retry", {"tools": ["getPet"]})).json == {"queued": 0}
+    assert (await api("POST", "/embeddings/backfill")).status == 403
+    operator = bearer(roles=["operator"])
+    assert (await api("POST", "/embeddings/backfill", **operator)).json == {"queued": 0}
+    assert (await api("DELETE", "/sources/pets")).status == 204
 
 
 async def keys_and_revocations(api: Admin) -> None:
@@ -550,7 +593,7 @@ async def test_imports_wait_for_each_other(api: Admin) -> None:
     async with anyio.create_task_group() as group:
         for number in range(12):
             group.start_soon(make, number)
-    assert set(statuses) <= {201, 503}
+    assert set(statuses) <= {201, 429, 503}
     assert 201 in statuses
     assert len((await api("GET", "/sources")).json["items"]) == statuses.count(201)
 

@@ -98,3 +98,14 @@ def test_mistakes_are_explained(with_pets: Toolgate, args: list[str], code: int,
     assert ran.code == code, ran.err
     assert told in ran.err
     assert len(with_pets("tools", "list").out.splitlines()) == 5
+
+
+def test_a_search_is_narrowed_by_what_is_known_of_tools(with_pets: Toolgate) -> None:
+    edited = with_pets("tools", "edit", "getPet", "--namespace", "reading", "--tier", "internal")
+    assert edited.code == 0
+    for options, found in [
+        (("--namespace", "reading"), ["getPet"]),
+        (("--tier", "internal", "--domain", "none"), []),
+    ]:
+        told = with_pets("tools", "search", "--words", *options, "pet", "--json").json
+        assert [one["name"] for one in told] == found

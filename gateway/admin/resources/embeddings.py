@@ -1,0 +1,92 @@
+"""Embeddings: how far they are, and their repair. Workers make them, after requests."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.admin.ground import Ground
+from gateway.admin.operations import Asked, Operation, ToolName
+from gateway.admin.problems import Problem, not_found
+from registry.embedding import population
+from registry.embedding.status import Status, status
+from registry.store import ToolStore
+
+READ, WRITE = "admin:registry:read", "admin:registry:write"
+
+Names = Annotated[tuple[ToolName, ...], Meta(max_length=1000)]
+
+
+class Refresh(Struct, frozen=True, forbid_unknown_fields=True):
+    """`force`: also those that are ready."""
+
+    tools: Annotated[tuple[ToolName, ...], Meta(min_length=1, max_length=1000)]
+    force: bool = False
+
+
+class Retry(Struct, frozen=True, forbid_unknown_fields=True):
+    """Without `tools` all that have failed."""
+
+    tools: Names = ()
+
+
+class Queued(Struct, frozen=True):
+    """How many texts wait for a worker by this."""
+
+    queued: int
+
+
+class EmbeddingOperations:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        return (
+            Operation(
+                "getEmbeddings", "GET", "/embeddings", "Tell how far embeddings are.", READ,
+                self.status, Status,
+            ),
+            Operation(
+                "refreshEmbeddings", "POST", "/embeddings/refresh",
+                "Make the vectors of some tools anew.", WRITE, self.refresh, Queued, body=Refresh,
+                problems=(404,),
+            ),
+            Operation(
+                "retryEmbeddings", "POST", "/embeddings/retry", "Try again what has failed.",
+                WRITE, self.retry, Queued, body=Retry, optional_body=True, problems=(404,),
+            ),
+            Operation(
+                "backfillEmbeddings", "POST", "/embeddings/backfill",
+                "Make the vectors that are missing, of all tenants.", WRITE, self.backfill, Queued,
+            ),
+        )  # fmt: skip
+
+    async def status(self, asked: Asked) -> Status:
+        return await status(self._ground.pool, asked.tenant)
+
+    async def refresh(self, asked: Asked) -> Queued:
+        body: Refresh = asked.body
+        ids = await self._ids(asked, body.tools)
+        pool = self._ground.pool
+        return Queued(await population.refresh(pool, asked.tenant, "tool", ids, body.force))
+
+    async def retry(self, asked: Asked) -> Queued:
+        names = asked.body.tools if asked.body else ()
+        ids = await self._ids(asked, names) if names else None
+        return Queued(await population.retry(self._ground.pool, asked.tenant, ids))
+
+    async def backfill(self, asked: Asked) -> Queued:
+        if not self._ground.is_operator(asked):
+            text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
+            raise Problem(403, "insufficient-role", text)
+        return Queued(await population.backfill(self._ground.pool))
+
+    async def _ids(self, asked: Asked, names: Sequence[str]) -> list[str]:
+        """Raises Problem for what is not served."""
+        tools = await ToolStore(self._ground.pool).tools(asked.tenant)
+        known = {tool.name: tool.id for tool in tools}
+        for name in names:
+            if name not in known:
+                raise not_found("tool", name)
+        return [known[name] for name in dict.fromkeys(names)]
