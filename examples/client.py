@@ -9,8 +9,11 @@ import asyncio
 import sys
 from typing import Any
 
-from mcp import Client
-from mcp.types import CallToolResult, TextContent, Tool
+try:
+    from mcp import Client
+    from mcp.types import CallToolResult, TextContent, Tool
+except ModuleNotFoundError:
+    sys.exit(f"The official client is missing: {sys.executable} -m pip install 'mcp>=2.3,<2.4'")
 
 URL = "http://127.0.0.1:8765/mcp"
 

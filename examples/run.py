@@ -73,10 +73,12 @@ async def run(coroutine: Coroutine[None, None, None]) -> int:
 async def serve() -> None:
     """Serve until a child ends; Stopped says which."""
     port = USUAL_PORT if is_free(USUAL_PORT) else 0
+    step("Example services: starting the pet shop ...")
     async with child(*PETSHOP, "--port", str(port)) as petshop:
         # Not printed yet: the first address that a reader sees is the gateway's.
         url = await first_line(petshop, "pet shop")
         database = own_database("petshop")
+        step(f"Gateway: starting, with its database in {database[DATA_DIR]} ...")
         async with child(*GATEWAY, *sys.argv[1:], PETSHOP_URL=url, **database) as gateway:
             told = {"petshop": url, "toolgate": TOOLGATE, "data_dir": database[DATA_DIR]}
             announcing = asyncio.ensure_future(announce(gateway, TRY, **told))
@@ -88,6 +90,12 @@ def own_database(example: str) -> dict[str, str]:
     """The data directory that `example` alone uses, as a variable: what it imports must not be
     served by the gateway that somebody starts later. One that the environment names goes first."""
     return {DATA_DIR: os.environ.get(DATA_DIR) or f"{directory_of('')}-{example}"}
+
+
+def step(text: str) -> None:
+    """Say what takes a moment; on standard error, because the first line of the other is the
+    gateway's address."""
+    print(text, file=sys.stderr, flush=True)
 
 
 async def announce(gateway: Process, text: str, **addresses: str) -> None:

@@ -9,6 +9,7 @@ It listens on a Unix socket alone: who may enter the socket's directory may conn
 """
 
 import fcntl
+import logging
 import os
 import shlex
 import shutil
@@ -24,6 +25,8 @@ from psycopg.conninfo import make_conninfo
 from config.settings import Database as Settings
 from registry.datadir import USERS_LOCK, DataDirectory
 from registry.installation import DatabaseError, find_account, find_installation
+
+log = logging.getLogger("toolgate.database")
 
 NAME = "toolgate"  # of the database and of its only user
 PORT = 5432  # names the socket file; nothing listens on TCP
@@ -115,6 +118,7 @@ class Embedded:
 
     def _initialise(self) -> None:
         """Make the cluster, all or nothing: a half one never gets its final name."""
+        log.info("database_being_made", extra={"data_dir": str(self._directory.path)})
         stage = self._directory.cluster.with_suffix(".new")
         shutil.rmtree(stage, ignore_errors=True)
         self._directory.give(stage)

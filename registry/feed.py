@@ -272,6 +272,8 @@ class Feed:
         if self.state.sources.get(spec.name) != "ok":  # else it is served as it was, meanwhile
             self.state.sources[spec.name] = "importing"
         try:
+            if self.state.sources[spec.name] != "ok":
+                log.info("source_importing", extra={"source": spec.name})
             report = await sources.import_changed(spec)
         except (ToolgateError, psycopg.OperationalError) as error:
             reason = without_queries(str(error))

@@ -55,6 +55,7 @@ class Crew:
         self._refused = ""  # why its model could not be registered the last time
         self._ask_at = 0.0  # when to try again, in the loop's time
         self._open = 1  # tasks, as far as is known: at first there may be some
+        self._telling = False  # the log has told that there are tasks
         self._noticed = anyio.Event()
         self._stopped = anyio.Event()
         self._working = CancelScope()
@@ -133,6 +134,10 @@ class Crew:
             log.warning("embedding_model_displaced", extra=told)
         self.tasks = await tasks(pool)
         before, self._open = self._open, self.tasks["pending"] + self.tasks["running"]
+        if bool(self._open) != self._telling:
+            self._telling = bool(self._open)
+            event = "texts_being_embedded" if self._open else "texts_embedded"
+            log.info(event, extra={"waiting": self._open, "done": self.done})
         if self._open:
             return
         if before:

@@ -18,6 +18,7 @@ from registry.datadir import directory_of
 from tests.examples.conftest import ROOT, Run, errors, program, running
 
 PATIENCE_S = 30
+USUAL = "http://127.0.0.1:8765"
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,50 @@ def test_the_official_client_lists_searches_and_calls(run: Run) -> None:
     assert re.search(r'Tools about "photo"\n  getPetPhoto .*\n\n', printed)
     assert '"name":"Misty"' in printed
     assert re.search(r"createPet\(.*\)\n  \{\"id\":\d+,\"name\":\"Kit\"", printed)
+
+
+def snippets(language: str) -> list[str]:
+    """The blocks of the README in a language, from its first sections."""
+    text = (ROOT / "README.md").read_text().partition("## Your own API")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+@needs_curl
+def test_the_curl_call_of_the_readme_works_as_pasted(run: Run) -> None:
+    _, call = snippets("sh")
+    assert USUAL in call
+    answer = json.loads(output("sh", "-c", call.replace(USUAL, run.url)))
+    assert {pet["species"] for pet in answer["result"]["pets"]} == {"cat"}
+
+
+def test_the_python_of_the_readme_works_as_pasted(run: Run) -> None:
+    [program] = snippets("python")
+    assert USUAL in program
+    printed = output(sys.executable, "-c", program.replace(USUAL, run.url))
+    assert "listPets - " in printed
+    assert "Misty" in printed
+
+
+def test_the_python_of_the_readme_works_line_by_line_too(run: Run) -> None:
+    """In an interactive Python, where a blank line ends a block."""
+    [program] = snippets("python")
+    command = (sys.executable, "-i", "-q")
+    text = program.replace(USUAL, run.url)
+    done = subprocess.run(
+        command, input=text, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert "Misty" in done.stdout
+    assert "Error" not in done.stderr
+
+
+def test_steps_are_told_before_the_address(run: Run) -> None:
+    assert run.process.stderr is not None
+    # not by `seek`: the programs write where the position of the file is
+    said = os.pread(run.process.stderr.fileno(), 1_000_000, 0).decode()
+    steps = ["Example services: ", "Gateway: starting", "database_being_made", "migrations_applied"]
+    places = [said.find(one) for one in (*steps, "source_importing", "source_imported")]
+    assert -1 not in places, said
+    assert places == sorted(places)
 
 
 @needs_curl

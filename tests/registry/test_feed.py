@@ -216,7 +216,7 @@ async def test_a_database_that_waiting_cannot_mend_is_a_failure(
     async with feeding(refused, {}) as feed:
         assert feed.state.failure is not None
         assert "has something else in it" in feed.state.failure
-        assert feed.state.database == "unreachable"
+        assert feed.state.database == "unusable"
 
 
 SERVER = {"up": SourceSettings(mcp=URL)}
