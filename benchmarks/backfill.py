@@ -20,14 +20,14 @@ from benchmarks.table import Row, Target
 from benchmarks.toolgate import COMMAND, Installation, installation, serving
 from config.load import load as load_settings
 from config.settings import Settings
+from registry.database.postgres import Database
 from registry.embedding.models import register
 from registry.embedding.population import refresh
 from registry.embedding.providers import make_embedder
 from registry.embedding.status import tasks
 from registry.evaluation.scratch import load
 from registry.evaluation.sets import Listed
-from registry.postgres import Database
-from registry.store import ToolStore
+from registry.sources.store import ToolStore
 
 COUNT, QUICK_COUNT = 4000, 400  # tools
 AGAIN = 1000  # tools that a gateway embeds again

@@ -34,7 +34,7 @@ from rich.console import Console
 
 from benchmarks.table import Row, render
 from config.load import load
-from registry.postgres import Database, Notice, Pool, borrowed
+from registry.database.postgres import Database, Notice, Pool, borrowed
 
 CONCURRENCIES = (1, 8, 32)
 ROUNDS = 3
@@ -328,7 +328,7 @@ async def _timed(running: Awaitable[None]) -> float:
 # What it costs
 
 PROBE = """
-import json, sys, time, psutil, gateway.__main__, registry.postgres
+import json, sys, time, psutil, gateway.__main__, registry.database.postgres
 process, modules = psutil.Process(), set(sys.modules)
 memory, begin = process.memory_info().rss, time.perf_counter()
 import procrastinate

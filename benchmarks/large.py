@@ -31,7 +31,7 @@ from rich.console import Console
 
 from benchmarks.table import Row, render
 from config.load import load
-from registry.postgres import Database, borrowed
+from registry.database.postgres import Database, borrowed
 from registry.search import statements
 from registry.search.indexes import ensure_indexes, predicate
 from registry.search.run import effort

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from config.load import load
-from registry.found import ImportSpec, Origins, find
 from registry.importers.imported import Imported
+from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.errors import ImportRejected
 
 

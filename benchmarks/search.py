@@ -28,11 +28,11 @@ from benchmarks.table import Row, Target
 from benchmarks.toolgate import installation, serving
 from config.load import load
 from config.settings import Settings
+from registry.database.postgres import Database
 from registry.embedding.providers import make_embedder
 from registry.evaluation.corpus import Corpus, loaded
 from registry.evaluation.scratch import CARELESS
 from registry.evaluation.sets import Listed
-from registry.postgres import Database
 from registry.search import Found, Mode, Query, Search
 
 COUNT, QUICK_COUNT = 12_000, 600  # tools

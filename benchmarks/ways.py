@@ -33,10 +33,10 @@ from starlette.types import ASGIApp, Message
 from config.load import load
 from config.settings import Settings
 from gateway.app import Gateway
-from registry.found import ImportSpec
-from registry.postgres import Database
-from registry.sources import Sources
-from registry.store import ToolStore
+from registry.database.postgres import Database
+from registry.sources.imports import Sources
+from registry.sources.source_reader import ImportSpec
+from registry.sources.store import ToolStore
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = tuple(f"{ROOT / name}{os.sep}" for name in ("config", "gateway", "registry", "schemas"))

@@ -16,7 +16,7 @@ from config.settings import Settings
 from schemas.validators import ValidationError, compiled
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
-# Those that are built in (registry/profiles.py).
+# Those that are built in (registry/display/profiles.py).
 PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 from config.types import DisclosureMode
-from registry.catalog import Kind
+from registry.catalog.catalog import Kind
 from schemas.errors import Fault
 from schemas.hybrid import Side
 from schemas.mcp.messages import META_CAPABILITIES

@@ -18,9 +18,9 @@ import psycopg
 import pytest
 
 from config.settings import Database as Settings
-from registry.embedded import Embedded
-from registry.postgres import Database
-from registry.store import ToolStore
+from registry.database.embedded import Embedded
+from registry.database.postgres import Database
+from registry.sources.store import ToolStore
 from tests.recycling import Recycling
 
 HOST = "00000000-0000-0000-0000-000000000001"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.admin.operations import Asked
 from gateway.admin.pages import Pages
 from gateway.admin.problems import unavailable
-from registry.postgres import Pool
+from registry.database.postgres import Pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.guards.insight import Insight
 from gateway.guards.refusal import refusal
-from registry.feed import FeedState
+from registry.catalog.feed import FeedState
 from schemas.errors import Forbidden
 
 CHALLENGE = 'Bearer realm="toolgate metrics"'

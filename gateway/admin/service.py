@@ -31,7 +31,7 @@ from gateway.admin.requests import (
     tags,
 )
 from gateway.context import Identify, Identity, Principal, new_request_id
-from registry.manual.changes import NoSuchTool, ToolChanged
+from registry.tools.by_hand.changes import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError, TooManyRequests, Unavailable
 
 log = logging.getLogger("toolgate.admin")

@@ -17,9 +17,9 @@ from gateway.middleware.policy import Judging, shown_to_people
 from gateway.policy.approving import Approving
 from gateway.policy.refusals import Refusals
 from gateway.policy.sight import Sight
-from registry.access import AccessFeed, Load
-from registry.catalogs import Catalogs
-from registry.postgres import Database, Pool
+from registry.access.follower import AccessFeed, Load
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Database, Pool
 
 
 class Access:

@@ -32,10 +32,10 @@ from gateway.methods.server import SERVER
 from gateway.policy.engine import Engine
 from gateway.state.once import Once
 from gateway.state.sessions import Sessions
-from registry.catalogs import Catalogs
-from registry.found import Lister
-from registry.postgres import Pool
-from registry.secrets import Keys
+from registry.access.secrets import Keys
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Pool
+from registry.sources.source_reader import Lister
 
 OPEN = Problem(
     403,

@@ -15,8 +15,8 @@ from gateway.audit.retention import look_after
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Identify
 from gateway.middleware.audit import AuditTrail, Refusal
-from registry.datadir import directory_of
-from registry.postgres import Pool
+from registry.database.datadir import directory_of
+from registry.database.postgres import Pool
 
 
 class Auditing(Collector):

@@ -11,13 +11,13 @@ from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from config.settings import Embedding
+from registry.database.postgres import Database, Pool
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import After, Crew, nothing
 from registry.embedding.models import register
 from registry.embedding.providers import make_embedder
 from registry.embedding.serving import Serving
 from registry.embedding.watched import Watched
-from registry.postgres import Database, Pool
 
 log = logging.getLogger("toolgate.embedding")
 

@@ -15,8 +15,8 @@ from gateway.upstreams.mcp.remote import RemoteParking
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.upstream import McpUpstream
 from gateway.upstreams.mcp.ways import Ways
-from registry.catalog import Catalog, Kind, Located
-from registry.catalogs import Catalogs
+from registry.catalog.catalog import Catalog, Kind, Located
+from registry.catalog.catalogs import Catalogs
 from schemas.errors import MethodNotFound
 
 ALL_LISTS: frozenset[Kind] = frozenset({"tools", "prompts", "resources"})

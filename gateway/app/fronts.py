@@ -14,7 +14,7 @@ from gateway.protocol.running import Batches, BatchLimits
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
 from gateway.transports.mcp import McpFront
 from gateway.transports.streamable_http import mcp_fronts
-from registry.profiles import BUILT_IN
+from registry.display.profiles import BUILT_IN
 from schemas.hybrid import Side
 from schemas.mcp.revisions import JSON_RPC, PORTAL
 

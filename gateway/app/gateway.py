@@ -35,14 +35,14 @@ from gateway.middleware.telemetry import Metrics
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.news import KINDS
 from gateway.upstreams.asking import Asking
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
-from registry.feed import Feed
-from registry.postgres import Database, Pool
-from registry.profiles import Profiles
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
+from registry.catalog.feed import Feed
+from registry.database.postgres import Database, Pool
+from registry.display.profiles import Profiles
+from registry.display.shaping import Shaping
 from registry.search import Search
 from registry.search.indexes import ensure_indexes
-from registry.shaping import Shaping
 
 
 class Gateway:

@@ -8,8 +8,8 @@ from gateway.app.list_gauges import ListGauges
 from gateway.app.shared import Shared
 from gateway.middleware.telemetry import Metrics
 from gateway.upstreams.mcp.gauges import ServerGauges
-from registry.catalog import Catalog
-from registry.feed import FeedState
+from registry.catalog.catalog import Catalog
+from registry.catalog.feed import FeedState
 
 
 def show(

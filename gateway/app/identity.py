@@ -14,8 +14,8 @@ from gateway.app.oauth import resources_of
 from gateway.guards.api_keys import USED_EVERY_S
 from gateway.guards.authentication import Authenticator
 from gateway.guards.resources import Resources
-from registry.access import Load
-from registry.postgres import Pool
+from registry.access.follower import Load
+from registry.database.postgres import Pool
 
 ENDPOINTS = 1024  # whose audiences are remembered
 

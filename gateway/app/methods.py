@@ -28,8 +28,8 @@ from gateway.methods.tasks import Tasks
 from gateway.methods.tools import Tools
 from gateway.methods.usage import Usage
 from gateway.protocol.dispatcher import Dispatcher, Method
-from registry.catalogs import Catalogs
-from registry.postgres import Pool
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Pool
 from registry.search.feedback import Feedback
 from schemas.binding import GatewayBinding
 from schemas.mcp.revisions import PORTAL, Revision

@@ -18,9 +18,9 @@ from gateway.state.open_sessions import SessionLimits
 from gateway.state.sessions import Sessions
 from gateway.state.stores import Keep, make_stores
 from gateway.state.streams import Streams
-from registry.catalog import Kind
-from registry.catalogs import Catalogs
-from registry.postgres import Database
+from registry.catalog.catalog import Kind
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Database
 
 
 class Shared:

@@ -15,7 +15,7 @@ from gateway.methods.skill_list import ListSkills
 from gateway.methods.skills import Limits, ReadFile, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.sessions import Sessions
-from registry.postgres import Pool
+from registry.database.postgres import Pool
 from registry.skills.loading import file_content
 from registry.skills.snapshot import Skill
 from schemas.errors import Unavailable

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from config.secrets import Secrets as SecretsSettings
 from config.sources import SchemeSettings
-from registry.postgres import Pool
-from registry.secrets import Keys, Secrets
+from registry.access.secrets import Keys, Secrets
+from registry.database.postgres import Pool
 
 log = logging.getLogger("toolgate.access")
 

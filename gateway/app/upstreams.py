@@ -26,7 +26,7 @@ from gateway.upstreams.python import Limits, PythonUpstream
 from gateway.upstreams.script import ScriptUpstream
 from gateway.upstreams.tls import contexts
 from gateway.upstreams.uploads import ReadResource, Uploads
-from registry.postgres import Pool
+from registry.database.postgres import Pool
 from schemas.binding import (
     FunctionBinding,
     GraphQLBinding,

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
 from gateway.audit.records import Entry, Line, canonical, entry_of, with_hash
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
 
 PAGE = 1000  # rows that a cursor fetches at a time
 COLUMNS = sql.SQL(", ").join(

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import PoolTimeout
 
 from gateway.audit.records import seal
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
 
 log = logging.getLogger("toolgate.audit")
 

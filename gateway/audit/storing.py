@@ -8,7 +8,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from gateway.audit.records import Entry, Head, Header, Line, first_hash, seal
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
 
 _header = msgspec.json.Decoder(Header)
 

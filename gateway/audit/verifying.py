@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 
 from gateway.audit.reading import COLUMNS, recorded, rows_of
 from gateway.audit.records import Head, Header, canonical, first_hash, linked, seal
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
 
 Kind = Literal["changed", "missing", "added", "chain_changed", "chain_missing", "chain_unknown"]
 

@@ -23,7 +23,7 @@ from gateway.audit.chain import Chain
 from gateway.audit.records import Entry, Head, Line
 from gateway.audit.spool import Spool, SpoolFull
 from gateway.audit.storing import PIECE, heads, store
-from registry.postgres import Pool
+from registry.database.postgres import Pool
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.audit")

@@ -13,7 +13,7 @@ from gateway.audit.records import Entry, printable
 from gateway.audit.storing import heads, store
 from gateway.audit.writer import is_recorded
 from gateway.cli.actor import actor
-from registry.postgres import Pool
+from registry.database.postgres import Pool
 
 VIA = "cli"
 

@@ -13,7 +13,7 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
 from gateway.cli.output import print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
-from registry.approvals import Approval, Approvals
+from registry.access.approvals import Approval, Approvals
 
 COMMANDS = {
     "list": ("gateway.cli.approvals:list_", "List the calls that wait."),

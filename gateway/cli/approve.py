@@ -14,7 +14,7 @@ from gateway.cli.failure import USAGE, fail, no_such
 from gateway.cli.options import ask, yes_option
 from gateway.cli.output import harmless, out, remark, say
 from gateway.cli.settings import settings_option
-from registry.pins import Document, Held, Pins
+from registry.sources.pins import Document, Held, Pins
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 

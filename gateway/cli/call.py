@@ -17,7 +17,7 @@ from gateway.cli.options import json_option
 from gateway.cli.output import harmless, out, print_json
 from gateway.cli.settings import settings_option
 from gateway.context import Context, Identity, new_request_id
-from registry.services import by_service
+from registry.catalog.services import by_service
 from schemas.binding import PythonBinding
 from schemas.jsonrpc import ErrorReply, Request
 from schemas.mcp.revisions import V2026_07_28

@@ -7,11 +7,11 @@ from config.settings import Settings
 from gateway.cli.checkup import Check
 from gateway.cli.failure import no_such
 from gateway.cli.output import first_line, print_json, print_rows, remark
-from registry.budgets import tokens
-from registry.catalog import Catalog
-from registry.profiles import Chosen, Profiles
-from registry.shaping import Shaping
-from registry.tool_list import ToolList
+from registry.catalog.catalog import Catalog
+from registry.catalog.tool_list import ToolList
+from registry.display.budgets import tokens
+from registry.display.profiles import Chosen, Profiles
+from registry.display.shaping import Shaping
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 

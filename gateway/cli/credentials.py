@@ -18,8 +18,8 @@ from gateway.upstreams.requirements import (
     met,
     settable,
 )
-from registry.secrets import Keys, Secrets
-from registry.sources import Report
+from registry.access.secrets import Keys, Secrets
+from registry.sources.imports import Report
 from schemas.binding import Binding, Credential, OpenAPIBinding
 from schemas.tool import Tool
 

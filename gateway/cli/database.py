@@ -13,10 +13,10 @@ import psycopg
 from config.settings import Settings
 from gateway.cli.acts import Act, record
 from gateway.cli.failure import NO_DATABASE, TERMINATED, fail
-from registry.database_errors import failure
-from registry.installation import DatabaseError
-from registry.postgres import Database
-from registry.store import ToolStore
+from registry.database.errors import failure
+from registry.database.installation import DatabaseError
+from registry.database.postgres import Database
+from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 
 T = TypeVar("T")

@@ -40,10 +40,10 @@ from gateway.cli.servers import open_lister
 from gateway.cli.settings import named_file
 from gateway.cli.sources_checkup import imported
 from gateway.cli.world_checkup import rights, world
-from registry.found import Lister
-from registry.migrate import status
-from registry.pins import Pins
-from registry.postgres import Database
+from registry.database.migrate import status
+from registry.database.postgres import Database
+from registry.sources.pins import Pins
+from registry.sources.source_reader import Lister
 from schemas.errors import ToolgateError
 from schemas.source import Source
 

@@ -16,12 +16,12 @@ from gateway.cli.options import json_option
 from gateway.cli.output import err, harmless, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
 from gateway.cli.worker import crew_of, embedder_of
+from registry.database.postgres import borrowed
 from registry.embedding import population
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
 from registry.embedding.models import Models, models, register, settle
 from registry.embedding.status import Counts, Status, status, tasks
-from registry.postgres import borrowed
 
 COMMANDS = {
     "status": ("gateway.cli.embed:status_", "Show how many texts have vectors."),

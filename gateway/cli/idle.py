@@ -11,9 +11,9 @@ from config.settings import Settings
 from gateway.cli.checkup import Check
 from gateway.cli.database import Registry, open_registry
 from gateway.policy.rules import CompiledRule, Subject
-from registry.datadir import has_cluster
-from registry.installation import DatabaseError
-from registry.policies import Policies
+from registry.access.policies import Policies
+from registry.database.datadir import has_cluster
+from registry.database.installation import DatabaseError
 from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import Item
 from schemas.tool import Tool

@@ -17,7 +17,7 @@ from gateway.cli.importing import (
 )
 from gateway.cli.settings import settings_option
 from gateway.cli.telling import Reporting, Telling, telling_options
-from registry.found import ImportSpec
+from registry.sources.source_reader import ImportSpec
 from schemas.source import GraphQLOptions
 
 _USUAL = GraphQLOptions()

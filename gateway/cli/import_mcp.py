@@ -19,8 +19,8 @@ from gateway.cli.importing import (
 )
 from gateway.cli.settings import settings_option
 from gateway.cli.telling import Reporting, Telling, telling_options
-from registry.found import ImportSpec
-from registry.import_specs import stdio
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import stdio
 from schemas.source import McpOptions, Prefix
 
 COMMAND = "toolgate.command"  # key of the click context's `meta`: what followed `--`

@@ -26,13 +26,13 @@ from gateway.cli.reports import print_markdown, print_report_json, print_table
 from gateway.cli.servers import open_asking, open_lister
 from gateway.cli.telling import Telling, check
 from gateway.upstreams.mcp.process import NOT_STARTED
-from registry.changes import SourceDraft
-from registry.found import CALLED, ImportSpec
-from registry.import_specs import configured
-from registry.kinds import LOOKED_AT, looks_like
-from registry.saving import Progress
-from registry.sources import Report, Sources, preview
-from registry.toolsets import unknown
+from registry.catalog.toolsets import unknown
+from registry.documents.kinds import LOOKED_AT, looks_like
+from registry.sources.imports import Report, Sources, preview
+from registry.sources.plan import SourceDraft
+from registry.sources.source_reader import CALLED, ImportSpec
+from registry.sources.specs import configured
+from registry.sources.write import Progress
 from schemas.errors import ImportRejected
 
 

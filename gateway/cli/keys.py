@@ -14,7 +14,7 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option, tenant_option
 from gateway.cli.output import out, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
-from registry.keys import ApiKey, ApiKeys
+from registry.access.keys import ApiKey, ApiKeys
 
 COMMANDS = {
     "create": ("gateway.cli.keys:create", "Make a key; it is shown once."),

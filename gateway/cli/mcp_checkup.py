@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 
 from config.settings import Settings
 from gateway.cli.checkup import Check, Status
-from registry.found import Lister
-from registry.import_specs import configured, spec_of
-from registry.pins import Pins
-from registry.sources import preview
-from registry.toolsets import narrowed
+from registry.catalog.toolsets import narrowed
+from registry.sources.imports import preview
+from registry.sources.pins import Pins
+from registry.sources.source_reader import Lister
+from registry.sources.specs import configured, spec_of
 from schemas.errors import ImportRejected
 from schemas.source import Source
 from schemas.tool import Tool

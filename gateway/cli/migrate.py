@@ -7,8 +7,8 @@ from gateway.cli.database import open_registry, run
 from gateway.cli.options import json_option
 from gateway.cli.output import print_json, print_rows, say
 from gateway.cli.settings import settings_option
-from registry.migrate import State, status
-from registry.migrate import migrate as apply
+from registry.database.migrate import State, status
+from registry.database.migrate import migrate as apply
 
 
 @click.command()

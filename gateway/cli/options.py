@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from gateway.cli.failure import USAGE, fail
-from gateway.near import meant
+from registry.names.similar_names import meant
 
 CONFIG_FILE = "toolgate.config_file"  # key of the click context's `meta`
 

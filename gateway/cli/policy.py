@@ -24,7 +24,7 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import ask, json_option, yes_option
 from gateway.cli.output import print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
-from registry.policies import Policies, StoredRule, written
+from registry.access.policies import Policies, StoredRule, written
 
 COMMANDS = {
     "explain": ("gateway.cli.policy_explain:explain_", "Say what somebody may do, and why."),

@@ -15,7 +15,7 @@ from gateway.context import Principal
 from gateway.policy.engine import Engine
 from gateway.policy.explaining import Explanation, explain
 from gateway.policy.rules import Subject
-from registry.policies import stored_rules
+from registry.access.policies import stored_rules
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from gateway.cli.output import harmless, out, say
-from registry.addresses import PrivateAddress, check_url_host
-from registry.changes import Saved
-from registry.items import ItemsSaved
-from registry.sources import Report
+from registry.documents.addresses import PrivateAddress, check_url_host
+from registry.sources.imports import Report
+from registry.sources.items import ItemsSaved
+from registry.sources.plan import Saved
 from schemas.mcp.snapshot import ItemKind, ServerFacts
 from schemas.source import McpOptions, Outcome
 

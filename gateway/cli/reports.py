@@ -12,9 +12,9 @@ from rich.text import Text
 
 from gateway.cli.output import one_line, out, print_json, print_rows, say
 from gateway.cli.report import STYLES, counted, print_fate, title
-from registry.budgets import tokens
-from registry.changes import Saved
-from registry.sources import Report
+from registry.display.budgets import tokens
+from registry.sources.imports import Report
+from registry.sources.plan import Saved
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 

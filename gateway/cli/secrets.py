@@ -17,7 +17,7 @@ from gateway.cli.options import ask, json_option, yes_option
 from gateway.cli.output import print_json, print_rows, say
 from gateway.cli.settings import settings_option
 from gateway.upstreams.schemes import NotAskedFor, check_asked_for
-from registry.secrets import Keys, Secrets, StoredSecret
+from registry.access.secrets import Keys, Secrets, StoredSecret
 
 VALUE_LIMIT = 65536  # characters
 # What is secret of a kind that is named by something else.

@@ -16,10 +16,10 @@ from gateway.cli.lazy import LazyGroup
 from gateway.cli.options import json_option
 from gateway.cli.output import first_line, out, print_json, print_rows, remark, say
 from gateway.cli.settings import settings_option
-from registry.manual.tools import ManualTools
 from registry.skills.document import FILE
 from registry.skills.snapshot import Skill, Skills
 from registry.skills.store import SkillStore, Version
+from registry.tools.by_hand.tools import ManualTools
 
 COMMANDS = {
     "list": ("gateway.cli.skills:list_", "List the skills."),

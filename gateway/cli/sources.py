@@ -21,9 +21,9 @@ from gateway.cli.output import harmless, out, print_json, print_rows, remark, sa
 from gateway.cli.report import ITEMS, counted, spoken
 from gateway.cli.settings import settings_option
 from gateway.upstreams.connections import NO_ENTRIES, Entries
-from registry.found import ImportSpec
-from registry.import_specs import configured, left_over
-from registry.pins import Pins
+from registry.sources.pins import Pins
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import configured, left_over
 from schemas.mcp.snapshot import Item
 from schemas.source import McpOptions, Source
 from schemas.tool import Tool

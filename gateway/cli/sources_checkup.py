@@ -7,9 +7,9 @@ import psycopg
 from config.settings import Settings
 from gateway.cli.checkup import Check
 from gateway.cli.database import open_registry
-from registry.datadir import has_cluster
-from registry.import_specs import configured, left_over
-from registry.installation import DatabaseError
+from registry.database.datadir import has_cluster
+from registry.database.installation import DatabaseError
+from registry.sources.specs import configured, left_over
 from schemas.source import Source
 
 

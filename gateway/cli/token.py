@@ -20,7 +20,7 @@ from gateway.cli.options import json_option
 from gateway.cli.output import out, print_json, remark, say
 from gateway.cli.settings import settings_option
 from gateway.guards.claims import claim
-from registry.keys import PREFIX
+from registry.access.keys import PREFIX
 
 COMMANDS = {
     "mint": ("gateway.cli.token:mint", "Make a token for development."),

@@ -13,7 +13,7 @@ from gateway.cli.options import tenant_option
 from gateway.cli.output import say
 from gateway.cli.settings import settings_option
 from gateway.cli.token import read_token, sent
-from registry.revocations import Revocation, Revocations
+from registry.access.revocations import Revocation, Revocations
 
 
 @click.command()

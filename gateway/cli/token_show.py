@@ -20,7 +20,7 @@ from gateway.guards.issuers import Issuer, issuers_of
 from gateway.guards.jwks import RemoteKeys
 from gateway.guards.keys import KeyRing, LocalKeys
 from gateway.guards.tokens import KeysMissing, Tokens
-from registry.revocations import Revoked, revoked
+from registry.access.revocations import Revoked, revoked
 
 
 @dataclass(frozen=True, slots=True)

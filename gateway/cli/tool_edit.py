@@ -15,9 +15,9 @@ from gateway.cli.output import say
 from gateway.cli.settings import settings_option
 from gateway.cli.tool_add import schema_of
 from registry.importers.texts import cut
-from registry.manual.changes import COST_TIERS, Change, Details, NoSuchTool
-from registry.manual.tools import ManualTools
-from registry.manual.wanted import Lifecycle
+from registry.tools.by_hand.changes import COST_TIERS, Change, Details, NoSuchTool
+from registry.tools.by_hand.tools import ManualTools
+from registry.tools.by_hand.wanted import Lifecycle
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
 

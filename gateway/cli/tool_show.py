@@ -15,11 +15,11 @@ from gateway.cli.failure import fail, no_such
 from gateway.cli.options import json_option
 from gateway.cli.output import out, print_json, print_rows, say
 from gateway.cli.settings import settings_option
+from registry.catalog.services import by_service
 from registry.embedding.status import Embedding, embedding_of
-from registry.manual.changes import NoSuchTool, Standing
-from registry.manual.tools import ManualTools
-from registry.pins import Pins
-from registry.services import by_service
+from registry.sources.pins import Pins
+from registry.tools.by_hand.changes import NoSuchTool, Standing
+from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import (
     Binding,
     FunctionBinding,

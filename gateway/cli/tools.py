@@ -16,10 +16,10 @@ from gateway.cli.search_serving import searched
 from gateway.cli.settings import settings_option
 from gateway.cli.tool_show import held_back, summary, waiting
 from registry.embedding.serving import NONE_YET
-from registry.import_specs import configured
-from registry.manual.changes import Standing
-from registry.manual.tools import ManualTools
 from registry.search import Filters, Found, Hit, Mode, Query
+from registry.sources.specs import configured
+from registry.tools.by_hand.changes import Standing
+from registry.tools.by_hand.tools import ManualTools
 from schemas.tool import Tool
 
 COMMANDS = {

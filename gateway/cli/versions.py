@@ -21,12 +21,12 @@ from gateway.cli.reports import ORDER, escaped, write
 from gateway.cli.servers import open_asking
 from gateway.cli.settings import settings_option
 from gateway.cli.telling import Format, Reporting, check, report_option, unwanted_option
-from registry.compat import Change
-from registry.differences import Difference, ToolChange
-from registry.found import ImportSpec
-from registry.history import History, RolledTo
-from registry.import_specs import configured, spec_of
-from registry.versions import Versions
+from registry.sources.compat import Change
+from registry.sources.differences import Difference, ToolChange
+from registry.sources.history import History, RolledTo
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import configured, spec_of
+from registry.sources.versions import Versions
 from schemas.source import Version
 
 FATES = {"added": ("+", "green"), "changed": ("~", ""), "removed": ("-", "red")}

@@ -15,11 +15,11 @@ from gateway.cli.database import run
 from gateway.cli.failure import USAGE, fail
 from gateway.cli.output import out
 from gateway.cli.settings import settings_option
+from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
 from registry.embedding.providers import make_embedder
 from registry.embedding.serving import Serving
-from registry.postgres import Database
 from registry.search.indexes import ensure_indexes
 
 log = logging.getLogger("toolgate.embedding")

@@ -15,8 +15,8 @@ from config.settings import Settings, State
 from config.sources import SourceSettings
 from gateway.cli.checkup import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
-from registry.fetch import fetch, local_path
-from registry.introspection import is_endpoint
+from registry.documents.fetch import fetch, local_path
+from registry.sources.introspection import is_endpoint
 from schemas.errors import ImportRejected, ToolgateError
 
 DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")

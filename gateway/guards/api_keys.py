@@ -10,8 +10,8 @@ from jwt.exceptions import InvalidTokenError
 from psycopg_pool import PoolTimeout
 
 from gateway.context import KEY_MARK, Identity, Principal
-from registry.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
-from registry.postgres import Pool
+from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
+from registry.database.postgres import Pool
 
 log = logging.getLogger("toolgate.auth")
 

@@ -21,8 +21,8 @@ from gateway.guards.issuers import issuers_of
 from gateway.guards.jwks import RemoteKeys
 from gateway.guards.keys import LocalKeys
 from gateway.guards.tokens import KeysMissing, Token, Tokens
-from registry.postgres import Pool
-from registry.revocations import purge, revoked
+from registry.access.revocations import purge, revoked
+from registry.database.postgres import Pool
 from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
     AUTH_TOKEN_EXPIRED,

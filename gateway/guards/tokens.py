@@ -28,7 +28,7 @@ from gateway.context import Identity, Principal
 from gateway.guards import claims as said
 from gateway.guards.issuers import Issuer, plain
 from gateway.guards.keys import Key, KeyRing
-from registry.revocations import Revoked
+from registry.access.revocations import Revoked
 from schemas.errors import ToolgateError
 
 KNOWN_BYTES = 32 << 20  # of the tokens that are remembered; what they say takes some times as much

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gateway.context import Context
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from registry.skills.access import Access, allows
 from registry.skills.snapshot import Agent, Skill
 from schemas.errors import Forbidden, InvalidParams

@@ -25,7 +25,7 @@ from gateway.context import Context
 from gateway.methods.cutting import cut_at
 from gateway.methods.projection import Paths, paths_of, project
 from gateway.state.kept import About, Full, Kept, Slice, uri_of
-from registry.budgets import CHARACTERS
+from registry.display.budgets import CHARACTERS
 from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.jsonrpc import decode_json, encode

@@ -12,7 +12,7 @@ from gateway.methods.prompts import find
 from gateway.methods.relayed import handed_on, members_of, view
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, RelayedFault
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import CompleteParams, PromptReference, ResourceReference, read

@@ -13,13 +13,13 @@ from msgspec import Raw
 
 from gateway.context import Context
 from gateway.methods.lists import Lists
-from registry.budgets import CHARACTERS
-from registry.catalog import Catalog
-from registry.describing import Missing, part
-from registry.fitting import Ceiling, Entry, length
-from registry.folding import Fold
-from registry.profiles import Chosen
-from registry.sentences import shorten
+from registry.catalog.catalog import Catalog
+from registry.display.budgets import CHARACTERS
+from registry.display.describing import Missing, part
+from registry.display.fitting import Ceiling, Entry, length
+from registry.display.folding import Fold
+from registry.display.profiles import Chosen
+from registry.display.sentences import shorten
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import decode_json, encode
 from schemas.source import Source

@@ -14,14 +14,14 @@ from gateway.context import Context
 from gateway.methods.describe import answer
 from gateway.methods.lists import Lists
 from gateway.methods.skill_handles import Handles
-from registry.budgets import CHARACTERS
-from registry.catalog import Catalog
-from registry.disclosing import DESCRIBES
-from registry.fitting import Ceiling, Entry, length
+from registry.catalog.catalog import Catalog
+from registry.catalog.tool_list import said
+from registry.catalog.words import by_words
+from registry.display.budgets import CHARACTERS
+from registry.display.disclosing import DESCRIBES
+from registry.display.fitting import Ceiling, Entry, length
+from registry.display.sentences import shorten
 from registry.search.query import Filters, Found, Query, ToolsetFilter
-from registry.sentences import shorten
-from registry.tool_list import said
-from registry.wording import by_words
 from schemas.errors import Unavailable, Unreachable
 from schemas.mcp.messages import ToolListParams
 from schemas.source import Source

@@ -7,7 +7,7 @@ from gateway.context import Context
 from gateway.methods.lists import Lists
 from gateway.methods.offers import capabilities
 from gateway.methods.server import SERVER, STAMP
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import DiscoverResult, InitializeResult
 from schemas.mcp.revisions import SUPPORTED

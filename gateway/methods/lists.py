@@ -15,15 +15,15 @@ from gateway.methods.checks import scopes_of
 from gateway.methods.server import STAMP
 from gateway.policy.sight import Sight
 from gateway.protocol import cursors
-from registry.budgets import tokens
-from registry.catalog import Catalog, Located, Page
-from registry.catalogs import Catalogs
-from registry.disclosing import DESCRIBES, FINDING, SKILLS
-from registry.listing import encode_tool
-from registry.profiles import Chosen
-from registry.shaping import Shaping
+from registry.catalog.catalog import Catalog, Located, Page
+from registry.catalog.catalogs import Catalogs
+from registry.catalog.listing import encode_tool
+from registry.catalog.tool_list import ShortList
+from registry.display.budgets import tokens
+from registry.display.disclosing import DESCRIBES, FINDING, SKILLS
+from registry.display.profiles import Chosen
+from registry.display.shaping import Shaping
 from registry.skills.snapshot import Agent
-from registry.tool_list import ShortList
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import META_CLIENT, ListParams, ToolListParams, read

@@ -10,7 +10,7 @@ from gateway.methods.relayed import handed_on, members_of, view
 from gateway.methods.skill_files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, RelayedFault
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import PromptParams, read

@@ -7,7 +7,7 @@ from typing import Any
 from gateway.context import Context
 from gateway.methods.server import WRITTEN
 from gateway.protocol.shapes import View
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.jsonrpc import Request
 
 

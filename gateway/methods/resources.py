@@ -20,7 +20,7 @@ from gateway.protocol import failures
 from gateway.protocol.shapes import Members, View
 from gateway.state.hub import Hub
 from gateway.state.kept import Kept, Whole, handle_of
-from registry.catalog import Catalog, Located
+from registry.catalog.catalog import Catalog, Located
 from schemas.errors import MethodNotFound, RelayedFault, SessionRequired
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import ResourceParams, read

@@ -17,7 +17,7 @@ from gateway.methods.results import call_result, plain_result, spoken
 from gateway.methods.written import Written
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import tool_result
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.binding import PythonBinding, ServiceBinding
 from schemas.errors import Denied, InvalidParams, MethodNotFound
 from schemas.hybrid import (

@@ -18,7 +18,7 @@ from gateway.methods.server import STAMP, WRITTEN
 from gateway.methods.skills import ReadFile, content_of, instructions_of
 from gateway.protocol import cursors
 from gateway.protocol.shapes import Members, View
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from registry.skills.items import children_of, entry_of, file_at, parsed
 from registry.skills.snapshot import Skill, SkillFile
 from schemas.errors import InvalidParams

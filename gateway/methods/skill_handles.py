@@ -7,7 +7,7 @@ from msgspec import Struct
 from gateway.context import Context
 from gateway.methods.agents import Agents, Given, given
 from gateway.protocol.sealed import Sealer
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode

@@ -8,11 +8,11 @@ from gateway.methods.agents import Agents
 from gateway.methods.describe import answer
 from gateway.methods.finding import AWAY, BY_WORDS, Find, unsearched
 from gateway.methods.lists import Lists
-from registry import wording
-from registry.budgets import CHARACTERS
-from registry.fitting import length
+from registry.catalog import words as wording
+from registry.display.budgets import CHARACTERS
+from registry.display.fitting import length
+from registry.display.sentences import first_sentence, shorten
 from registry.search.query import Filters, Query
-from registry.sentences import first_sentence, shorten
 from registry.skills.snapshot import Skill
 from schemas.errors import Unreachable
 from schemas.source import Source

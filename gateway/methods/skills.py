@@ -16,11 +16,11 @@ from gateway.methods.lists import Lists
 from gateway.methods.skill_handles import Handles
 from gateway.methods.skill_list import by_words, line_of
 from gateway.state.news import MESSAGES
-from registry.budgets import CHARACTERS
-from registry.catalog import Catalog
-from registry.disclosing import DESCRIBES
-from registry.fitting import Ceiling, Entry
-from registry.profiles import Chosen
+from registry.catalog.catalog import Catalog
+from registry.display.budgets import CHARACTERS
+from registry.display.disclosing import DESCRIBES
+from registry.display.fitting import Ceiling, Entry
+from registry.display.profiles import Chosen
 from registry.skills.items import file_at, uri_of
 from registry.skills.snapshot import Skill, SkillFile
 from schemas.errors import InvalidParams

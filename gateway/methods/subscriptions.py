@@ -12,7 +12,7 @@ from gateway.methods.offers import capabilities, subscribes
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
 from gateway.state.news import KINDS, METHODS
 from gateway.state.sessions import Sessions
-from registry.catalog import Kind
+from registry.catalog.catalog import Kind
 from schemas.errors import Fault, InvalidParams, InvalidRequest
 from schemas.jsonrpc import Notification, Request, encode
 from schemas.mcp.messages import (

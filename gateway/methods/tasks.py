@@ -18,7 +18,7 @@ from gateway.methods.relayed import handed_on, members_of, view
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members
 from gateway.protocol.task_ids import TaskIds, knows_tasks
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import Request, decode_members, encode
 from schemas.mcp.messages import META_RELATED_TASK, TASKS_EXTENSION, TaskParams, read

@@ -20,7 +20,7 @@ from gateway.methods.results import META_APPROVAL, call_result, plain_members, p
 from gateway.methods.usage import Usage
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.binding import (
     GatewayBinding,
     GraphQLBinding,

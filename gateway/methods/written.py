@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.jsonrpc import encode
 
 

@@ -12,8 +12,8 @@ from psycopg_pool import PoolTimeout
 from config.policy import Policy
 from gateway.abc import Call
 from gateway.policy.engine import Decision
-from registry.approvals import Approvals, TooManyWaiting, Wanted
-from registry.postgres import Pool
+from registry.access.approvals import Approvals, TooManyWaiting, Wanted
+from registry.database.postgres import Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 
 AGAIN_S = 60.0  # somebody may have decided by then

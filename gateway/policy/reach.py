@@ -10,7 +10,7 @@ from operator import or_
 
 from gateway.policy.engine import Engine, Standing
 from gateway.policy.rules import CompiledRule, Subject
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 
 
 class Reach:

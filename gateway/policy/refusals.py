@@ -4,8 +4,8 @@ from gateway.context import Context
 from gateway.policy.engine import Decision
 from gateway.policy.rules import Subject
 from gateway.policy.sight import Sight
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
 
 
 class Refusals:

@@ -18,10 +18,10 @@ from gateway.context import Context, Principal
 from gateway.policy.engine import BUILT_IN, DEFAULT, Decision, Engine, Standing, Verdict
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import Subject, is_judged
-from registry.catalog import Catalog
-from registry.policies import stored_rules
-from registry.postgres import Pool
-from registry.resources import Located
+from registry.access.policies import stored_rules
+from registry.catalog.catalog import Catalog
+from registry.catalog.resources import Located
+from registry.database.postgres import Pool
 from schemas.errors import InvalidParams
 from schemas.expressions import too_large
 from schemas.memo import Memo

@@ -11,7 +11,7 @@ from gateway.context import OUTBOX_LIMIT, Outbox, Session
 from gateway.state.news import updated
 from gateway.state.records import changed, record_of, update
 from gateway.state.watches import Place, Watches
-from registry.catalog import Kind
+from registry.catalog.catalog import Kind
 from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable
 
 SHARE = 10  # one of so many clients may have all the streams that it wants

@@ -12,7 +12,7 @@ from psycopg_pool import PoolTimeout
 
 from gateway.abc import Command
 from gateway.state.once import NoDatabase, Once, OtherRequest, Owner, Unfinished
-from registry.postgres import Pool
+from registry.database.postgres import Pool
 from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault
 from schemas.jsonrpc import encode
 from schemas.tool import ToolResult

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from gateway.protocol.positions import VERSION_LENGTH
-from registry.catalog import Catalog, Kind
+from registry.catalog.catalog import Catalog, Kind
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.messages import (
     PROMPTS_CHANGED,

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
 from schemas.errors import ToolgateError
 
 _KEY = "host_id = %s AND principal_id = %s AND service_id = %s AND idempotency_key = %s"

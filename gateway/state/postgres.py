@@ -19,7 +19,7 @@ from psycopg_pool import PoolTimeout
 from gateway.abc import SessionChange, SessionRecord, Verdict
 from gateway.state.records import changed
 from gateway.state.windows import SLOTS, admit, live, slot_us
-from registry.postgres import Database, borrowed
+from registry.database.postgres import Database, borrowed
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")

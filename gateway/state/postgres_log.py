@@ -15,7 +15,7 @@ from gateway.abc import Event
 from gateway.state.ids import Place, check, event_id, place_of
 from gateway.state.postgres import Opened, connection_of, only_row
 from gateway.state.watching import Watchers
-from registry.postgres import RESYNC, Notice
+from registry.database.postgres import RESYNC, Notice
 
 CHANNEL = "toolgate_state"
 POLL_S = 0.2  # for the database to have answered for the first time

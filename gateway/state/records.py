@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal, Session
-from registry.catalog import Kind
+from registry.catalog.catalog import Kind
 from schemas.mcp.revisions import HANDSHAKE
 
 

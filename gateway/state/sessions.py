@@ -24,7 +24,7 @@ from gateway.state.open_sessions import OpenSessions, SessionLimits
 from gateway.state.records import changed, record_of, restored, update
 from gateway.state.tasks import Tasks
 from gateway.state.telling import Telling
-from registry.catalog import Kind
+from registry.catalog.catalog import Kind
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests
 from schemas.mcp.revisions import HANDSHAKE, Revision
 

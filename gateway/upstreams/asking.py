@@ -3,8 +3,8 @@
 from config.settings import Imports
 from gateway.upstreams.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
-from registry.found import ImportSpec
-from registry.introspection import introspect
+from registry.sources.introspection import introspect
+from registry.sources.source_reader import ImportSpec
 
 
 class Asking:
@@ -15,7 +15,7 @@ class Asking:
         self._limits = limits
 
     async def __call__(self, spec: ImportSpec) -> bytes:
-        """See `registry.found.Lister`. Raises ImportRejected."""
+        """See `registry.sources.source_reader.Lister`. Raises ImportRejected."""
         if spec.kind == "mcp":
             return await self._lister(spec)
         guarded = spec.options.guarded  # and then no place for the operator's credentials

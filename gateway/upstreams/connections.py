@@ -16,8 +16,8 @@ from gateway.upstreams.caller import OwnAudiences
 from gateway.upstreams.exchange import Exchange
 from gateway.upstreams.tls import USUAL, Contexts, contexts
 from gateway.upstreams.tokens import Tokens
-from registry.addresses import PublicResolver, check_url_host
-from registry.bodies import read_at_most
+from registry.documents.addresses import PublicResolver, check_url_host
+from registry.documents.bodies import read_at_most
 from schemas.errors import ToolgateError
 from schemas.source import Source
 

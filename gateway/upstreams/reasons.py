@@ -6,7 +6,7 @@ from types import UnionType
 import aiohttp
 
 from gateway.upstreams.connections import TooLarge
-from registry.addresses import is_private
+from registry.documents.addresses import is_private
 
 
 def why(error: Exception, timeout_s: float) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 
 from config.sources import SchemeSettings
-from gateway.near import meant
 from gateway.upstreams.requirements import entry_for
-from registry.store import ToolStore
+from registry.names.similar_names import meant
+from registry.sources.store import ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import ToolgateError
 

@@ -17,8 +17,8 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from registry.addresses import check_url_host, is_private
-from registry.bodies import read_at_most
+from registry.documents.addresses import check_url_host, is_private
+from registry.documents.bodies import read_at_most
 from schemas.errors import ToolgateError
 
 ANSWER_LIMIT_BYTES = 2**18  # a token of the largest directories is some ten kilobytes

@@ -35,7 +35,7 @@ from gateway.upstreams.rest.files import (
     media_type_of,
     name_of,
 )
-from registry.addresses import PrivateAddress, PublicResolver, check_url_host
+from registry.documents.addresses import PrivateAddress, PublicResolver, check_url_host
 
 REDIRECT_LIMIT = 5
 FETCHED_LIMIT = 100  # files of one call: each holds a connection until all are sent

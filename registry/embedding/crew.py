@@ -13,13 +13,13 @@ from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from config.settings import Embedding
+from registry.database.postgres import Database, Notice, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import CHANNEL, purge, register, settle
 from registry.embedding.population import queue_missing
 from registry.embedding.serving import Serving
 from registry.embedding.status import tasks
 from registry.embedding.worker import Worker
-from registry.postgres import Database, Notice, borrowed
 
 log = logging.getLogger("toolgate.embedding")
 

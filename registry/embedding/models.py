@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from psycopg import AsyncConnection
 
+from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.postgres import Pool, borrowed
 
 log = logging.getLogger("toolgate.embedding")
 

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 from psycopg import AsyncConnection
 
+from registry.database.postgres import Pool, borrowed
 from registry.embedding.sources import SOURCES
-from registry.postgres import Pool, borrowed
 
 BATCH = 500  # entities in a transaction
 _START = "00000000-0000-0000-0000-000000000000"

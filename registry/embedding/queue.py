@@ -14,10 +14,10 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
+from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Vectors
 from registry.embedding.models import DIMENSION
 from registry.embedding.reals import Reals, RealsDumper
-from registry.postgres import Pool, borrowed
 
 ERROR = 200  # characters that are kept of the reason of a failure
 

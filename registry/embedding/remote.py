@@ -15,7 +15,7 @@ import aiohttp
 import anyio
 
 from config.settings import Embedding
-from registry.bodies import read_at_most
+from registry.documents.bodies import read_at_most
 from registry.embedding import wire
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.labels import label, nameless

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from config.settings import Embedding
+from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import Models, models
 from registry.embedding.providers import embedder_for
-from registry.postgres import Pool, borrowed
 
 DISABLED = "Embeddings are disabled (embedding.provider)."
 NONE_YET = "There are no vectors yet."

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from psycopg.rows import class_row
 
+from registry.database.postgres import Pool, borrowed
 from registry.embedding.models import Models, models
-from registry.postgres import Pool, borrowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from psycopg import AsyncConnection
 from psycopg_pool import PoolTimeout
 
 from config.settings import Embedding
+from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.models import DIMENSION
 from registry.embedding.queue import CAREFULLY, Failure, Queue, Task
 from registry.embedding.sources import SOURCES, Key, Load, Text, columns
 from registry.embedding.vectors import checked
-from registry.postgres import Pool, borrowed
 
 log = logging.getLogger("toolgate.embedding")
 

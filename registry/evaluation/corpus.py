@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from config.settings import Settings
+from registry.database.postgres import Database, borrowed
 from registry.embedding.abc import Embedder
 from registry.embedding.models import register
 from registry.embedding.providers import make_embedder
@@ -13,10 +14,9 @@ from registry.embedding.worker import Worker
 from registry.evaluation.running import Remembering
 from registry.evaluation.scratch import HOST, load, scratch_database
 from registry.evaluation.sets import Index, Listed
-from registry.postgres import Database, borrowed
 from registry.search import Filters, Search
 from registry.search.indexes import ensure_indexes
-from registry.store import ToolStore
+from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 
 Progress = Callable[[str, int, int], None]  # what is done, how much of how much

@@ -13,11 +13,11 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from config.settings import Database as Settings
-from registry.changes import SourceDraft, storable
+from registry.database.postgres import EMBEDDED, Database, borrowed
 from registry.evaluation.sets import Listed
-from registry.names import assign, legal, suffixed
-from registry.postgres import EMBEDDED, Database, borrowed
-from registry.store import ToolStore
+from registry.names.tool_names import assign, legal, suffixed
+from registry.sources.plan import SourceDraft, storable
+from registry.sources.store import ToolStore
 from schemas.binding import McpBinding
 from schemas.source import McpOptions
 from schemas.tool import ToolDraft

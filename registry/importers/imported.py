@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from registry.items import ItemDraft
+from registry.sources.items import ItemDraft
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft

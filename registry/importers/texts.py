@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from registry.importers.plain import plain
-from registry.vocabulary import BY_NAME, VALUES
+from registry.names.keywords import BY_NAME, VALUES
 
 # Longer ones are manuals. A thousand tokens a tool is what a list of many tools can bear.
 DESCRIPTION_LIMIT = 4096

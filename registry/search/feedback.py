@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
 from registry.search.query import Kind
 from registry.search.vectors import Vector, VectorDumper
 

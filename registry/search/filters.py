@@ -1,6 +1,7 @@
 """What an answer is narrowed by, as a condition on search_doc_t. Pure.
 
-`registry.toolsets` and `Catalog.visible_to` say the same in Python; a test holds the two together.
+`registry.catalog.toolsets` and `Catalog.visible_to` say the same in Python; a test holds the two
+together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,8 +45,8 @@ def _parts(filters: Filters) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _toolset(toolset: ToolsetFilter) -> Iterator[tuple[str, dict[str, Any]]]:
-    """See `registry.toolsets`: patterns and sources pick, and so do descriptions; `exclude` takes
-    out again."""
+    """See `registry.catalog.toolsets`: patterns and sources pick, and so do descriptions; `exclude`
+    takes out again."""
     if toolset.exclude:
         yield matching("NOT", "exclude", toolset.exclude)
     picked: list[str] = []

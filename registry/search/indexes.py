@@ -11,7 +11,7 @@ import logging
 
 from psycopg import AsyncConnection, sql
 
-from registry.postgres import Database
+from registry.database.postgres import Database
 
 log = logging.getLogger("toolgate.search")
 

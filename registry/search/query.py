@@ -17,7 +17,7 @@ Kind: TypeAlias = Literal["tool", "skill"]
 
 @dataclass(frozen=True, slots=True)
 class ToolsetFilter:
-    """The tools of a toolset, as `registry.toolsets` picks them. Patterns are those of
+    """The tools of a toolset, as `registry.catalog.toolsets` picks them. Patterns are those of
     `schemas.globs`."""
 
     name: str

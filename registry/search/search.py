@@ -10,8 +10,8 @@ from functools import partial
 from typing import Literal, get_args
 
 from config.settings import Search as Settings
+from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
-from registry.postgres import Pool
 from registry.search.beside import both
 from registry.search.counts import Counts
 from registry.search.encoding import Encoded, Encoding, Ready

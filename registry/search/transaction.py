@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from psycopg import AsyncCursor
 from psycopg.rows import TupleRow
 
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
 from registry.search.vectors import Vector, VectorDumper
 
 Planner: TypeAlias = Mapping[str, str]

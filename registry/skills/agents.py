@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection
 
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
 from registry.skills.known import SkillRefused, missing
-from registry.tenants import lock
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")
 

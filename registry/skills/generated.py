@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from registry.bundle import unpack
+from registry.display.sentences import first_sentence, shorten
+from registry.documents.bundles import unpack
 from registry.importers.openapi import parse
-from registry.sentences import first_sentence, shorten
 from registry.skills.access import needed
 from registry.skills.document import (
     DESCRIPTION_LIMIT,

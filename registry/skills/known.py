@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 from psycopg import AsyncConnection
 
-from registry.rows import RawLoader
+from registry.database.rows import RawLoader
 from registry.skills.access import Access, allows, needed
 from registry.skills.document import Document, own_name
 from registry.skills.graph import Edges, circle, longest

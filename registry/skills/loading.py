@@ -6,8 +6,8 @@ from typing import Any
 
 from psycopg import AsyncCursor
 
-from registry.postgres import Pool, borrowed
-from registry.rows import RawLoader
+from registry.database.postgres import Pool, borrowed
+from registry.database.rows import RawLoader
 from registry.skills.document import own_name, tools_of
 from registry.skills.snapshot import Agent, Skill, SkillFile, Skills, SkillTool
 

@@ -75,7 +75,7 @@ class Agent:
 
 
 class Skills:
-    """What never changes; `registry.catalogs` has the current one with the catalog."""
+    """What never changes; `registry.catalog.catalogs` has the current one with the catalog."""
 
     def __init__(
         self,

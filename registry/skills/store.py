@@ -8,7 +8,8 @@ from datetime import datetime
 from psycopg import AsyncConnection
 
 from config.settings import Skills as Limits
-from registry.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
 from registry.skills.access import Access
 from registry.skills.document import Document, read_document
 from registry.skills.folders import File, Folder
@@ -16,7 +17,6 @@ from registry.skills.known import Known, SkillRefused, read_known
 from registry.skills.loading import load_skills
 from registry.skills.saving import Saved, Saving, label
 from registry.skills.snapshot import Skill, Skills
-from registry.tenants import lock
 
 __all__ = ["Freed", "Saved", "SkillRefused", "SkillStore", "Version"]
 

@@ -13,7 +13,7 @@ from config.load import load
 from config.settings import Database as DatabaseSettings
 from config.settings import State
 from gateway.state.stores import Keep, Stores, make_stores, open_stores
-from registry.postgres import Database
+from registry.database.postgres import Database
 from schemas.errors import Unavailable
 from tests.fixtures_database import Cluster
 from tests.fixtures_redis import RedisServer

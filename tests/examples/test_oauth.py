@@ -20,7 +20,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from config.settings import Database
-from registry.revocations import Revocation, Revocations
+from registry.access.revocations import Revocation, Revocations
 from tests.examples.conftest import ROOT, STOP_S, errors, program
 from tests.servers.authorization import Company, company, person
 

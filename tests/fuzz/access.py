@@ -28,9 +28,9 @@ from config.policy import Policy
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Principal
-from registry.found import ImportSpec
-from registry.sources import Sources
-from registry.store import ToolStore
+from registry.sources.imports import Sources
+from registry.sources.source_reader import ImportSpec
+from registry.sources.store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running, wordless

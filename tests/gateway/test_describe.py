@@ -15,7 +15,7 @@ from mcp.types import Implementation
 from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
-from registry.budgets import tokens
+from registry.display.budgets import tokens
 from tests.fixtures_gateway import META, MODERN, Client, pets, running
 from tests.gateway.portal import portal, token, with_tokens
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.secrets import Secrets as SecretsSettings
 from config.settings import Settings
 from config.sources import SchemeSettings, SourceSettings
-from registry.secrets import Keys, Secrets
+from registry.access.secrets import Keys, Secrets
 from tests.fixtures_gateway import Client, running
 from tests.gateway.guards.signing import by_jwks
 from tests.gateway.test_front_identity import KEY, bearer

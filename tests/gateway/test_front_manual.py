@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.manual.changes import Address, New
-from registry.manual.tools import ManualTools
+from registry.tools.by_hand.changes import Address, New
+from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_gateway import Client, SessionClient, running

@@ -16,10 +16,10 @@ from config.policy import Policy, Rule
 from config.settings import Settings, Toolset
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from registry.approvals import Approvals
-from registry.policies import Policies
-from registry.postgres import borrowed
-from registry.store import ToolStore
+from registry.access.approvals import Approvals
+from registry.access.policies import Policies
+from registry.database.postgres import borrowed
+from registry.sources.store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_gateway import META, MODERN, Client, running
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.keys import ApiKeys
-from registry.revocations import Revocation, Revocations
+from registry.access.keys import ApiKeys
+from registry.access.revocations import Revocation, Revocations
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client, running
 from tests.gateway.events import Events, listening

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from config.load import load
 from config.settings import Database as DatabaseSettings
 from config.settings import Settings
-from registry import postgres
+from registry.database import postgres
 from registry.embedding import watched
 from tests.fixtures_gateway import Client, running
 from tests.fixtures_redis import RedisServer

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from config.load import load
+from registry.database.postgres import Database
 from registry.embedding.providers import make_embedder
 from registry.evaluation.corpus import loaded
 from registry.evaluation.evaluate import evaluate
 from registry.evaluation.results import BASELINE
 from registry.evaluation.running import MODES
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
-from registry.postgres import Database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 

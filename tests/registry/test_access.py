@@ -5,7 +5,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from registry.access import AccessFeed
+from registry.access.follower import AccessFeed
 
 pytestmark = pytest.mark.anyio
 

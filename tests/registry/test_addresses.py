@@ -1,6 +1,6 @@
 import pytest
 
-from registry.addresses import PrivateAddress, PublicResolver, check_url_host, is_public
+from registry.documents.addresses import PrivateAddress, PublicResolver, check_url_host, is_public
 
 
 @pytest.mark.parametrize(

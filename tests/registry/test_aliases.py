@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from registry.catalog import Catalog
-from registry.postgres import Database
-from registry.store import Saved, ToolStore
+from registry.catalog.catalog import Catalog
+from registry.database.postgres import Database
+from registry.sources.store import Saved, ToolStore
 from schemas.tool import Tool, ToolDraft
 from tests.fixtures_database import HOST
 from tests.registry.test_store import SHOP, draft

@@ -5,8 +5,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from registry.approvals import ApprovalRefused, Approvals, TooManyWaiting, Wanted
-from registry.postgres import Database, borrowed
+from registry.access.approvals import ApprovalRefused, Approvals, TooManyWaiting, Wanted
+from registry.database.postgres import Database, borrowed
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio

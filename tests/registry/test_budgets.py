@@ -7,9 +7,9 @@ from jsonschema_rs import Draft202012Validator
 from msgspec.json import decode, encode
 
 from config.settings import Toolset
-from registry.budgets import tokens
-from registry.catalog import Catalog
-from registry.shaping import Shaping
+from registry.catalog.catalog import Catalog
+from registry.display.budgets import tokens
+from registry.display.shaping import Shaping
 from schemas.binding import HybridBinding, McpBinding, Mirrored
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28
 from tests.registry.shown import described, listed, shaping

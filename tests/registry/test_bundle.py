@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from registry.bundle import Bundle, unpack
-from registry.descriptions import read_described
+from registry.documents.bundles import Bundle, unpack
+from registry.sources.openapi_documents import read_described
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import decode
 
-from registry.catalog import VIEWS_LIMIT, Catalog
+from registry.catalog.catalog import VIEWS_LIMIT, Catalog
 from schemas.binding import Binding, HybridBinding, OpenAPIBinding, PythonBinding
 from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision
 from schemas.tool import Annotations, Tool

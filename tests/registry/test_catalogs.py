@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from registry.catalogs import Catalogs
-from registry.postgres import Database
-from registry.store import ToolStore
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Database
+from registry.sources.store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_database import HOST
 

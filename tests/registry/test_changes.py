@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from registry.changes import Known, assign, changes, storable
-from registry.naming import Naming
+from registry.names.unique_names import Naming
+from registry.sources.plan import Known, assign, changes, storable
 from schemas.binding import GraphQLBinding, OpenAPIBinding, Variable
 from schemas.tool import Annotations, ToolDraft
 

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from registry.database_errors import failure, refusal
+from registry.database.errors import failure, refusal
 
 errors = psycopg.errors
 

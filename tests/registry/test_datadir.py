@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from registry import datadir
-from registry.datadir import DataDirectory
-from registry.installation import Account, DatabaseError
+from registry.database import datadir
+from registry.database.datadir import DataDirectory
+from registry.database.installation import Account, DatabaseError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to care for")
 NOBODY = Account("nobody", 65534, 65534)

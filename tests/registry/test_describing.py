@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.describing import Missing, part
+from registry.display.describing import Missing, part
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

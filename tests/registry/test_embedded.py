@@ -15,8 +15,8 @@ import pytest
 from psycopg import pq
 
 from config.settings import Database as Settings
-from registry.embedded import Embedded
-from registry.installation import DatabaseError
+from registry.database.embedded import Embedded
+from registry.database.installation import DatabaseError
 from tests.fixtures_database import settings_for
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 USER = """
 import sys, msgspec
 from config.settings import Database
-from registry.embedded import Embedded
+from registry.database.embedded import Embedded
 embedded = Embedded.start(msgspec.json.decode(sys.argv[1], type=Database))
 print(embedded.url, flush=True)
 sys.stdin.readline()

@@ -15,12 +15,12 @@ from config.load import load
 from config.settings import Database as DatabaseSettings
 from config.settings import Imports
 from config.sources import SourceSettings
-from registry import feed as feed_module
-from registry.catalogs import Catalogs
-from registry.feed import Feed
-from registry.found import NO_SERVICES, ImportSpec, Lister, Services
-from registry.sources import Sources
-from registry.store import ToolStore
+from registry.catalog import feed as feed_module
+from registry.catalog.catalogs import Catalogs
+from registry.catalog.feed import Feed
+from registry.sources.imports import Sources
+from registry.sources.source_reader import NO_SERVICES, ImportSpec, Lister, Services
+from registry.sources.store import ToolStore
 from schemas.hybrid import Action
 from schemas.tool import Tool
 from tests.fixtures_database import HOST

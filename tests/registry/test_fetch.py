@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from registry import addresses
-from registry.fetch import REDIRECT_LIMIT, Fetched, _redirected, fetch
+from registry.documents import addresses
+from registry.documents.fetch import REDIRECT_LIMIT, Fetched, _redirected, fetch
 from schemas.errors import ImportRejected
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator, validator_for
 from msgspec.json import encode
 
-from registry.folding import Fold
-from registry.summaries import Summaries
+from registry.display.folding import Fold
+from registry.display.summaries import Summaries
 from tests.registry.anyschema import instances, schemas
 
 MORE = "Call describe_tool for all."

@@ -11,12 +11,12 @@ import pytest
 from aiohttp import web
 
 from config.load import load
-from registry.bundle import unpack
-from registry.fetch import Fetched
-from registry.found import Found, ImportSpec, Origins, find, reread
-from registry.gathering import Remote
+from registry.documents.bundles import unpack
+from registry.documents.containers import Unreadable
+from registry.documents.fetch import Fetched
 from registry.importers.imported import Imported
-from registry.places import Unreadable
+from registry.sources.openapi_files import Remote
+from registry.sources.source_reader import Found, ImportSpec, Origins, find, reread
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
 

@@ -10,11 +10,11 @@ from graphql import build_schema
 from config.load import load
 from config.settings import Imports
 from config.sources import SourceSettings
-from registry.found import ImportSpec
-from registry.import_specs import configured
-from registry.introspection import introspect
-from registry.sources import Sources, preview
-from registry.store import ToolStore
+from registry.sources.imports import Sources, preview
+from registry.sources.introspection import introspect
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import configured
+from registry.sources.store import ToolStore
 from schemas.binding import GraphQLBinding
 from schemas.errors import ImportRejected
 from schemas.source import GraphQLOptions

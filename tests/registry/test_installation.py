@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.installation import (
+from registry.database.installation import (
     INSTALL,
     PACKAGE,
     Account,

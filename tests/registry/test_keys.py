@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from registry.keys import ApiKeys, KeyExists, KeyRefused, digest_of, known_keys, note_uses
-from registry.postgres import Database
+from registry.access.keys import ApiKeys, KeyExists, KeyRefused, digest_of, known_keys, note_uses
+from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.json import decode
 
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.mcp.revisions import HANDSHAKE, STATELESS, V2024_11_05, V2026_07_28, Revision
 from schemas.tool import Annotations
 from tests.registry.servers import item, listed_tool, source

@@ -9,13 +9,13 @@ import pytest
 from config.load import load
 from config.settings import Imports
 from config.sources import SourceSettings
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
-from registry.found import ImportSpec
-from registry.import_specs import configured
-from registry.postgres import Database
-from registry.sources import Report, Sources, preview
-from registry.store import SourceDraft, ToolStore
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Database
+from registry.sources.imports import Report, Sources, preview
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import configured
+from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import McpBinding
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import V2026_07_28

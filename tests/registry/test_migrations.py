@@ -9,9 +9,9 @@ import pytest
 from psycopg import DataError, IntegrityError
 
 from config.settings import Database as Settings
-from registry.installation import DatabaseError
-from registry.migrate import Migration, migrate, migrations, pending, status
-from registry.postgres import Database
+from registry.database.installation import DatabaseError
+from registry.database.migrate import Migration, migrate, migrations, pending, status
+from registry.database.postgres import Database
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.names import LIMIT, assign, qualify, tool_name
+from registry.names.tool_names import LIMIT, assign, qualify, tool_name
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 METHODS = st.sampled_from(["get", "PUT", "post", "delete"])

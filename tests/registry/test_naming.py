@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.names import LIMIT
-from registry.naming import Naming
+from registry.names.tool_names import LIMIT
+from registry.names.unique_names import Naming
 from schemas.source import Prefix
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from registry.items import ItemsSaved
-from registry.pins import Held, Pins, reason
-from registry.postgres import Database
-from registry.sources import Report
-from registry.store import ToolStore
+from registry.database.postgres import Database
+from registry.sources.imports import Report
+from registry.sources.items import ItemsSaved
+from registry.sources.pins import Held, Pins, reason
+from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import found_by_words
 from tests.registry.servers import prompt, snapshot, spec, tool

@@ -3,9 +3,9 @@
 import pytest
 
 from config.policy import Rule
-from registry.access import CHANNEL
-from registry.policies import Policies, PolicyChanged, stored_rules
-from registry.postgres import Database, borrowed
+from registry.access.follower import CHANNEL
+from registry.access.policies import Policies, PolicyChanged, stored_rules
+from registry.database.postgres import Database, borrowed
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio

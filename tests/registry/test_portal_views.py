@@ -7,13 +7,13 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from registry.database.postgres import Database
 from registry.embedding.models import register
 from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
-from registry.manual.changes import Change, Details, New, ToolRefused
-from registry.manual.tools import ManualTools
-from registry.postgres import Database
-from registry.store import SourceDraft, ToolStore
+from registry.sources.store import SourceDraft, ToolStore
+from registry.tools.by_hand.changes import Change, Details, New, ToolRefused
+from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import (
     FunctionBinding,
     HybridBinding,

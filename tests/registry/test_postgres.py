@@ -14,10 +14,10 @@ import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from config.settings import Database as Settings
-from registry import postgres
-from registry.embedded import Embedded
-from registry.installation import DatabaseError
-from registry.postgres import RESYNC, Database, Notice
+from registry.database import postgres
+from registry.database.embedded import Embedded
+from registry.database.installation import DatabaseError
+from registry.database.postgres import RESYNC, Database, Notice
 from tests.fixtures_database import Cluster, settings_for
 
 pytestmark = pytest.mark.anyio

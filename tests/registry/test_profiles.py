@@ -10,11 +10,11 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from config.profiles import Profile
-from registry.catalog import Catalog
-from registry.folding import Fold
-from registry.profiles import BUILT_IN, PLAIN, Profiles
-from registry.rewriting import Inexpressible, rewritten
-from registry.shaping import shown_names
+from registry.catalog.catalog import Catalog
+from registry.display.folding import Fold
+from registry.display.profiles import BUILT_IN, PLAIN, Profiles
+from registry.display.rewriting import Inexpressible, rewritten
+from registry.display.shaping import shown_names
 from tests.registry.anyschema import instances, schemas
 from tests.registry.shown import SETTINGS, described, listed, shaping
 

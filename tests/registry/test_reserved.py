@@ -5,14 +5,14 @@ from typing import get_args
 
 import pytest
 
-from registry.catalog import Catalog
-from registry.describing import DESCRIBER
-from registry.disclosing import FINDING, SKILLS, own_tools
-from registry.manual.changes import ToolRefused
-from registry.manual.tools import ManualTools
-from registry.postgres import Database
-from registry.reserved import NAMES, is_reserved
-from registry.store import ToolStore
+from registry.catalog.catalog import Catalog
+from registry.database.postgres import Database
+from registry.display.describing import DESCRIBER
+from registry.display.disclosing import FINDING, SKILLS, own_tools
+from registry.names.reserved import NAMES, is_reserved
+from registry.sources.store import ToolStore
+from registry.tools.by_hand.changes import ToolRefused
+from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import Does, GatewayBinding
 from tests.fixtures_database import HOST
 from tests.registry.manual.test_tools import new

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from msgspec import Raw
 
-from registry.resources import TRIED, Resources
-from registry.uris import MATCHED, Letters, Template
+from registry.catalog.resources import TRIED, Resources
+from registry.names.uris import MATCHED, Letters, Template
 from schemas.mcp.snapshot import Item
 from tests.registry.servers import RESOURCES, item, source
 

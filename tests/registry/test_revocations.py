@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from registry.postgres import Database
-from registry.revocations import Revocation, RevocationRefused, Revocations, purge, revoked
+from registry.access.revocations import Revocation, RevocationRefused, Revocations, purge, revoked
+from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 
 from config.secrets import Secrets as SecretsSettings
 from config.sources import SchemeSettings
-from registry.postgres import Database
-from registry.secrets import Keys, SecretRefused, Secrets, key_id
+from registry.access.secrets import Keys, SecretRefused, Secrets, key_id
+from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio

@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.sentences import first_sentence, shorten
+from registry.display.sentences import first_sentence, shorten
 
 LONG = "x" * 500
 

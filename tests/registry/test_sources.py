@@ -10,10 +10,10 @@ import pytest
 from config.load import load
 from config.settings import Imports
 from config.sources import SourceSettings
-from registry.found import ImportSpec
-from registry.import_specs import configured
-from registry.sources import Sources, preview
-from registry.store import ToolStore
+from registry.sources.imports import Sources, preview
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import configured
+from registry.sources.store import ToolStore
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action

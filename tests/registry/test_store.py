@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from config.settings import Database as Settings
-from registry.postgres import Database
-from registry.saving import ROWS_PER_STATEMENT
-from registry.store import Saved, SourceDraft, ToolStore
+from registry.database.postgres import Database
+from registry.sources.store import Saved, SourceDraft, ToolStore
+from registry.sources.write import ROWS_PER_STATEMENT
 from schemas.binding import (
     Body,
     HybridBinding,

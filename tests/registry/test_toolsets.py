@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from config.settings import Toolset
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
+from registry.catalog.toolsets import unknown
 from registry.skills.snapshot import Skills
-from registry.toolsets import unknown
 from schemas.binding import ScriptBinding
 from schemas.mcp.revisions import V2026_07_28
 from schemas.source import Source

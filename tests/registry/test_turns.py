@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from registry.turns import Turns
+from registry.catalog.single_flight import Turns
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.uris import EXPRESSIONS, Letters, Template, unwrapped, wrapped
+from registry.names.uris import EXPRESSIONS, Letters, Template, unwrapped, wrapped
 
 
 @pytest.mark.parametrize(

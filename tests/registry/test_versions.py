@@ -11,13 +11,13 @@ import pytest
 
 from config.load import load
 from config.settings import Imports
-from registry.found import ImportSpec
-from registry.history import History
-from registry.migrate import migrations
-from registry.postgres import Database
-from registry.sources import Sources
-from registry.store import ToolStore
-from registry.versions import Versions
+from registry.database.migrate import migrations
+from registry.database.postgres import Database
+from registry.sources.history import History
+from registry.sources.imports import Sources
+from registry.sources.source_reader import ImportSpec
+from registry.sources.store import ToolStore
+from registry.sources.versions import Versions
 from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets

@@ -13,7 +13,7 @@ from graphql.execution.values import get_variable_values
 from msgspec.structs import replace
 
 from gateway.upstreams.graphql import build
-from registry.found import ImportSpec, Origins, find
+from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
 from schemas.tool import ToolDraft

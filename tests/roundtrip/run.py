@@ -15,8 +15,8 @@ from config.load import load
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.client import Client
 from gateway.upstreams.openapi import OpenAPIUpstream
-from registry.found import ImportSpec, Origins, find
 from registry.importers.imported import Imported
+from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import OpenAPIBinding
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2025_06_18

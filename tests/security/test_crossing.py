@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.found import ImportSpec
-from registry.sources import Sources
-from registry.store import ToolStore
+from registry.sources.imports import Sources
+from registry.sources.source_reader import ImportSpec
+from registry.sources.store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running
 from tests.gateway.events import listening
 from tests.gateway.guards.signing import by_jwks

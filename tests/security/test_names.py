@@ -7,7 +7,7 @@ import pytest
 
 import gateway
 import registry
-from registry.names import assign, legal, tool_name
+from registry.names.tool_names import assign, legal, tool_name
 
 XML_READERS = {"xml", "lxml", "defusedxml", "xmltodict"}
 HARMLESS = {"xml.sax.saxutils"}  # writes

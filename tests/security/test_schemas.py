@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from registry.catalog import Catalog
-from registry.compat.compare import input_changes, output_changes
+from registry.catalog.catalog import Catalog
+from registry.display.profiles import BUILT_IN
 from registry.importers.hybrid.closing import Unusable, closed
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import read as read_openapi
-from registry.manual.changes import ToolRefused, check_schema
-from registry.profiles import BUILT_IN
+from registry.sources.compat.compare import input_changes, output_changes
+from registry.tools.by_hand.changes import ToolRefused, check_schema
 from schemas.jsonschema import Checker
 from tests.registry.importers.describe import describe, json_body
 from tests.registry.servers import snapshot, tool

@@ -22,10 +22,10 @@ from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.rest.files import File, Remote, Upload
 from gateway.upstreams.uploads import Uploads
-from registry import addresses
-from registry.fetch import fetch
-from registry.found import ImportSpec
-from registry.introspection import introspect
+from registry.documents import addresses
+from registry.documents.fetch import fetch
+from registry.sources.introspection import introspect
+from registry.sources.source_reader import ImportSpec
 from schemas.binding import Credential
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import V2025_06_18

@@ -14,7 +14,7 @@ from gateway.audit.reading import AuditQuery, Recorded, search
 from gateway.audit.records import Entry
 from gateway.audit.verifying import Report, verify
 from gateway.policy.explaining import BUILT_INS, OF_OPERATOR
-from registry.policies import Policies
+from registry.access.policies import Policies
 
 READ = "admin:audit:read"
 

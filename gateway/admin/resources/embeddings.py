@@ -10,7 +10,7 @@ from gateway.admin.operations import Asked, Operation, ToolName
 from gateway.admin.problems import Problem, not_found
 from registry.embedding import population
 from registry.embedding.status import Status, status
-from registry.store import ToolStore
+from registry.sources.store import ToolStore
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 

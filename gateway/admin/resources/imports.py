@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from config.types import HttpUrl, Levels, SourceName
 from gateway.admin.operations import Line
-from registry.addresses import check_host
+from registry.documents.addresses import check_host
 from schemas.source import (
     GraphQLOptions,
     HybridOptions,

@@ -21,8 +21,15 @@ from gateway.admin.operations import (
 from gateway.admin.pages import Page
 from gateway.admin.problems import Mistake, Problem, conflict, not_found, sentence
 from gateway.context import Principal
-from registry.keys import NAME_LIMIT, PRINCIPAL_LIMIT, WORDS_LIMIT, ApiKey, ApiKeys, KeyExists
-from registry.revocations import Revocation, Revocations
+from registry.access.keys import (
+    NAME_LIMIT,
+    PRINCIPAL_LIMIT,
+    WORDS_LIMIT,
+    ApiKey,
+    ApiKeys,
+    KeyExists,
+)
+from registry.access.revocations import Revocation, Revocations
 
 READ, WRITE = "admin:keys:read", "admin:keys:write"
 

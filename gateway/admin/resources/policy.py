@@ -19,9 +19,9 @@ from gateway.context import Principal
 from gateway.policy.engine import Engine
 from gateway.policy.explaining import BUILT_INS, OF_OPERATOR, Explanation, explain
 from gateway.policy.rules import Subject
-from registry.approvals import Approval, ApprovalRefused, Approvals
-from registry.catalogs import Catalogs
-from registry.policies import Policies, PolicyChanged, StoredRule
+from registry.access.approvals import Approval, ApprovalRefused, Approvals
+from registry.access.policies import Policies, PolicyChanged, StoredRule
+from registry.catalog.catalogs import Catalogs
 
 READ, WRITE = "admin:policy:read", "admin:policy:write"
 

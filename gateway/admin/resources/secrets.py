@@ -10,8 +10,8 @@ from gateway.admin.operations import Asked, Operation, Paging
 from gateway.admin.pages import Page
 from gateway.admin.problems import Problem, conflict, not_found
 from gateway.upstreams.schemes import NotAskedFor, check_asked_for
-from registry.secrets import Keys, Secrets, StoredSecret
-from registry.store import ToolStore
+from registry.access.secrets import Keys, Secrets, StoredSecret
+from registry.sources.store import ToolStore
 
 READ, WRITE = "admin:secrets:read", "admin:secrets:write"
 

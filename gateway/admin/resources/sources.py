@@ -23,12 +23,12 @@ from gateway.admin.pages import Page
 from gateway.admin.problems import Problem, changed, conflict, invalid, not_found, unavailable
 from gateway.admin.resources.imports import Described, Document, Import
 from gateway.admin.resources.secrets import SecretOperations
-from registry.found import ImportSpec, Lister
-from registry.history import History
-from registry.import_specs import configured, left_over
-from registry.sources import Report, SourceChanged, SourceExists, Sources
-from registry.store import ToolStore
-from registry.versions import Versions
+from registry.sources.history import History
+from registry.sources.imports import Report, SourceChanged, SourceExists, Sources
+from registry.sources.source_reader import ImportSpec, Lister
+from registry.sources.specs import configured, left_over
+from registry.sources.store import ToolStore
+from registry.sources.versions import Versions
 from schemas.source import Origin, Outcome, Source, Version
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"

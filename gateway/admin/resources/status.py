@@ -11,7 +11,7 @@ from gateway.admin.health import Health
 from gateway.admin.operations import Asked, Operation, Paging
 from gateway.admin.pages import Page
 from gateway.admin.problems import not_found
-from registry.catalogs import Catalogs
+from registry.catalog.catalogs import Catalogs
 
 READ = "admin:registry:read"
 

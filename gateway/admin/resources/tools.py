@@ -13,11 +13,11 @@ from gateway.admin.pages import Page, place
 from gateway.admin.problems import Mistake, conflict, invalid, not_found
 from registry.embedding.status import Embedding, embedding_of
 from registry.importers.texts import cut
-from registry.manual.changes import Change, Details
-from registry.manual.tools import ManualTools
-from registry.manual.wanted import Lifecycle, Name64, Name128, Weight
-from registry.pins import Held, Pins
-from registry.standings import Detail, Standing, Standings, State
+from registry.sources.pins import Held, Pins
+from registry.tools.by_hand.changes import Change, Details
+from registry.tools.by_hand.tools import ManualTools
+from registry.tools.by_hand.wanted import Lifecycle, Name64, Name128, Weight
+from registry.tools.tool_states import Detail, Standing, Standings, State
 
 Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", "script"]
 READ, WRITE = "admin:registry:read", "admin:registry:write"

@@ -13,7 +13,7 @@ from gateway.upstreams.mcp.pool import PLAIN
 from gateway.upstreams.mcp.probe import Spoken
 from gateway.upstreams.mcp.server import Server
 from gateway.upstreams.mcp.servers import Servers
-from registry.found import ImportSpec
+from registry.sources.source_reader import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
 from schemas.mcp.snapshot import Entry, Eras, ServerFacts, Snapshot
 from schemas.source import McpOptions, Source

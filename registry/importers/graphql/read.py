@@ -10,7 +10,7 @@ from registry.importers.graphql.marks import FieldMarks, Overlay
 from registry.importers.graphql.schema import Schema
 from registry.importers.graphql.tools import OPERATIONS, Root, Skip, Tools
 from registry.importers.imported import Imported
-from registry.names import assign, legal
+from registry.names.tool_names import assign, legal
 from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.source import Outcome, OutcomeStatus

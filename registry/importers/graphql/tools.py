@@ -16,7 +16,7 @@ from registry.importers.openapi.marks import ArgumentMarks
 from registry.importers.plain import plain
 from registry.importers.texts import cut
 from registry.importers.untold import of_field
-from registry.names import legal
+from registry.names.tool_names import legal
 from schemas.binding import GraphQLBinding, Pagination, Variable
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, ToolDraft

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from registry.names import legal, suffixed
+from registry.names.tool_names import legal, suffixed
 from schemas.jsonschema import Checker
 
 DEFINITIONS_LIMIT = 2_000  # as for OpenAPI; no model reads so many

@@ -9,7 +9,7 @@ from registry.importers.hybrid.items import ID_LIMIT, size_of
 from registry.importers.hybrid.read import key_of
 from registry.importers.texts import said, said_in
 from registry.importers.untold import of_action
-from registry.names import assign, legal, suffixed
+from registry.names.tool_names import assign, legal, suffixed
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side, split

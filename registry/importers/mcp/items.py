@@ -4,8 +4,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from registry.importers.mcp.definitions import Definition, Skip
-from registry.items import ItemDraft
-from registry.uris import Template
+from registry.names.uris import Template
+from registry.sources.items import ItemDraft
 from schemas.jsonrpc import json_type
 from schemas.mcp.snapshot import ItemKind
 

@@ -8,8 +8,8 @@ import msgspec
 from registry.importers.imported import Imported
 from registry.importers.mcp import items, tools
 from registry.importers.mcp.definitions import Definition, Kind, Skip, Unusable, definitions
-from registry.items import ItemDraft
-from registry.names import assign, legal, suffixed
+from registry.names.tool_names import assign, legal, suffixed
+from registry.sources.items import ItemDraft
 from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.mcp.snapshot import Entry, ItemKind, Snapshot, decode_snapshot

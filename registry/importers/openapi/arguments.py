@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from itertools import chain, count
 
-from registry.names import legal
+from registry.names.tool_names import legal
 
 # Anthropic's API refuses a tool whose top-level properties are not ^[a-zA-Z0-9_.-]{1,64}$
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")

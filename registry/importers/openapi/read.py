@@ -12,7 +12,7 @@ from registry.importers.openapi.schemas import Room
 from registry.importers.openapi.selection import Options, matches, refusal
 from registry.importers.openapi.tools import Tools
 from registry.importers.openapi.values import mapping
-from registry.names import assign, tool_name
+from registry.names.tool_names import assign, tool_name
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 

@@ -14,7 +14,7 @@ from registry.importers.openapi.cycles import Cycles
 from registry.importers.openapi.document import Document, Skip, segments
 from registry.importers.openapi.schema_tree import Component, Converted, Tree
 from registry.importers.openapi.visibility import Flag, Visibility
-from registry.names import legal, suffixed
+from registry.names.tool_names import legal, suffixed
 from schemas.jsonrpc import encode
 from schemas.validators import compiled_as_2020
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from registry.vocabulary import BY_NAME, VALUES
+from registry.names.keywords import BY_NAME, VALUES
 
 _PREFIX = "#/$defs/"
 # What accepts less when a schema in it, or beside it, accepts more.

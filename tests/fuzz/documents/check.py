@@ -10,8 +10,8 @@ from typing import Any
 from config.load import load
 from gateway.upstreams import graphql
 from gateway.upstreams.rest.requests import build
-from registry.found import ImportSpec, Origins, find
 from registry.importers.imported import Imported
+from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import GraphQLBinding
 from schemas.errors import ImportRejected, InvalidParams
 from tests.roundtrip.generate import arguments

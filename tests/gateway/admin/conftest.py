@@ -19,10 +19,10 @@ from gateway.policy.engine import Engine
 from gateway.state.memory_stores import MemorySessions
 from gateway.upstreams.asking import Asking
 from gateway.upstreams.connections import Connections
-from registry.catalogs import Catalogs
-from registry.feed import FeedState
-from registry.found import ImportSpec
-from registry.postgres import Database
+from registry.catalog.catalogs import Catalogs
+from registry.catalog.feed import FeedState
+from registry.database.postgres import Database
+from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import wordless

@@ -11,7 +11,7 @@ from gateway.admin.problems import Problem
 from gateway.admin.repeats import Done, Repeats
 from gateway.context import Principal
 from gateway.state.once import Once
-from registry.postgres import Database
+from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.gateway.admin.client import Admin

@@ -19,10 +19,10 @@ from gateway.audit.records import Entry
 from gateway.audit.storing import store as store_audit
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from registry.approvals import Approvals, Wanted
-from registry.found import ImportSpec
-from registry.postgres import Database
-from registry.store import ToolStore
+from registry.access.approvals import Approvals, Wanted
+from registry.database.postgres import Database
+from registry.sources.source_reader import ImportSpec
+from registry.sources.store import ToolStore
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import HANDSHAKE
 from tests.fixtures_database import HOST

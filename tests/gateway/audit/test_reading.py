@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from gateway.audit.reading import AuditQuery, ends, export, follow, search
-from registry.postgres import borrowed
+from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import NOON, entry, writer
 

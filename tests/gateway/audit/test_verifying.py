@@ -8,7 +8,7 @@ import pytest
 from gateway.audit.retention import maintain
 from gateway.audit.storing import heads
 from gateway.audit.verifying import verify
-from registry.postgres import borrowed
+from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import entry, writer
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from registry.postgres import borrowed
+from registry.database.postgres import borrowed
 from schemas.errors import Unavailable
 from tests.fixtures_gateway import DEADLINE_S
 from tests.gateway.audit.conftest import entry, writer

@@ -11,8 +11,8 @@ from config.load import load
 from config.settings import Database
 from gateway.cli.database import open_registry
 from gateway.hybrid import load as load_service
-from registry.found import ImportSpec
-from registry.sources import Sources
+from registry.sources.imports import Sources
+from registry.sources.source_reader import ImportSpec
 from tests.fixtures_hybrid import RULE, SPEC, action, described, wanting
 from tests.gateway.cli.conftest import Toolgate, answering
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from config.settings import Database as DatabaseSettings
-from registry.approvals import Approvals, Wanted
-from registry.postgres import Database
+from registry.access.approvals import Approvals, Wanted
+from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.gateway.cli.conftest import Toolgate
 

@@ -10,9 +10,9 @@ from config.auth import Auth
 from config.load import load
 from gateway.context import Identity
 from gateway.guards.authentication import Authenticator
-from registry.keys import ApiKeys, KnownKey, digest_of
-from registry.postgres import Database
-from registry.revocations import Revocation, Revocations, Revoked
+from registry.access.keys import ApiKeys, KnownKey, digest_of
+from registry.access.revocations import Revocation, Revocations, Revoked
+from registry.database.postgres import Database
 from schemas.hybrid import StatusFault
 from tests.fixtures_database import HOST
 from tests.gateway.asgi import http

@@ -18,8 +18,8 @@ from gateway.methods.agents import Agents
 from gateway.methods.lists import Lists
 from gateway.methods.skill_files import SkillFiles
 from gateway.protocol.shapes import Members
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
 from registry.skills.snapshot import Skill
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import Request, decode_members, encode

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.methods.completion import Completion
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import Fault, InvalidParams, MethodNotFound, RelayedFault
 from schemas.mcp.revisions import V2024_11_05, V2025_11_25
 from schemas.mcp.snapshot import ServerFacts

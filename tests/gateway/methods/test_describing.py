@@ -11,11 +11,11 @@ from msgspec.json import decode
 from gateway.context import Context, Identity, Principal, Wishes
 from gateway.methods.describe import DescribeSeveral
 from gateway.methods.lists import Lists
-from registry.budgets import tokens
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
-from registry.profiles import BUILT_IN
-from registry.shaping import Shaping
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
+from registry.display.budgets import tokens
+from registry.display.profiles import BUILT_IN
+from registry.display.shaping import Shaping
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import TextContent, Tool

@@ -14,9 +14,9 @@ from gateway.context import Context, Identity, Principal, Session, Wishes
 from gateway.methods.finding import ANY_DOMAIN, BY_WORDS, Finding, Limits
 from gateway.methods.lists import Lists
 from gateway.methods.usage import HOLDS_S, Usage
-from registry.budgets import tokens
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
+from registry.display.budgets import tokens
 from registry.search.fusion import Hit
 from registry.search.query import Found, Query, ToolsetFilter
 from schemas.binding import HybridBinding

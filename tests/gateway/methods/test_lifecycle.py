@@ -2,8 +2,8 @@ import pytest
 
 from gateway.methods.lifecycle import INSTRUCTIONS_LIMIT, Lifecycle
 from gateway.methods.lists import Lists
-from registry.catalog import Catalog
-from registry.catalogs import Catalogs
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
 from schemas.mcp.messages import META_SERVER, TASKS_EXTENSION
 from schemas.mcp.revisions import (
     SUPPORTED,

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from gateway.protocol import cursors
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, Unreachable
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25, V2026_07_28
 from tests.gateway.methods.federation import (

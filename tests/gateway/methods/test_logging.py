@@ -2,7 +2,7 @@ import pytest
 
 from gateway.methods.logging import Logging
 from gateway.state.records import changed, record_of, update
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound
 from schemas.mcp.messages import LOG_LEVELS
 from schemas.mcp.revisions import HANDSHAKE, V2025_11_25

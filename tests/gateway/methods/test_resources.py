@@ -2,7 +2,7 @@ import pytest
 
 from gateway.methods.resources import Resources
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Hub
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import (
     Fault,
     InvalidParams,

@@ -12,7 +12,7 @@ from gateway.methods.prompts import Prompts
 from gateway.methods.resources import Resources
 from gateway.policy.sight import Sight
 from gateway.state.hub import Hub
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill, Skills, SkillTool
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25, V2026_07_28

@@ -23,7 +23,7 @@ from gateway.protocol.sealed import Sealer
 from gateway.state.hub import Hub
 from gateway.state.news import MESSAGES
 from gateway.state.records import changed, record_of, update
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from registry.search import Filters, Found, Hit, Query
 from registry.skills.access import Access
 from registry.skills.document import compose

@@ -9,7 +9,7 @@ from gateway.abc import Asked
 from gateway.app.methods import guarded
 from gateway.context import Letter
 from gateway.methods.tools import Tools
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.binding import McpBinding, Mirrored
 from schemas.errors import (
     Fault,

@@ -13,8 +13,8 @@ from gateway.context import Context, Identity, Note, Principal
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.policy.approving import Approving
 from gateway.policy.sight import Sight
-from registry.approvals import Approvals
-from registry.postgres import Database
+from registry.access.approvals import Approvals
+from registry.database.postgres import Database
 from schemas.binding import GatewayBinding
 from schemas.errors import ApprovalRequired, Denied, TooManyRequests, Unavailable
 from schemas.mcp.revisions import JSON_RPC

@@ -17,7 +17,7 @@ from gateway.policy.facts import CLAIMS
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import CompiledRule, Subject, Values
 from gateway.policy.sight import Sight
-from registry.catalog import Catalog
+from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC
 from schemas.mcp.snapshot import Item, ItemKind

@@ -4,8 +4,8 @@ import pytest
 
 from config.policy import Rule
 from gateway.policy.sight import Sight
-from registry.policies import Policies
-from registry.postgres import Database
+from registry.access.policies import Policies
+from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.gateway.policy.oracle import usual
 

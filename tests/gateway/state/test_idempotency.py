@@ -13,7 +13,7 @@ from config.settings import Database as Settings
 from gateway.abc import Command
 from gateway.context import Principal
 from gateway.state.idempotency import Idempotency
-from registry.postgres import Database
+from registry.database.postgres import Database
 from schemas.hybrid import StatusFault
 from schemas.tool import TextContent, ToolResult
 from tests.fixtures_database import HOST

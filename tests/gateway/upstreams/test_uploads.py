@@ -10,7 +10,7 @@ from msgspec.json import encode
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.openapi import OpenAPIUpstream
 from gateway.upstreams.uploads import FETCHED_LIMIT, Uploads
-from registry import addresses
+from registry.documents import addresses
 from schemas.binding import Body, OpenAPIBinding, Part
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.compat import bounded, input_changes, output_changes
+from registry.sources.compat import bounded, input_changes, output_changes
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "integer"}

@@ -7,7 +7,7 @@ import jsonschema_rs
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from registry.compat import input_changes
+from registry.sources.compat import input_changes
 from tests.registry.compat.schemas import changed, value, whole
 
 WIDE = settings(

@@ -11,12 +11,12 @@ from msgspec.structs import replace as changed
 
 from config.load import load
 from config.settings import Embedding
-from registry.changes import SourceDraft
+from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from registry.embedding.models import register
 from registry.embedding.worker import Worker
-from registry.postgres import Database
-from registry.store import ToolStore
+from registry.sources.plan import SourceDraft
+from registry.sources.store import ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
+from registry.database.postgres import Database
 from registry.embedding.worker import Worker
-from registry.postgres import Database
 from tests.fixtures_database import settings_for
 from tests.registry.embedding.conftest import SETTINGS
 from tests.registry.embedding.fakes import HashEmbedder

@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Database as Settings
+from registry.database.migrate import migrate, migrations
+from registry.database.postgres import Database
 from registry.embedding.models import register
 from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
-from registry.migrate import migrate, migrations
-from registry.postgres import Database
 from tests.registry.embedding.conftest import SETTINGS
 from tests.registry.embedding.fakes import HashEmbedder
 

@@ -6,13 +6,13 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from registry.database.postgres import Database, borrowed
 from registry.embedding.abc import EmbeddingFailed
 from registry.embedding.crew import Crew
 from registry.embedding.models import Models, models, purge, register, settle
 from registry.embedding.population import queue_missing
 from registry.embedding.serving import DISABLED, NONE_YET, Serving
 from registry.embedding.status import status
-from registry.postgres import Database, borrowed
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import SETTINGS, Queued, draft, until
 from tests.registry.embedding.fakes import HashEmbedder

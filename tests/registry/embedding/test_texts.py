@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from registry.database.postgres import Database
 from registry.embedding.texts import (
     ToolFields,
     identifier_words,
@@ -16,7 +17,6 @@ from registry.embedding.texts import (
     skill_text,
     tool_text,
 )
-from registry.postgres import Database
 
 HOSTILE = {
     "empty": "",

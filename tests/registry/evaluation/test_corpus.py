@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load as load_settings
+from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed
 from registry.evaluation.corpus import NotEmbedded, loaded
 from registry.evaluation.evaluate import drawn, evaluate
@@ -14,8 +15,7 @@ from registry.evaluation.results import BASELINE
 from registry.evaluation.running import MODES, Remembering
 from registry.evaluation.scratch import HOST, load
 from registry.evaluation.sets import Index, Listed, Request, read_catalog, read_requests
-from registry.postgres import Database
-from registry.store import ToolStore
+from registry.sources.store import ToolStore
 from tests.registry.search.meaning import MODEL, Words
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from config.load import load as load_settings
+from registry.database.postgres import Database, borrowed
 from registry.embedding.texts import query_text, sentences
 from registry.evaluation.corpus import Corpus, loaded
 from registry.evaluation.sets import Listed
-from registry.postgres import Database, borrowed
 from registry.search import Mode, Query
 from tests.registry.evaluation.reference import Fields, Score, bm25f, meaning, scored
 from tests.registry.search.meaning import Words

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from registry.importers.mcp import read_snapshot
-from registry.items import ItemDraft
+from registry.sources.items import ItemDraft
 from schemas.source import Outcome
 from tests.registry.servers import entry, prompt, resource, snapshot, template
 

@@ -7,9 +7,9 @@ import pytest
 from msgspec import Raw
 
 from registry.importers.openapi import read
-from registry.manual.changes import New, ToolRefused
-from registry.manual.making import make
-from registry.manual.wanted import Known, KnownFunction, Wanted
+from registry.tools.by_hand.changes import New, ToolRefused
+from registry.tools.by_hand.making import make
+from registry.tools.by_hand.wanted import Known, KnownFunction, Wanted
 from schemas.binding import (
     Credential,
     FunctionBinding,

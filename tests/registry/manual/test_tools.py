@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from registry.manual.changes import Address, Change, Details, New, NoSuchTool, ToolRefused
-from registry.manual.tools import ManualTools
-from registry.postgres import Database
-from registry.store import SourceDraft, ToolStore
+from registry.database.postgres import Database
+from registry.sources.store import SourceDraft, ToolStore
+from registry.tools.by_hand.changes import Address, Change, Details, New, NoSuchTool, ToolRefused
+from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

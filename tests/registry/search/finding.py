@@ -2,7 +2,7 @@
 
 from config.load import load
 from config.settings import Search as Settings
-from registry.postgres import Database
+from registry.database.postgres import Database
 from registry.search import Filters, Found, Mode, Query, Search
 from tests.fixtures_database import HOST
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.postgres import Database
+from registry.database.postgres import Database
 from tests.registry.search.meaning import store_vectors
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.postgres import Database
 from registry.search.vectors import Vector, VectorDumper
 from tests.fixtures_database import HOST
 

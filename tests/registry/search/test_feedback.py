@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from registry.postgres import Database
+from registry.database.postgres import Database
 from registry.search import Filters, Query, Search
 from registry.search.feedback import Feedback
-from registry.store import SourceDraft, ToolStore
+from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

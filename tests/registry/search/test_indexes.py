@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Database as Settings
+from registry.database.postgres import Database
 from registry.embedding.abc import Vectors
 from registry.embedding.texts import sentences
 from registry.embedding.vectors import with_whole
-from registry.postgres import Database
 from registry.search import Filters, Found, Query, Search, ToolsetFilter
 from registry.search.indexes import LOCK, ensure_indexes
 from registry.search.run import effort

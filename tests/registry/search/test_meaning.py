@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Database as Settings
+from registry.database.postgres import Database
 from registry.embedding.abc import Vectors
-from registry.postgres import Database
 from registry.search import Filters, Found, Mode, Query, Search
-from registry.store import SourceDraft, ToolStore
+from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import Unavailable, Unreachable
 from schemas.tool import ToolDraft

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from config.settings import Toolset
-from registry.catalog import Catalog
-from registry.postgres import Database
+from registry.catalog.catalog import Catalog
+from registry.database.postgres import Database
 from registry.search import Filters, ToolsetFilter
-from registry.store import SourceDraft, ToolStore
+from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import Binding, HybridBinding, OpenAPIBinding, PythonBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

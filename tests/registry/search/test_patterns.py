@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import AsyncConnection
 
-from registry.postgres import Database
+from registry.database.postgres import Database
 from registry.search.patterns import condition
 from schemas.globs import Globs
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from psycopg import AsyncConnection
 
-from registry.postgres import Database
+from registry.database.postgres import Database
 from registry.search import Filters, Query, Search
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS, found_by_words

@@ -2,9 +2,9 @@
 
 import pytest
 
-from registry.postgres import Database
+from registry.database.postgres import Database
 from registry.search import Filters
-from registry.store import SourceDraft, ToolStore
+from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import InvalidParams
 from schemas.tool import ToolDraft

@@ -7,11 +7,11 @@ import pytest
 
 from config.load import load
 from config.settings import Skills as Limits
-from registry.postgres import Database
+from registry.database.postgres import Database
 from registry.skills.document import compose, read_document
 from registry.skills.folders import File, Folder
 from registry.skills.store import SkillStore
-from registry.store import SourceDraft, ToolStore
+from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import Annotations, ToolDraft
 from tests.fixtures_database import HOST

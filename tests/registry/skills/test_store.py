@@ -4,11 +4,11 @@ import anyio
 import psycopg
 import pytest
 
-from registry.postgres import Database
+from registry.database.postgres import Database
 from registry.skills.document import read_document
 from registry.skills.loading import file_content
 from registry.skills.store import Freed, SkillRefused, SkillStore
-from registry.store import ToolStore
+from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.skills.conftest import DESTROYS, TOOLS, note, skill, with_tools
 

@@ -17,7 +17,7 @@ from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways
-from registry.found import ImportSpec
+from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected, Unreachable
 from schemas.mcp.revisions import V2025_11_25
 from schemas.source import McpOptions, Source

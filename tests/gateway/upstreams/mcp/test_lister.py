@@ -12,7 +12,7 @@ from gateway.upstreams.connections import Connections
 from gateway.upstreams.mcp.lister import DEFINITION_BYTES, Lister, source_of
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways
-from registry.found import ImportSpec
+from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import Snapshot, decode_snapshot
 from schemas.source import McpOptions

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from registry.import_specs import configured
-from registry.sources import preview
+from registry.sources.imports import preview
+from registry.sources.specs import configured
 from tests.registry.importers.features.case import VERSIONS, Call, Case
 from tests.registry.importers.features.cases import CASES
 from tests.registry.importers.features.conftest import Rig

@@ -1,0 +1,1 @@
+"""Access data in the registry: keys, policies, approvals, revocations, secrets."""

@@ -1,0 +1,210 @@
+"""Calls that wait until somebody agrees to them, and the agreements, each good for one call."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from psycopg.rows import class_row
+
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
+from schemas.errors import ToolgateError
+
+State = Literal["waiting", "approved", "denied", "used"]
+
+KEPT_DAYS = 7  # after an approval has expired; the audit log knows longer
+
+
+class ApprovalRefused(ToolgateError):
+    """Who decides may not decide this."""
+
+
+class TooManyWaiting(ToolgateError):
+    """A caller has as many approvals waiting as they may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A call that needs an approval."""
+
+    principal: str
+    tool_id: str
+    tool: str
+    source: str
+    digest: str  # SHA-256 of the tool as it is and of the arguments
+    rule: str
+    reason: str
+    makers: frozenset[str] = frozenset()  # of the key that it came with
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    id: str
+    principal: str
+    makers: list[str]  # of the caller's key: they do not agree to its calls
+    tool: str
+    source: str
+    arguments: str  # for people: masked, and cut where they are long
+    rule: str
+    reason: str
+    state: State
+    created: datetime
+    expires: datetime
+    decided_by: str | None
+
+
+_COLUMNS = (
+    "approval_id::text AS id, principal, makers, tool, source, arguments, rule, reason, state,"
+    " created_ts AS created, expire_ts AS expires, decide_user AS decided_by"
+)
+
+
+class Approvals:
+    """All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def waiting(self) -> list[Approval]:
+        """The oldest first."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Approval))
+            await cursor.execute(
+                f"SELECT {_COLUMNS} FROM approval_t WHERE host_id = %s AND state = 'waiting'"  # noqa: S608 - constants; values are bound
+                " AND expire_ts > clock_timestamp() ORDER BY created_ts, approval_id",
+                [self._host_id],
+            )
+            return await cursor.fetchall()
+
+    async def get(self, approval_id: str) -> Approval | None:
+        """Also one that was decided, or has expired."""
+        async with borrowed(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Approval))
+            await cursor.execute(
+                f"SELECT {_COLUMNS} FROM approval_t"  # noqa: S608 - constants; values are bound
+                " WHERE host_id = %s AND approval_id::text = %s",
+                [self._host_id, approval_id],
+            )
+            return await cursor.fetchone()
+
+    async def decide(
+        self, approval_id: str, approve: bool, by: str, makers: Collection[str] = ()
+    ) -> Approval | None:
+        """Agree to a call that waits, which then may be made for as long as it could have waited,
+        or do not. `makers`: of the key that `by` decides with. None: it does not wait, or not any
+        longer. Raises ApprovalRefused where the same people are behind call and agreement."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            cursor = connection.cursor(row_factory=class_row(Approval))
+            await cursor.execute(
+                f"""
+                UPDATE approval_t SET state = %(state)s, decide_ts = clock_timestamp(),
+                    decide_user = %(by)s,
+                    expire_ts = clock_timestamp() + (expire_ts - created_ts)
+                WHERE host_id = %(host)s AND approval_id::text = %(id)s AND state = 'waiting'
+                    AND expire_ts > clock_timestamp()
+                RETURNING {_COLUMNS}
+                """,  # noqa: S608 - constants; values are bound
+                {
+                    "host": self._host_id,
+                    "id": approval_id,
+                    "state": "approved" if approve else "denied",
+                    "by": by,
+                },
+            )
+            decided = await cursor.fetchone()
+            if decided is not None and approve:
+                _check_four_eyes(decided, by, makers)
+            return decided
+
+    async def use(self, wanted: Wanted) -> str | None:
+        """Use up an agreement to this call; its id, if there was one. Two calls never share one."""
+        async with borrowed(self._pool) as connection:
+            used = await connection.execute(
+                """
+                UPDATE approval_t SET state = 'used'
+                WHERE (host_id, approval_id) IN (
+                    SELECT host_id, approval_id FROM approval_t
+                    WHERE (host_id, principal, digest) = (%s, %s, %s) AND makers = %s
+                        AND state = 'approved' AND expire_ts > clock_timestamp()
+                    ORDER BY expire_ts LIMIT 1 FOR UPDATE SKIP LOCKED)
+                RETURNING approval_id::text
+                """,
+                [self._host_id, wanted.principal, wanted.digest, sorted(wanted.makers)],
+            )
+            row = await used.fetchone()
+        return None if row is None else str(row[0])
+
+    async def give_back(self, approval_id: str) -> None:
+        """Let an agreement that was used be good for another call, if it still holds."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "UPDATE approval_t SET state = 'approved'"
+                " WHERE host_id = %s AND approval_id::text = %s AND state = 'used'",
+                [self._host_id, approval_id],
+            )
+
+    async def ask(
+        self, wanted: Wanted, arguments: str, waits_s: float, most: int
+    ) -> tuple[str, datetime]:
+        """The id of what waits for this call, and until when; asked again it is the same. Raises
+        TooManyWaiting for a caller who has `most` of them."""
+        values = {
+            "host": self._host_id,
+            "principal": wanted.principal,
+            "makers": sorted(wanted.makers),
+            "digest": wanted.digest,
+            "tool_id": wanted.tool_id,
+            "tool": wanted.tool,
+            "source": wanted.source,
+            "arguments": arguments,
+            "rule": wanted.rule,
+            "reason": wanted.reason,
+            "waits": waits_s,
+            "kept": KEPT_DAYS,
+        }
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            rows = await connection.execute(
+                """
+                SELECT approval_id::text, expire_ts, digest, makers FROM approval_t
+                WHERE (host_id, principal) = (%(host)s, %(principal)s) AND state = 'waiting'
+                    AND expire_ts > clock_timestamp()
+                """,
+                values,
+            )
+            known = {(digest, *makers): (id_, until) async for id_, until, digest, makers in rows}
+            if (call := (wanted.digest, *sorted(wanted.makers))) in known:
+                return known[call]
+            if len(known) >= most:
+                raise TooManyWaiting(f"{most} of your calls wait for approval, as many as can")
+            await connection.execute(
+                "DELETE FROM approval_t WHERE host_id = %(host)s"
+                " AND expire_ts < clock_timestamp() - %(kept)s * interval '1 day'",
+                values,
+            )
+            rows = await connection.execute(
+                """
+                INSERT INTO approval_t (host_id, principal, makers, tool_id, tool, source, digest,
+                    arguments, rule, reason, expire_ts)
+                VALUES (%(host)s, %(principal)s, %(makers)s, %(tool_id)s, %(tool)s, %(source)s,
+                    %(digest)s,
+                    %(arguments)s, %(rule)s, %(reason)s,
+                    clock_timestamp() + %(waits)s * interval '1 second')
+                RETURNING approval_id::text, expire_ts
+                """,
+                values,
+            )
+            (made,) = await rows.fetchall()
+        return made[0], made[1]
+
+
+def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:
+    """Raises ApprovalRefused."""
+    if by == call.principal:
+        raise ApprovalRefused("nobody agrees to calls of their own: ask somebody else")
+    shared = {by, *makers} & {call.principal, *call.makers}
+    if shared:
+        text = "nobody agrees to calls of a key that they made, or with a key that its caller made"
+        raise ApprovalRefused(f"{text}: ask somebody else than {min(shared)[:100]}")

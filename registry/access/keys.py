@@ -1,0 +1,221 @@
+"""Keys of machines: `tgk_<id>_<secret>`.
+
+Of a secret only the SHA-256 is kept. A slow hash, as passwords need one, would protect nothing: the
+secret is 256 random bits, which nobody guesses however fast each guess is, and every call with a
+key would have to pay for it.
+"""
+
+import hashlib
+import re
+import secrets
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import AsyncConnection
+
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
+from schemas.errors import ToolgateError
+
+PREFIX = "tgk_"
+ID_LENGTH = 12  # of 62 letters and digits: 71 bits
+SECRET_BYTES = 32
+NAME_LIMIT, PRINCIPAL_LIMIT = 126, 255  # characters
+WORDS_LIMIT = 100  # scopes of one key, and roles
+MAKERS_LIMIT = 20  # of one key: as many keys in a row, each made with the one before
+_ID_LETTERS = string.ascii_letters + string.digits
+# RFC 6749, section 3.3
+_WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
+
+_READ = (
+    "SELECT host_id::text, secret_digest, key_id, name, principal, scopes, roles, makers,"
+    " created_ts, expires_ts, revoked_ts, last_used_ts FROM api_key_t"
+)
+
+
+class KeyRefused(ToolgateError):
+    """A key that cannot be made; says why."""
+
+
+class KeyExists(KeyRefused):
+    """There is one with this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key without its secret. All times have a zone."""
+
+    id: str
+    name: str
+    principal: str  # who a caller with it is
+    scopes: tuple[str, ...]
+    roles: tuple[str, ...]
+    # the principal who made it; where that one came with a key, also the makers of that key
+    makers: tuple[str, ...]
+    created: datetime
+    expires: datetime | None = None  # None: never
+    revoked: datetime | None = None
+    last_used: datetime | None = None  # to the minute
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A key as a gateway compares it."""
+
+    tenant: str
+    key: ApiKey
+    digest: bytes  # SHA-256 of the secret
+
+
+class ApiKeys:
+    """Those of one tenant. All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def create(
+        self,
+        name: str,
+        principal: str | None = None,
+        scopes: Sequence[str] = (),
+        roles: Sequence[str] = (),
+        expires: datetime | None = None,
+        makers: Iterable[str] = (),
+    ) -> tuple[ApiKey, str]:
+        """A new key, and the text to send, which nobody can show again. `principal` None:
+        "key:NAME", or, where a key was that before, with "#" and the new id behind it: a new key
+        inherits nothing. Raises KeyRefused."""
+        makers = tuple(sorted(set(makers)))
+        _check(name, principal or f"key:{name}", scopes, roles, expires)
+        if len(makers) > MAKERS_LIMIT:
+            raise KeyRefused("keys have made keys too often: make this one with another credential")
+        key_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(ID_LENGTH))
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        key = ApiKey(
+            key_id,
+            name,
+            principal or "",
+            tuple(dict.fromkeys(scopes)),
+            tuple(dict.fromkeys(roles)),
+            makers,
+            datetime.now(UTC),
+            expires,
+        )
+        try:
+            key = await self._insert(key, digest_of(secret))
+        except psycopg.errors.UniqueViolation as error:
+            hint = "revoke it first, or choose another name"
+            raise KeyExists(f"there is a key {name!r} already; {hint}") from error
+        return key, f"{PREFIX}{key_id}_{secret}"
+
+    async def all(self) -> list[ApiKey]:
+        """By name, and by age where several had the same; revoked ones, too."""
+        order = ' WHERE host_id = %s ORDER BY name COLLATE "C", created_ts, key_id'
+        return [known.key for known in await _read(self._pool, order, [self._host_id])]
+
+    async def get(self, key_id: str) -> ApiKey | None:
+        one = " WHERE (host_id, key_id) = (%s, %s)"
+        found = await _read(self._pool, one, [self._host_id, key_id])
+        return found[0].key if found else None
+
+    async def revoke(self, key_id: str) -> bool:
+        """Whether there was such a key, and it was not revoked before."""
+        async with borrowed(self._pool) as connection:
+            done = await connection.execute(
+                "UPDATE api_key_t SET revoked_ts = current_timestamp,"
+                " aggregate_version = aggregate_version + 1,"
+                " update_ts = current_timestamp, update_user = session_user"
+                " WHERE (host_id, key_id) = (%s, %s) AND revoked_ts IS NULL",
+                [self._host_id, key_id],
+            )
+            return done.rowcount > 0
+
+    async def _insert(self, key: ApiKey, digest: bytes) -> ApiKey:
+        """The key as it was stored: with a principal."""
+        async with borrowed(self._pool) as connection:
+            await lock(connection, self._host_id)
+            if not key.principal:
+                key = replace(key, principal=await self._unused_principal(connection, key))
+            await connection.execute(
+                "INSERT INTO api_key_t (host_id, key_id, name, principal, secret_digest, scopes,"
+                " roles, makers, created_ts, expires_ts)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                [
+                    *(self._host_id, key.id, key.name, key.principal, digest),
+                    *(list(key.scopes), list(key.roles), list(key.makers)),
+                    *(key.created, key.expires),
+                ],
+            )
+        return key
+
+    async def _unused_principal(self, connection: AsyncConnection, key: ApiKey) -> str:
+        """One that no key has had, revoked ones included."""
+        usual = f"key:{key.name}"
+        had = await connection.execute(
+            "SELECT FROM api_key_t WHERE (host_id, principal) = (%s, %s) LIMIT 1",
+            [self._host_id, usual],
+        )
+        return f"{usual}#{key.id}" if had.rowcount else usual
+
+
+async def known_keys(pool: Pool) -> list[KnownKey]:
+    """Those of all tenants that have neither expired nor been revoked."""
+    usable = " WHERE revoked_ts IS NULL AND coalesce(expires_ts > current_timestamp, true)"
+    return await _read(pool, usable, [])
+
+
+async def note_uses(pool: Pool, used: Mapping[str, float]) -> None:
+    """Write down when keys, by id, were last used (s since the epoch)."""
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            """
+            UPDATE api_key_t SET last_used_ts = greatest(last_used_ts, to_timestamp(used.moment))
+            FROM unnest(%s::text[], %s::float8[]) AS used (id, moment) WHERE key_id = used.id
+            """,
+            [list(used), list(used.values())],
+        )
+
+
+def digest_of(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+async def _read(pool: Pool, where: LiteralString, values: Sequence[str]) -> list[KnownKey]:
+    async with borrowed(pool) as connection:
+        rows = await connection.execute(_READ + where, values)
+        return [_known(*row) async for row in rows]
+
+
+def _known(tenant: str, digest: bytes, *row: Any) -> KnownKey:
+    id_, name, principal, scopes, roles, makers, *times = row
+    key = ApiKey(id_, name, principal, tuple(scopes), tuple(roles), tuple(makers), *times)
+    return KnownKey(tenant, key, digest)
+
+
+def _check(
+    name: str,
+    principal: str,
+    scopes: Sequence[str],
+    roles: Sequence[str],
+    expires: datetime | None,
+) -> None:
+    """Raises KeyRefused."""
+    texts = (("name", name, NAME_LIMIT), ("principal", principal, PRINCIPAL_LIMIT))
+    for what, text, limit in texts:
+        if not text.strip() or len(text) > limit or not text.isprintable():
+            expected = f"expected 1 to {limit} printable characters"
+            raise KeyRefused(f"{text[:80]!r} is no {what}: {expected}")
+    for what, words in (("scope", scopes), ("role", roles)):
+        if len(words) > WORDS_LIMIT:
+            raise KeyRefused(f"expected at most {WORDS_LIMIT} {what}s, found {len(words)}")
+        for word in words:
+            if not _WORD.fullmatch(word):
+                expected = "visible characters without quotes and backslashes"
+                raise KeyRefused(f"{word[:80]!r} is no {what}: expected {expected}")
+    if expires is not None and (expires.tzinfo is None or expires <= datetime.now(UTC)):
+        raise KeyRefused("expected a time to come, with its zone, at which the key expires")

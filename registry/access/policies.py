@@ -1,0 +1,145 @@
+"""Rules of who may do what, beside those of the settings: one tenant's, by name."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from psycopg.types.json import Jsonb
+
+from config.policy import Rule
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
+from schemas.errors import ToolgateError
+
+log = logging.getLogger("toolgate.policy")
+
+MEMBERS = frozenset(Rule.__struct_fields__)
+
+
+class PolicyChanged(ToolgateError):
+    """A rule has another version than the caller knows of."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    name: str
+    rule: Rule
+    version: int  # counts its writes, from 1
+    updated: datetime
+
+
+class Policies:
+    """All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def all(self) -> list[StoredRule]:
+        """In the order of their names."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
+                ' WHERE host_id = %s ORDER BY name COLLATE "C"',
+                [self._host_id],
+            )
+            return [_stored(*row) async for row in rows]
+
+    async def get(self, name: str) -> StoredRule | None:
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
+                " WHERE (host_id, name) = (%s, %s)",
+                [self._host_id, name],
+            )
+            row = await rows.fetchone()
+        return None if row is None else _stored(*row)
+
+    async def put(self, name: str, rule: Rule, expected_version: int | None = None) -> StoredRule:
+        """Write a rule, which is one that compiles. `expected_version` is the one that it has; 0:
+        there is none of this name; None: whatever there is. Raises PolicyChanged."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            version = await self._version(connection, name)
+            _check(name, version or 0, expected_version)
+            rows = await connection.execute(
+                """
+                INSERT INTO policy_rule_t AS old (host_id, name, rule) VALUES (%s, %s, %s)
+                ON CONFLICT (host_id, name) DO UPDATE SET rule = excluded.rule,
+                    aggregate_version = old.aggregate_version + 1,
+                    update_ts = current_timestamp, update_user = session_user
+                RETURNING name, rule, aggregate_version, update_ts
+                """,
+                [self._host_id, name, Jsonb(written(rule), dumps=msgspec.json.encode)],
+            )
+            (row,) = await rows.fetchall()
+        return _stored(*row)
+
+    async def delete(self, name: str, expected_version: int | None = None) -> bool:
+        """Whether it was there. Raises PolicyChanged where it has another version."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            version = await self._version(connection, name)
+            if version is None:
+                return False
+            _check(name, version, expected_version)
+            await connection.execute(
+                "DELETE FROM policy_rule_t WHERE (host_id, name) = (%s, %s)",
+                [self._host_id, name],
+            )
+        return True
+
+    async def _version(self, connection: Any, name: str) -> int | None:
+        rows = await connection.execute(
+            "SELECT aggregate_version FROM policy_rule_t WHERE (host_id, name) = (%s, %s)",
+            [self._host_id, name],
+        )
+        row = await rows.fetchone()
+        return None if row is None else int(row[0])
+
+
+async def stored_rules(pool: Pool) -> Mapping[str, Mapping[str, Rule]]:
+    """Those of all tenants, by host_id and name."""
+    found: dict[str, dict[str, Rule]] = {}
+    async with borrowed(pool) as connection:
+        rows = await connection.execute(
+            'SELECT host_id::text, name, rule FROM policy_rule_t ORDER BY name COLLATE "C"'
+        )
+        async for host_id, name, rule in rows:
+            found.setdefault(host_id, {})[name] = _read(name, rule)
+    return found
+
+
+def written(rule: Rule) -> dict[str, Any]:
+    """What it says, without what it leaves out: other releases know other members."""
+    usual = msgspec.to_builtins(Rule(rule.effect))
+    said = msgspec.to_builtins(rule)
+    return {key: value for key, value in said.items() if key == "effect" or value != usual[key]}
+
+
+def _check(name: str, version: int, expected: int | None) -> None:
+    if expected not in {None, version}:
+        there = f"has version {version}" if version else "is not there"
+        raise PolicyChanged(f"the rule {name} {there}, not version {expected}")
+
+
+def _stored(name: str, rule: dict[str, Any], version: int, updated: datetime) -> StoredRule:
+    return StoredRule(name, _read(name, rule), version, updated)
+
+
+def _read(name: str, said: dict[str, Any]) -> Rule:
+    """A newer release may have written what this one does not know. What such a rule forbids is
+    forbidden wherever the rest of it fits; what it allows is not allowed by it."""
+    try:
+        return msgspec.convert(said, Rule)
+    except msgspec.ValidationError as error:
+        log.error("rule_not_readable", extra={"rule": name, "reason": str(error)})
+    known = {key: value for key, value in said.items() if key in MEMBERS}
+    try:
+        rule = msgspec.convert(known, Rule)
+    except msgspec.ValidationError:
+        rule = Rule("deny")
+    return Rule("allow", when="false") if rule.effect == "allow" else rule

@@ -1,0 +1,130 @@
+"""Tokens that are good no longer although they have not ended: one, or all of somebody's."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
+from schemas.errors import ToolgateError
+
+TEXT_LIMIT = 255  # characters
+
+
+class RevocationRefused(ToolgateError):
+    """A revocation that says nothing usable; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """Either `jti`, or `subject` with `issued_before`. All times have a zone."""
+
+    jti: str | None
+    subject: str | None  # the id of a principal; its tokens without `iat` are revoked, too
+    issued_before: datetime | None  # this second included: `iat` is no finer
+    expires: datetime  # when the tokens have ended by themselves
+    reason: str = ""
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    id: str = field(default_factory=lambda: str(uuid4()))
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """What a gateway remembers of all tenants."""
+
+    tokens: frozenset[tuple[str, str]] = frozenset()  # tenant, jti
+    subjects: dict[tuple[str, str], float] = field(default_factory=dict)  # -> s since the epoch
+
+
+class Revocations:
+    """Those of one tenant. All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def add(self, revocation: Revocation) -> None:
+        """Raises RevocationRefused."""
+        _check(revocation)
+        values = [
+            *(self._host_id, revocation.id, revocation.jti, revocation.subject),
+            *(revocation.issued_before, revocation.reason, revocation.created, revocation.expires),
+        ]
+        async with borrowed(self._pool) as connection:
+            await lock(connection, self._host_id)
+            await connection.execute(
+                "INSERT INTO revocation_t (host_id, revocation_id, jti, subject, issued_before_ts,"
+                " reason, created_ts, expires_ts) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+                values,
+            )
+
+    async def all(self) -> list[Revocation]:
+        """The newest first."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT revocation_id, jti, subject, issued_before_ts, reason, created_ts,"
+                " expires_ts FROM revocation_t"
+                " WHERE host_id = %s AND expires_ts > current_timestamp"
+                " ORDER BY created_ts DESC, revocation_id",
+                [self._host_id],
+            )
+            return [_revocation(*row) async for row in rows]
+
+    async def get(self, revocation_id: str) -> Revocation | None:
+        return next((one for one in await self.all() if one.id == revocation_id), None)
+
+    async def remove(self, revocation_id: str) -> bool:
+        """Whether there was one of this id. Its tokens are good again."""
+        try:
+            named = UUID(revocation_id)
+        except ValueError:
+            return False
+        async with borrowed(self._pool) as connection:
+            done = await connection.execute(
+                "DELETE FROM revocation_t WHERE (host_id, revocation_id) = (%s, %s)",
+                [self._host_id, named],
+            )
+            return done.rowcount > 0
+
+
+async def revoked(pool: Pool) -> Revoked:
+    """What counts at present, of all tenants."""
+    async with borrowed(pool) as connection:
+        rows = await connection.execute(
+            "SELECT host_id::text, jti, subject, extract(epoch FROM issued_before_ts)::float8"
+            " FROM revocation_t WHERE expires_ts > current_timestamp"
+        )
+        found = await rows.fetchall()
+    subjects: dict[tuple[str, str], float] = {}
+    for tenant, _, subject, before in found:
+        if subject is not None:
+            subjects[tenant, subject] = max(before, subjects.get((tenant, subject), before))
+    return Revoked(frozenset((row[0], row[1]) for row in found if row[1] is not None), subjects)
+
+
+async def purge(pool: Pool) -> None:
+    """Forget those whose tokens have ended."""
+    async with borrowed(pool) as connection:
+        await connection.execute("DELETE FROM revocation_t WHERE expires_ts <= current_timestamp")
+
+
+def _revocation(id_: UUID, *row: Any) -> Revocation:
+    jti, subject, issued_before, reason, created, expires = row
+    return Revocation(jti, subject, issued_before, expires, reason, created, str(id_))
+
+
+def _check(one: Revocation) -> None:
+    """Raises RevocationRefused."""
+    of_subject = one.subject is not None and one.issued_before is not None
+    if (one.jti is None) == (one.subject is None) or (one.subject is not None) != of_subject:
+        raise RevocationRefused("expected a jti, or a subject and the time before which")
+    if one.jti is not None and one.issued_before is not None:
+        raise RevocationRefused("expected no time beside a jti: it names one token")
+    for what, text in (("jti", one.jti), ("subject", one.subject)):
+        if text is not None and (not text or len(text) > TEXT_LIMIT or "\0" in text):
+            raise RevocationRefused(f"expected 1 to {TEXT_LIMIT} characters as {what}")
+    if len(one.reason) > TEXT_LIMIT or "\0" in one.reason:
+        raise RevocationRefused(f"expected at most {TEXT_LIMIT} characters as reason")
+    if one.expires <= datetime.now(UTC):
+        raise RevocationRefused("expected a time to come at which the revocation expires")

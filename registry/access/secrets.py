@@ -1,0 +1,271 @@
+"""Credentials of sources in the registry, encrypted: whoever has the database alone has none.
+
+AES-256-GCM with a nonce of its own for each (NIST SP 800-38D). What it belongs to is authenticated
+with it, so a row that is copied to another source, or to another tenant, opens nothing.
+"""
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import ValidationError
+from psycopg import AsyncConnection
+
+from config.conflicts_sources import unclear, way_of
+from config.secrets import Secrets as SecretsSettings
+from config.sources import SchemeSettings
+from config.types import SchemeName, SourceName
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
+from registry.documents.addresses import check_host
+from schemas.errors import ToolgateError
+
+NONCE_BYTES = 12
+KEY_ID_LENGTH = 16
+ENTRY_LIMIT_BYTES = 60_000  # as JSON; encrypted it has to fit into 65,536
+_PLAIN = str.maketrans("-_", "+/")  # RFC 4648, section 5: the other alphabet of base64
+
+Entries = dict[str, dict[str, SchemeSettings]]  # source -> scheme -> what satisfies it
+
+
+class SecretRefused(ToolgateError):
+    """It cannot be stored, or not be read; says why, and holds no secret."""
+
+
+class Keys:
+    """The keys of the settings; the first one encrypts."""
+
+    def __init__(self, *keys: bytes) -> None:
+        self._keys = {key_id(key): key for key in keys}
+        self.current = key_id(keys[0]) if keys else None
+
+    @classmethod
+    def of(cls, settings: SecretsSettings) -> "Keys":
+        written = [settings.key, *settings.old_keys] if settings.key else []
+        return cls(*(base64.b64decode(key.translate(_PLAIN)) for key in written if key))
+
+    @property
+    def known(self) -> list[str]:
+        return list(self._keys)
+
+    def sealing(self) -> tuple[str, AESGCM]:
+        """The key to encrypt with, and its id. Raises SecretRefused."""
+        if self.current is None:
+            raise SecretRefused(
+                "there is no key to encrypt secrets with: set TOOLGATE_SECRETS__KEY, or "
+                "secrets.key as ${file:PATH}, to 32 bytes in base64 (openssl rand -base64 32)"
+            )
+        return self.current, AESGCM(self._keys[self.current])
+
+    def opening(self, id_: str) -> AESGCM:
+        """Raises SecretRefused."""
+        key = self._keys.get(id_)
+        if key is None:
+            raise SecretRefused(
+                f"it is encrypted with the key {id_}, which is neither secrets.key nor one of "
+                "secrets.old_keys"
+            )
+        return AESGCM(key)
+
+
+def key_id(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()[:KEY_ID_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSecret:
+    """What may be told of one."""
+
+    source: str
+    scheme: str
+    kind: str  # which keys it has
+    key_id: str
+    updated: datetime
+    readable: bool  # with the keys that are here
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    source: str
+    scheme: str
+    key_id: str
+    nonce: bytes
+    sealed: bytes
+
+
+class Secrets:
+    """Those of one tenant. All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str, keys: Keys) -> None:
+        self._pool = pool
+        self._host_id = host_id
+        self._keys = keys
+
+    async def put(self, source: str, scheme: str, entry: SchemeSettings) -> bool:
+        """Store it in the place of what was there; whether nothing was. Raises SecretRefused."""
+        kind = _checked(source, scheme, entry)
+        id_, cipher = self._keys.sealing()
+        nonce, sealed = self._sealed(cipher, source, scheme, msgspec.json.encode(entry))
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            found = await connection.execute(
+                """
+                INSERT INTO secret_t AS old
+                    (host_id, source, scheme, kind, key_id, nonce, sealed)
+                VALUES (%s, %s, %s, %s, %s, %s, %s)
+                ON CONFLICT (host_id, source, scheme) DO UPDATE SET
+                    kind = excluded.kind, key_id = excluded.key_id, nonce = excluded.nonce,
+                    sealed = excluded.sealed, update_ts = current_timestamp,
+                    update_user = session_user
+                WHERE old.key_id = ANY(%s)
+                RETURNING xmax = 0
+                """,
+                [self._host_id, source, scheme, kind, id_, nonce, sealed, self._keys.known],
+            )
+            row = await found.fetchone()
+        if row is None:
+            raise SecretRefused(
+                f"the secret {scheme} of {source} is there, encrypted with a key that the settings "
+                "do not have: is secrets.key the right one? Remove that secret first if it is"
+            )
+        return bool(row[0])
+
+    async def all(self) -> list[StoredSecret]:
+        """By source and scheme; never what they say."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT source, scheme, kind, key_id, update_ts FROM secret_t"
+                " WHERE host_id = %s ORDER BY source, scheme",
+                [self._host_id],
+            )
+            known = self._keys.known
+            return [
+                StoredSecret(source, scheme, kind, id_, updated, id_ in known)
+                async for source, scheme, kind, id_, updated in rows
+            ]
+
+    async def delete(self, source: str, scheme: str) -> bool:
+        """Whether it was there."""
+        async with borrowed(self._pool) as connection:
+            done = await connection.execute(
+                "DELETE FROM secret_t WHERE host_id = %s AND source = %s AND scheme = %s",
+                [self._host_id, source, scheme],
+            )
+            return done.rowcount > 0
+
+    async def rotate(self) -> int:
+        """Encrypt all with the first key; how many were not. Raises SecretRefused, and has then
+        changed none."""
+        id_, cipher = self._keys.sealing()
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            old = [row for row in await self._rows(connection) if row.key_id != id_]
+            for row in old:
+                opened = self._opened(row)
+                nonce, sealed = self._sealed(cipher, row.source, row.scheme, opened)
+                await connection.execute(
+                    "UPDATE secret_t SET key_id = %s, nonce = %s, sealed = %s,"
+                    " update_ts = current_timestamp, update_user = session_user"
+                    " WHERE host_id = %s AND source = %s AND scheme = %s",
+                    [id_, nonce, sealed, self._host_id, row.source, row.scheme],
+                )
+        return len(old)
+
+    async def read(self) -> tuple[Entries, list[SecretRefused]]:
+        """What they say, and why some do not."""
+        async with borrowed(self._pool) as connection:
+            rows = await self._rows(connection)
+        entries: Entries = {}
+        refused: list[SecretRefused] = []
+        for row in rows:
+            try:
+                entries.setdefault(row.source, {})[row.scheme] = _decoded(row, self._opened(row))
+            except SecretRefused as error:
+                refused.append(error)
+        return entries, refused
+
+    async def _rows(self, connection: AsyncConnection) -> Sequence[_Row]:
+        rows = await connection.execute(
+            "SELECT source, scheme, key_id, nonce, sealed FROM secret_t"
+            " WHERE host_id = %s ORDER BY source, scheme",
+            [self._host_id],
+        )
+        return [_Row(*row) async for row in rows]
+
+    def _sealed(
+        self, cipher: AESGCM, source: str, scheme: str, plain: bytes
+    ) -> tuple[bytes, bytes]:
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce, cipher.encrypt(nonce, plain, self._belonging(source, scheme))
+
+    def _opened(self, row: _Row) -> bytes:
+        try:
+            cipher = self._keys.opening(row.key_id)
+            return cipher.decrypt(row.nonce, row.sealed, self._belonging(row.source, row.scheme))
+        except SecretRefused as error:
+            raise _unreadable(row, str(error)) from error
+        except InvalidTag as error:
+            raise _unreadable(row, "it is not what was stored there") from error
+
+    def _belonging(self, source: str, scheme: str) -> bytes:
+        return msgspec.json.encode([self._host_id, source, scheme])
+
+
+def _unreadable(row: _Row, why: str) -> SecretRefused:
+    return SecretRefused(f"the secret {row.scheme} of {row.source} cannot be read: {why}")
+
+
+def _decoded(row: _Row, plain: bytes) -> SchemeSettings:
+    try:
+        return msgspec.json.decode(plain, type=SchemeSettings)
+    except (msgspec.DecodeError, ValidationError) as error:
+        raise _unreadable(row, "it was stored by another release") from error
+
+
+def _checked(source: str, scheme: str, entry: SchemeSettings) -> str:
+    """What kind of secret it is. Raises SecretRefused unless settings could say it too."""
+    names: Mapping[str, tuple[str, Any]] = {
+        "the name of a source": (source, SourceName),
+        "the name of a security scheme": (scheme, SchemeName),
+    }
+    for expected, (value, kind) in names.items():
+        if not _fits(value, kind):
+            raise SecretRefused(f"expected {expected}, found {value[:60]!r}")
+    if not _fits(msgspec.to_builtins(entry), SchemeSettings):
+        raise SecretRefused(
+            "expected text on one line as a secret, and an http:// or https:// URL as token_url"
+        )
+    _check_host(entry.token_url)
+    size = len(msgspec.json.encode(entry))
+    if size > ENTRY_LIMIT_BYTES:
+        raise SecretRefused(f"expected at most {ENTRY_LIMIT_BYTES} bytes of a secret, found {size}")
+    if text := unclear(entry):
+        raise SecretRefused(text)
+    way = way_of(entry)
+    if way is None:
+        raise SecretRefused("expected a secret, found nothing")
+    return way
+
+
+def _check_host(token_url: str | None) -> None:
+    """Raises SecretRefused."""
+    try:
+        if token_url is not None:
+            check_host(token_url)
+    except ValueError as error:
+        raise SecretRefused(f"token_url: {error}") from error
+
+
+def _fits(value: object, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except ValidationError:
+        return False
+    return True

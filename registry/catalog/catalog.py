@@ -1,0 +1,344 @@
+"""The catalog: what tools, prompts and resources a tenant has, ready to be listed and called
+without the database.
+
+A snapshot that never changes: a request keeps the one that it began with.
+`registry.catalog.catalogs` holds the current one of each tenant.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Literal
+
+from config.settings import Toolset
+from registry.catalog.listing import Listing, Page, encode_item, relays_tasks
+from registry.catalog.lookup import Lookup
+from registry.catalog.resources import Located, Resources
+from registry.catalog.services import by_service
+from registry.catalog.tool_list import ShortList, ToolList
+from registry.catalog.toolsets import narrowed
+from registry.display.describing import DESCRIBER
+from registry.display.disclosing import own_tools
+from registry.display.profiles import Chosen
+from registry.display.shaping import Shaping
+from registry.names.reserved import is_reserved
+from registry.skills.items import prompts_of, resources_of
+from registry.skills.snapshot import NO_SKILLS, Agent, Skills
+from schemas.binding import Does, GatewayBinding, ScriptBinding, ServiceBinding
+from schemas.jsonschema import Checker
+from schemas.mcp.revisions import Revision
+from schemas.mcp.snapshot import Item, ItemKind, ServerFacts
+from schemas.memo import Memo
+from schemas.source import Source
+from schemas.tool import Tool
+
+__all__ = ["Catalog", "Kind", "Located", "Page"]
+
+Kind = Literal["tools", "prompts", "resources"]  # what clients are told apart that it changed
+
+VIEWS_LIMIT = 64  # of one catalog, by what callers may do
+SHORT_LISTS_LIMIT = 64  # of one catalog, by profile and by what sessions use
+LISTS_LIMIT = 8  # of one catalog, by profile; shaping a tool again costs nothing
+
+
+class Catalog:
+    """What one tenant has at one moment, in the order of the names; `services` are the tools that
+    call hybrid actions, one for each id, in the order of the ids."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        sources: Iterable[Source] = (),
+        before: "Catalog | None" = None,
+        items: Iterable[Item] = (),
+        shaping: Shaping | None = None,
+        skills: Skills = NO_SKILLS,
+    ) -> None:
+        """`before` is the snapshot that this one replaces: unchanged tools keep their checkers.
+        `shaping` is what becomes of tools in lists; without it they are shown as they are."""
+        self._shaping = shaping or Shaping()
+        self.skills = skills
+        self.tools: tuple[Tool, ...] = tuple(sorted(tools, key=lambda tool: tool.name))
+        self.sources: Mapping[str, Source] = {source.name: source for source in sources}
+        self.servers: Mapping[str, ServerFacts] = {
+            name: source.server for name, source in self.sources.items() if source.server
+        }
+        self.items: tuple[Item, ...] = tuple(sorted(items, key=lambda item: item.name))
+        self.denied: frozenset[str] = frozenset()  # ids of tools that are not for who sees this
+        self.prompts: tuple[Item, ...] = self._of_kind("prompt")
+        self.resources: tuple[Item, ...] = self._of_kind("resource")
+        self.templates: tuple[Item, ...] = self._of_kind("template")
+        self._lookup = Lookup(self.tools, self._shaping.profiles)
+        self._prompts = {prompt.name: prompt for prompt in self.prompts}
+        self._by_service = {
+            id_: tool for id_, tool in by_service(self.tools).items() if self._is_free(id_, tool)
+        }
+        self.services: tuple[Tool, ...] = tuple(
+            self._by_service[id_] for id_ in sorted(self._by_service)
+        )
+        self._checkers = before.surviving_checkers(self._lookup.by_name) if before else {}
+        self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
+        self._short_lists: Memo[tuple[str, ...], ShortList] = Memo(SHORT_LISTS_LIMIT)
+        self._item_lists: dict[tuple[ItemKind, str | None], Listing] = {}
+        self._toolsets: dict[str, Catalog] = {}
+        self._visible: Memo[frozenset[str], Catalog] = Memo(VIEWS_LIMIT)
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of this name; else the one that had it before, or the gateway's own."""
+        return self._lookup.get(name) or self._own_by_name.get(name)
+
+    def by_id(self, tool_id: str) -> Tool | None:
+        return self._lookup.by_id.get(tool_id)
+
+    def find(self, name: str, chosen: Chosen | None = None) -> Tool | None:
+        """The tool of this name; else the one to which a profile gives it, best the one that is
+        chosen; else the one that had it before."""
+        return self._lookup.find(name, chosen) or self._own_by_name.get(name)
+
+    def called(self, tool: Tool, chosen: Chosen) -> str:
+        """The name that a profile has for the tool."""
+        return self._lookup.called(tool, chosen)
+
+    def service(self, id_: str) -> Tool | None:
+        """The tool that calls the hybrid action `id_`; of several, one inside the gateway."""
+        return self._by_service.get(id_)
+
+    def prompt(self, name: str) -> Item | None:
+        return self._prompts.get(name)
+
+    def locate(self, uri: str) -> Located | None:
+        """Where a resource is to be read; see `Resources.locate`."""
+        return self._routes.locate(uri)
+
+    def expose(self, source: str, uri: str) -> str:
+        """What clients should call the resource `uri` of the source of this name."""
+        return self._routes.expose(source, uri)
+
+    def checker(self, tool: Tool) -> Checker:
+        """The compiled input schema of `tool`, compiled when first asked for."""
+        # ours may have the name of a tool that is in another toolset
+        key = tool.digest if isinstance(tool.binding, GatewayBinding) else tool.name
+        checker = self._checkers.get(key)
+        if checker is None:
+            checker = self._checkers[key] = Checker(bytes(tool.input_schema))
+        return checker
+
+    def page(
+        self, revision: Revision, after: str | None, limit: int, chosen: Chosen | None = None
+    ) -> Page:
+        """At most `limit` tools whose names follow `after`, encoded as `revision` shows them."""
+        return self.tool_list(chosen).page(revision, after, limit)
+
+    def tool_list(self, chosen: Chosen | None = None) -> ToolList:
+        """The tools as a profile has them; by default as that of the settings has."""
+        chosen = chosen or self._shaping.profiles.default
+        made = self._tool_lists.get(chosen.name)
+        if made is None:
+            made = ToolList(self.tools, self._shaping, chosen, self._relays_tasks)
+            self._tool_lists.put(chosen.name, made)
+        return made
+
+    @cached_property
+    def own(self) -> Mapping[Does, Tool]:
+        """The gateway's own tools with which the others are found."""
+        sources = {tool.source for tool in self.tools if tool.source}
+        most = self._shaping.search_limit
+        return own_tools(sources, skills=bool(self.skills), most=most)
+
+    def short_list(
+        self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
+    ) -> ShortList:
+        """The gateway's own tools that do this, and `more`, which are of this catalog."""
+        chosen = chosen or self._shaping.profiles.default
+        key = (chosen.name, *does, *(tool.id for tool in more))
+        made = self._short_lists.get(key)
+        if made is None:
+            own = [self.own[one] for one in does if one in self.own]
+            called = {tool.name: self.called(tool, chosen) for tool in more}
+            made = ShortList([*own, *more], called, self._shaping, chosen, self._relays_tasks)
+            self._short_lists.put(key, made)
+        return made
+
+    @property
+    def tool_lists(self) -> list[ToolList]:
+        """Those that somebody asked for."""
+        return self._tool_lists.values()
+
+    def is_made(self, chosen: Chosen) -> bool:
+        """Whether `tool_list` takes no time."""
+        return self._tool_lists.get(chosen.name) is not None or not self.tools
+
+    def prepare(self, profiles: Iterable[Chosen]) -> None:
+        """Make lists ahead; in a thread, because that takes as long as the tools are many."""
+        for chosen in profiles:
+            self.tool_list(chosen)
+
+    def item_page(
+        self,
+        kind: ItemKind,
+        revision: Revision,
+        after: str | None,
+        limit: int,
+        agent: Agent | None = None,
+    ) -> Page:
+        """The same of prompts, resources or templates, the skills of `agent` among them."""
+        key = (kind, agent.name if agent else None)
+        if key not in self._item_lists:
+            own = {item.name: item for item in self.own_items(kind, agent)}
+            theirs = [item for item in self._of_kind(kind) if item.name not in own]
+            both = sorted([*theirs, *own.values()], key=lambda item: item.name)
+            self._item_lists[key] = _listing(both)
+        return self._item_lists[key].page(revision, after, limit)
+
+    def own_items(self, kind: ItemKind, agent: Agent | None = None) -> list[Item]:
+        """The skills of `agent` as prompts, or as resources."""
+        skills = self.skills.of(agent).values() if self.skills.listed else ()
+        if kind == "prompt":
+            return prompts_of(skills, self._prompts)
+        return resources_of(skills) if kind == "resource" else []
+
+    def toolset(self, name: str, toolset: Toolset) -> "Catalog":
+        """The part of this catalog that is the toolset of this name, made when first asked for."""
+        if name not in self._toolsets:
+            tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self.items)
+            skills = self.skills.within({tool.id for tool in tools})
+            shaping = self._shaping.limited(toolset.tool_tokens)
+            part = Catalog(tools, sources, items=items, shaping=shaping, skills=skills)
+            part._checkers = self._checkers
+            self._toolsets[name] = part
+        return self._toolsets[name]
+
+    def visible_to(self, scopes: frozenset[str]) -> "Catalog":
+        """This catalog without the hybrid actions that a caller with these scopes may not call."""
+        telling = scopes & self._scopes  # few combinations, whatever else is in the tokens
+        if telling == self._scopes:
+            return self
+        part = self._visible.get(telling)
+        if part is None:
+            tools = [tool for tool in self.tools if _is_open_to(tool, telling)]
+            part = Catalog(
+                tools,
+                tuple(self.sources.values()),
+                items=self.items,
+                shaping=self._shaping,
+                skills=self.skills.within({tool.id for tool in tools}),
+            )
+            part.denied = self.denied
+            part.own = self.own
+            self._visible.put(telling, part)
+        return part
+
+    def without(
+        self,
+        tools: Collection[str],
+        items: Collection[tuple[ItemKind, str]],
+        denied: frozenset[str],
+    ) -> "Catalog":
+        """This catalog for somebody to whom tools (by id) and items (by kind and name) are not
+        there, nor is a source that has nothing else. `denied` are all tools that are not, those of
+        other toolsets included. Resources are located as ever: lists have some of them only."""
+        left = [tool for tool in self.tools if tool.id not in tools]
+        here = [item for item in self.items if (item.kind, item.name) not in items]
+        lost = {tool.source for tool in self.tools} | {item.source for item in self.items}
+        lost -= {tool.source for tool in left} | {item.source for item in here}
+        part = Catalog(
+            left,
+            [source for source in self.sources.values() if source.name not in lost],
+            items=here,
+            shaping=self._shaping,
+            skills=self.skills.within({tool.id for tool in left}),
+        )
+        part._checkers = self._checkers
+        part._routes = self._routes
+        part.denied = denied
+        return part
+
+    @cached_property
+    def without_scripts(self) -> "Catalog":
+        """This catalog where scripts are switched off."""
+        scripts = {tool.id for tool in self.tools if isinstance(tool.binding, ScriptBinding)}
+        return self.without(scripts, (), self.denied | scripts) if scripts else self
+
+    @cached_property
+    def _scopes(self) -> frozenset[str]:
+        """All scopes that tell whether somebody may call a tool."""
+        return frozenset(scope for tool in self.tools for scope in _wanted(tool))
+
+    def changed(self, before: "Catalog") -> frozenset[Kind]:
+        """The lists in which a client that listed `before` would see something new."""
+        return frozenset(kind for kind, one in self.digests.items() if one != before.digests[kind])
+
+    @cached_property
+    def digests(self) -> Mapping[Kind, bytes]:
+        """Of each list, what is equal for equal lists."""
+        return {
+            "tools": _digest([*map(self._shown, self.tools), *map(str.encode, sorted(self.own))]),
+            "prompts": _digest([*map(_item_shown, self.prompts), self.skills.digest]),
+            "resources": _digest(
+                [*map(_item_shown, (*self.resources, *self.templates)), self.skills.digest]
+            ),
+        }
+
+    @property
+    def digest(self) -> bytes:
+        """Of all lists together."""
+        return _digest(self.digests.values())
+
+    def surviving_checkers(self, tools: Mapping[str, Tool]) -> dict[str, Checker]:
+        return {
+            name: checker
+            for name, checker in self._checkers.items()
+            if name in tools and tools[name].digest == self._lookup.by_name[name].digest
+        }
+
+    @cached_property
+    def _own_by_name(self) -> Mapping[str, Tool]:
+        return {tool.name: tool for tool in (*self.own.values(), DESCRIBER)}
+
+    @cached_property
+    def _routes(self) -> Resources:
+        return Resources(self.items, self.sources)
+
+    def _is_free(self, id_: str, tool: Tool) -> bool:
+        """Whether the id of a hybrid action is no name of another tool: `/rpc` takes both."""
+        return not is_reserved(id_) and self._lookup.get(id_) in (None, tool)
+
+    def _of_kind(self, kind: ItemKind) -> tuple[Item, ...]:
+        return tuple(item for item in self.items if item.kind == kind)
+
+    def _relays_tasks(self, tool: Tool) -> bool:
+        return tool.definition is not None and relays_tasks(self.servers.get(tool.source))
+
+    def _shown(self, tool: Tool) -> bytes:
+        service = tool.binding.service if isinstance(tool.binding, ServiceBinding) else ""
+        # rules may look at them
+        facts = f"{service} {tool.tier or ''} {tool.domain or ''} {' '.join(tool.tags)}"
+        return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
+
+
+def _wanted(tool: Tool) -> Sequence[str]:
+    """The scopes of which a caller of the tool needs one; none: it is for everybody."""
+    binding = tool.binding
+    if not isinstance(binding, ServiceBinding) or binding.skip_auth or not binding.scope:
+        return ()
+    return binding.scope.split()
+
+
+def _is_open_to(tool: Tool, scopes: frozenset[str]) -> bool:
+    wanted = _wanted(tool)
+    return not wanted or not scopes.isdisjoint(wanted)
+
+
+def _listing(items: Sequence[Item]) -> Listing:
+    return Listing(
+        [item.name for item in items],
+        lambda revision: [encode_item(item, revision) for item in items],
+    )
+
+
+def _item_shown(item: Item) -> bytes:
+    return b"%s %s" % (item.name.encode(), item.definition)
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+    return hashlib.sha256(b"\n".join(parts)).digest()

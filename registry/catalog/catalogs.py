@@ -1,0 +1,167 @@
+"""The current catalog of every tenant, replaced whole when the registry says that something
+changed."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import get_args
+
+from anyio import CapacityLimiter, create_task_group, to_thread
+
+from config.settings import Toolset
+from registry.catalog.catalog import Catalog, Kind
+from registry.catalog.toolsets import unknown
+from registry.display.shaping import Shaping
+from registry.sources.store import ToolStore
+
+log = logging.getLogger("toolgate.catalog")
+
+ALL_KINDS: frozenset[Kind] = frozenset(get_args(Kind))
+WARNED_LIMIT = 1000  # toolsets that are missed
+LOADED_AT_ONCE = 4  # tenants, when all are: each takes a connection of the pool
+NO_TOOLSETS: Mapping[str, Toolset] = {}
+
+Watcher = Callable[[str, frozenset[Kind]], None]
+
+
+class Catalogs:
+    """The current catalog of every tenant."""
+
+    shaping = Shaping()  # unless another is given
+
+    def __init__(
+        self,
+        toolsets: Mapping[str, Toolset] = NO_TOOLSETS,
+        shaping: Shaping | None = None,
+        *,
+        lists_skills: bool = True,
+        own: str = "",
+        shows_scripts: bool = True,
+    ) -> None:
+        """With `lists_skills` they are prompts and resources, too. `own` is the gateway's tenant;
+        "": all are its own. With `shows_scripts` callers are shown the tools that are scripts."""
+        self._toolsets = toolsets
+        self._lists_skills = lists_skills
+        self._own = own
+        self._shows_scripts = shows_scripts
+        self.shaping = shaping or self.shaping
+        self._current: dict[str, Catalog] = {}
+        self._warned: set[tuple[str, str]] = set()
+        # By tenant: a slow load must not replace what a later one found.
+        self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._watchers: list[Watcher] = []
+        self._loaders: list[Callable[[str], None]] = []
+
+    def of(self, tenant: str, toolset: str | None = None) -> Catalog:
+        """The snapshot to serve a request of `tenant` from; empty when it has no tools, or when
+        there is no such toolset."""
+        catalog = self._current.get(tenant) or _EMPTY
+        if toolset is None:
+            return catalog
+        wanted = self._toolsets.get(toolset)
+        return catalog.toolset(toolset, wanted) if wanted else _EMPTY
+
+    def shown(self, catalog: Catalog) -> Catalog:
+        """The part of a snapshot that callers are shown; the rest can be called all the same."""
+        return catalog if self._shows_scripts else catalog.without_scripts
+
+    def show_scripts(self, shows: bool) -> None:
+        """From now on show the tools that are scripts, or do not."""
+        if shows == self._shows_scripts:
+            return
+        self._shows_scripts = shows
+        for tenant, catalog in self._current.items():
+            if catalog.without_scripts is not catalog:
+                self._tell(tenant, _TOOLS)
+
+    async def reconfigure(self, toolsets: Mapping[str, Toolset], shaping: Shaping) -> None:
+        """Take other toolsets, and lists that are written otherwise; of the tools as they are."""
+        self.shaping = shaping  # of the loads that begin now, too
+        async with AsyncExitStack() as loads:
+            for tenant in {*self._current, *self._loading}:
+                await loads.enter_async_context(self._loading[tenant])
+            made = {
+                tenant: await to_thread.run_sync(_written_anew, catalog, shaping)
+                for tenant, catalog in self._current.items()
+            }
+            self._toolsets = toolsets
+            self._current.update(made)
+        for tenant, catalog in made.items():
+            self._warn(tenant, catalog)
+            self._tell(tenant, ALL_KINDS)
+
+    def on_load(self, watcher: Callable[[str], None]) -> None:
+        """Call `watcher(tenant)` after each load: sources may have come or gone, too."""
+        self._loaders.append(watcher)
+
+    def on_change(self, watcher: Watcher) -> None:
+        """Call `watcher(tenant, lists)` after lists of a tenant have changed."""
+        self._watchers.append(watcher)
+
+    async def reload(self, store: ToolStore, tenant: str) -> None:
+        """Replace the snapshot of `tenant`; readers see the old one until the new one is whole."""
+        async with self._loading[tenant]:
+            tools = await store.tools(tenant)
+            items = await store.items(tenant)
+            sources = await store.sources(tenant)
+            if tenant != (self._own or tenant):
+                sources = [replace(one, foreign=tenant) for one in sources]
+            skills = await store.skills(tenant)
+            skills.listed = self._lists_skills
+            before = self._current.get(tenant)
+            after = Catalog(tools, sources, before, items, self.shaping, skills)
+            made = before.tool_lists if before else ()
+            profiles = [self.shaping.profiles.default, *(one.chosen for one in made)]
+            await to_thread.run_sync(after.prepare, profiles)
+            self._current[tenant] = after
+        for loader in self._loaders:
+            loader(tenant)
+        log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
+        self._warn(tenant, after)
+        kinds = after.changed(before) if before is not None else frozenset()
+        if kinds:
+            self._tell(tenant, kinds)
+
+    def _tell(self, tenant: str, kinds: frozenset[Kind]) -> None:
+        for watcher in self._watchers:
+            watcher(tenant, kinds)
+
+    def _warn(self, tenant: str, catalog: Catalog) -> None:
+        """Once of each toolset that descriptions name and the settings do not."""
+        for name in unknown((tool.toolsets for tool in catalog.tools), self._toolsets):
+            if (tenant, name) not in self._warned and len(self._warned) < WARNED_LIMIT:
+                self._warned.add((tenant, name))
+                log.warning("toolset_unknown", extra={"tenant": tenant, "toolset": name})
+
+    async def reload_all(self, store: ToolStore, tenant: str) -> None:
+        """Reload `tenant` and all others that there are: what the feed missed is unknown."""
+        limiter = CapacityLimiter(LOADED_AT_ONCE)
+
+        async def one(each: str) -> None:
+            async with limiter:
+                await self.reload(store, each)
+
+        try:
+            async with create_task_group() as tasks:
+                for each in await self.tenants(store, tenant):
+                    tasks.start_soon(one, each)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def tenants(self, store: ToolStore, first: str) -> list[str]:
+        """All that there are or were, `first` before the others."""
+        return list(dict.fromkeys((first, *await store.hosts(), *self._current)))
+
+
+def _written_anew(catalog: Catalog, shaping: Shaping) -> Catalog:
+    tools, sources = catalog.tools, catalog.sources.values()
+    anew = Catalog(tools, sources, catalog, catalog.items, shaping, catalog.skills)
+    anew.prepare([shaping.profiles.default])
+    return anew
+
+
+_EMPTY = Catalog()
+_TOOLS: frozenset[Kind] = frozenset({"tools"})

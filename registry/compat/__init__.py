@@ -1,7 +1,0 @@
-"""Compatibility of what a tool takes and gives: before, and after its description changed. Pure."""
-
-from registry.compat.change import Change
-from registry.compat.compare import input_changes, output_changes
-from registry.compat.reading import READ_IN_ALL, bounded
-
-__all__ = ["READ_IN_ALL", "Change", "bounded", "input_changes", "output_changes"]

@@ -1,0 +1,1 @@
+"""The PostgreSQL database: embedded server, pool, migrations, rows, tenants."""

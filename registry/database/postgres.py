@@ -1,0 +1,283 @@
+"""The database as the gateway uses it: reached, checked, migrated, pooled, and listened to.
+
+At start an unreachable database is waited for. Later the pool has fresh connections as soon as it
+is back, and an embedded server that died is started again by whoever listens.
+"""
+
+import enum
+import itertools
+import logging
+import math
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal, TypeAlias
+
+import anyio
+import psycopg
+from anyio import CancelScope, to_thread
+from psycopg import AsyncConnection, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from config.settings import Database as Settings
+from registry.database.embedded import Embedded
+from registry.database.errors import refusal
+from registry.database.installation import DatabaseError
+from registry.database.migrate import migrate as apply_migrations
+
+log = logging.getLogger("toolgate.database")
+
+Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[TupleRow]]
+
+EMBEDDED = "embedded"
+SERVER_NEEDED = 160000
+# 0.8.2 fixes CVE-2026-3172 (parallel builds of HNSW indexes write beyond their buffer), 0.8.3 and
+# 0.8.4 indexes that vacuum or inserts beside it leave broken.
+VECTOR_NEEDED = (0, 8, 4)
+FIRST_RETRY_S = 0.2
+HAS_VECTOR = "SELECT FROM pg_extension WHERE extname = 'vector'"
+CHECK_S = 30.0  # after so long a silence a listening connection has to show that it lives
+
+# What we advise is more to the point.
+_LIBPQ_ADVICE = re.compile(r"^connection failed: | Is the server running [^?]*\?")
+
+# A peer that vanished without a word is noticed after about a minute, not after two hours.
+_KEEPALIVE = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+
+
+@asynccontextmanager
+async def borrowed(pool: Pool) -> AsyncIterator[AsyncConnection]:
+    """A connection of the pool, in a transaction. It comes back whatever cancels the caller.
+
+    `pool.connection()` loses it when the cancellation of a scope reaches its own clean-up.
+    """
+    with CancelScope(shield=True):  # at most as long as the pool's timeout
+        connection = await pool.getconn()
+    try:
+        async with connection:
+            yield connection
+    finally:
+        with CancelScope(shield=True):
+            await pool.putconn(connection)
+
+
+class Resync(enum.Enum):
+    """In a stream of notices: some may have been missed, so read everything again."""
+
+    RESYNC = "resync"
+
+
+RESYNC: Final = Resync.RESYNC
+Notice: TypeAlias = str | Literal[Resync.RESYNC]
+
+
+class Database:
+    """An open database. `pool` gives connections; made by `Database.open`."""
+
+    def __init__(self, settings: Settings, embedded: Embedded | None = None) -> None:
+        self._settings = settings
+        self._embedded = embedded
+        self._conninfo = _conninfo(settings, embedded)
+        self.pool: Pool = AsyncConnectionPool(
+            self._conninfo,
+            min_size=0,
+            max_size=settings.pool_max,
+            timeout=settings.connect_timeout_s,
+            # Not longer: an attempt that goes on backing off would miss the database's return.
+            reconnect_timeout=settings.connect_timeout_s,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, settings: Settings, *, wait: bool = True, migrate: bool = True
+    ) -> AsyncIterator["Database"]:
+        """A checked, migrated database. Without `wait` an unreachable one raises at once.
+
+        Raises `DatabaseError` for what waiting cannot mend.
+        """
+        async with _server(settings) as embedded:
+            database = cls(settings, embedded)
+            await database._prepare(wait, migrate)
+            await database.pool.open()
+            try:
+                yield database
+            finally:
+                with CancelScope(shield=True):
+                    await database.pool.close()
+
+    async def alive(self) -> bool:
+        """Whether it answers right now."""
+        try:
+            async with borrowed(self.pool) as connection:
+                await connection.execute("SELECT")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:
+        """A connection of its own beside the pool, in autocommit mode."""
+        connection = await AsyncConnection.connect(self._conninfo, autocommit=True)
+        try:
+            yield connection
+        finally:  # its own context manager would roll back first, and a cancelled task cannot wait
+            with CancelScope(shield=True):
+                await connection.close()
+
+    async def listen(
+        self,
+        channel: str,
+        handle: Callable[[Notice], Awaitable[None]],
+        lost: Callable[[], None] = lambda: None,
+        checked: Callable[[bool], None] = lambda _has_vector: None,
+    ) -> None:
+        """Await `handle(payload)` for what is notified on `channel`, until cancelled.
+
+        `RESYNC` comes first and after every gap; equal payloads that queued up come once. A
+        database error in `handle` is taken for a gap: it is asked to resync when that is possible.
+        `lost()` is called whenever the connection is, and `checked` at its beginning and in
+        silence with whether the database has pgvector, without which nothing is found by meaning.
+        """
+        delays = _delays(self._settings.retry_max_s)
+        while True:
+            try:
+                await self._revive()
+                async with self.connect() as connection:
+                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    checked(await _has_vector(connection))
+                    await handle(RESYNC)
+                    delays = _delays(self._settings.retry_max_s)
+                    await self._follow(connection, handle, checked)
+            except (psycopg.OperationalError, TimeoutError, DatabaseError) as error:
+                lost()
+                await self._pause("database_connection_lost", error, next(delays))
+
+    async def _follow(
+        self,
+        connection: AsyncConnection,
+        handle: Callable[[Notice], Awaitable[None]],
+        checked: Callable[[bool], None],
+    ) -> None:
+        while True:
+            notices = connection.notifies(timeout=CHECK_S, stop_after=1)
+            payloads = {notice.payload: None async for notice in notices}
+            for payload in payloads:
+                await handle(payload)
+            if not payloads:
+                with anyio.fail_after(self._settings.connect_timeout_s):
+                    checked(await _has_vector(connection))
+
+    async def _prepare(self, wait: bool, migrate: bool) -> None:
+        for delay in _delays(self._settings.retry_max_s):
+            try:
+                async with self.connect() as connection:
+                    await _check(connection)
+                    if migrate:
+                        await apply_migrations(connection)
+                return
+            except psycopg.OperationalError as error:
+                if not wait:
+                    reason = self._reason(error)
+                    meaning = refusal(reason) or "Check that it runs, and database.url"
+                    raise DatabaseError(
+                        f"cannot reach the database: {reason}. {meaning[:1].upper()}{meaning[1:]}"
+                    ) from error
+                await self._pause("database_unreachable", error, delay)
+
+    async def _pause(self, event: str, error: Exception, delay_s: float) -> None:
+        log.warning(event, extra={"reason": self._reason(error), "retry_s": delay_s})
+        await anyio.sleep(delay_s)
+
+    async def _revive(self) -> None:
+        if self._embedded is not None:
+            await to_thread.run_sync(self._embedded.ensure)
+
+    def _reason(self, error: Exception) -> str:
+        """In one line, for a person; without the password, whatever libpq quotes."""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._settings.connect_timeout_s:g} s"
+        text = _LIBPQ_ADVICE.sub("", re.sub(r"\s+", " ", str(error))).strip()
+        password = conninfo_to_dict(self._conninfo).get("password")
+        return text.replace(str(password), "***") if password else text
+
+
+async def _check(connection: AsyncConnection) -> None:
+    if connection.info.server_version < SERVER_NEEDED:
+        version = connection.info.parameter_status("server_version")
+        raise DatabaseError(f"PostgreSQL 16 or newer is needed; database.url leads to {version}")
+    found = await connection.execute(
+        "SELECT coalesce(installed_version, default_version)"
+        " FROM pg_available_extensions WHERE name = 'vector'"
+    )
+    row = await found.fetchone()
+    if row is None:
+        raise DatabaseError(
+            "the database server lacks pgvector: install it there (on Debian the package "
+            "postgresql-NN-pgvector), or set database.url to embedded"
+        )
+    if _version(row[0]) < VECTOR_NEEDED:
+        needed = ".".join(map(str, VECTOR_NEEDED))
+        raise DatabaseError(
+            f"pgvector {needed} or newer is needed (older ones break indexes: CVE-2026-3172 and "
+            f"more) and the database has {row[0]}: update the package, then run "
+            "ALTER EXTENSION vector UPDATE"
+        )
+
+
+async def _has_vector(connection: AsyncConnection) -> bool:
+    found = await connection.execute(HAS_VECTOR)
+    return bool(found.rowcount)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Of pgvector; "0.8" is 0.8.0."""
+    found = [int(part) for part in re.findall(r"\d+", text)[:3]]
+    return (*found, *[0] * (3 - len(found)))
+
+
+def _conninfo(settings: Settings, embedded: Embedded | None) -> str:
+    given = embedded.url if embedded else settings.url
+    try:
+        named: dict[str, Any] = conninfo_to_dict(given)
+    except psycopg.ProgrammingError:
+        raise DatabaseError(
+            "database.url is neither 'embedded' nor a libpq URL such as "
+            "postgresql://user:password@host:5432/name"
+        ) from None  # libpq quotes what it could not read, password and all
+    defaults = {
+        "application_name": "toolgate",
+        "connect_timeout": math.ceil(settings.connect_timeout_s),
+        **_KEEPALIVE,
+    }
+    return make_conninfo("", **{**defaults, **named})
+
+
+@asynccontextmanager
+async def _server(settings: Settings) -> AsyncIterator[Embedded | None]:
+    if settings.url != EMBEDDED:
+        yield None
+        return
+    embedded = await to_thread.run_sync(Embedded.start, settings)
+    try:
+        yield embedded
+    finally:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(embedded.stop)
+
+
+def _delays(longest_s: float) -> Iterator[float]:
+    """0.2, 0.4, 0.8 ... seconds, then `longest_s` for ever."""
+    growing = (FIRST_RETRY_S * 2**n for n in itertools.count())
+    return itertools.chain(
+        itertools.takewhile(lambda delay: delay < longest_s, growing), itertools.repeat(longest_s)
+    )

@@ -1,0 +1,151 @@
+"""Rows of the registry as the tools and sources that they are.
+
+A newer release may have stored what this one does not understand: that hides one tool, or one
+option, and nothing else.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast, get_args
+
+import msgspec
+from msgspec import Raw
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+
+from registry.names.reserved import is_reserved
+from schemas.binding import Binding
+from schemas.mcp.snapshot import ServerFacts
+from schemas.source import OPTIONS, HybridOptions, Options, Origin, RolledBack, Source
+from schemas.tool import Annotations, Tool
+
+log = logging.getLogger("toolgate.database")
+
+_bindings = msgspec.json.Decoder(Binding)
+_annotations = msgspec.json.Decoder(Annotations)
+
+
+class RawLoader(Loader):
+    """JSON columns as the text that they are."""
+
+    def load(self, data: Buffer) -> Raw:
+        return Raw(bytes(data))
+
+
+def readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
+    """The tools of `rows`; a newer release may have stored some that this one cannot call."""
+    for row in rows:
+        if is_reserved(row[1]):  # stored before its name was reserved; the next import renames it
+            log.warning("tool_name_reserved", extra={"tool": row[1], "source": row[8]})
+            continue
+        try:
+            yield _tool(*row)
+        except msgspec.ValidationError as error:
+            log.warning("tool_not_readable", extra={"tool": row[1], "reason": str(error)})
+
+
+def _tool(
+    tool_id: str,
+    name: str,
+    title: str | None,
+    description: str,
+    input_schema: Raw,
+    output_schema: Raw | None,
+    annotations: Raw,
+    binding: Raw,
+    source: str,
+    digest: str,
+    definition: Raw | None,
+    toolsets: list[str],
+    aliases: list[str],
+    tier: str | None,
+    tags: list[str],
+    domain: str | None,
+) -> Tool:
+    return Tool(
+        id=tool_id,
+        name=name,
+        title=title,
+        description=description,
+        input_schema=input_schema,
+        output_schema=output_schema,
+        annotations=_annotations.decode(annotations),
+        binding=_bindings.decode(binding),
+        source=source,
+        digest=digest,
+        definition=definition,
+        toolsets=tuple(toolsets),
+        aliases=tuple(alias for alias in aliases if not is_reserved(alias)),
+        tier=tier,
+        tags=tuple(tags),
+        domain=domain,
+    )
+
+
+def source_of(
+    source_id: str,
+    name: str,
+    kind: str,
+    location: str,
+    base_url: str | None,
+    base_url_trusted: bool,
+    title: str | None,
+    version: str | None,
+    digest: str | None,
+    include: list[str],
+    exclude: list[str],
+    options: dict[str, Any],
+    server: dict[str, Any] | None,
+    updated: datetime,
+    tool_count: int,
+    number: int | None,
+    rolled_back: dict[str, Any] | None,
+    origin: str | None,
+) -> Source:
+    return Source(
+        id=source_id,
+        name=name,
+        kind=kind,
+        location=location,
+        base_url=base_url,
+        base_url_trusted=base_url_trusted,
+        title=title,
+        version=version,
+        include=tuple(include),
+        exclude=tuple(exclude),
+        tool_count=tool_count,
+        updated=updated.isoformat(),
+        digest=digest,
+        options=options_of(name, kind, options),
+        server=_facts(name, server),
+        number=number,
+        rolled_back=_rolled_back(name, rolled_back),
+        origin=cast("Origin", origin) if origin in get_args(Origin) else None,
+    )
+
+
+def options_of(source: str, kind: str, stored: Mapping[str, Any]) -> Options:
+    """A newer release may have stored some that this one does not know: as in `readable`."""
+    wanted = OPTIONS.get(kind, HybridOptions)
+    try:
+        return msgspec.convert(stored, wanted)
+    except msgspec.ValidationError as error:
+        log.warning("options_not_readable", extra={"source": source, "reason": str(error)})
+        return wanted()
+
+
+def _rolled_back(source: str, stored: dict[str, Any] | None) -> RolledBack | None:
+    try:
+        return None if stored is None else msgspec.convert(stored, RolledBack)
+    except msgspec.ValidationError as error:
+        log.warning("rollback_not_readable", extra={"source": source, "reason": str(error)})
+        return None
+
+
+def _facts(source: str, stored: dict[str, Any] | None) -> ServerFacts | None:
+    try:
+        return None if stored is None else msgspec.convert(stored, ServerFacts)
+    except msgspec.ValidationError as error:
+        log.warning("server_not_readable", extra={"source": source, "reason": str(error)})
+        return None

@@ -1,0 +1,1 @@
+"""How tools are displayed in lists: profiles, token budgets, shortened schemas."""

@@ -1,0 +1,122 @@
+"""Several tools in one answer, within a ceiling. Pure.
+
+Each stands in it by its name and a line. What is left is then given out evenly: input schemas in a
+few tokens for all before a whole one for any.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from registry.display.budgets import CHARACTERS
+from registry.display.profiles import Chosen
+from registry.display.sentences import first_sentence
+from registry.display.shaping import Shaping
+from schemas.jsonrpc import encode
+from schemas.tool import Tool
+
+SIZES = (100, 150, 200, 300, 400, 600, 800, 1200, 1600)  # tokens of a tool: few, so that one that
+# was folded before is at hand
+FEWEST = SIZES[0] * CHARACTERS
+DESCRIBED = 1000  # characters of a description that may be told
+LINE = 100  # characters of a description that each has
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tool, by the name that the client's list has for it, and what else is told of it."""
+
+    tool: Tool
+    members: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    entries: list[Json]
+    folded: int  # of them without their input schema
+    left_out: int  # for which there was no room at all
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    tokens: int  # of all tools together
+    shaping: Shaping
+    chosen: Chosen
+    describer: str  # what the tool is called that tells what is left out of another
+
+    def fitted(self, tools: Sequence[Entry], left: int, schemas: bool) -> Fitted:
+        """In at most `left` characters. Without `schemas` there are names and lines alone."""
+        entries: list[Json] = []
+        for one in tools:
+            line = {"name": one.tool.name, "description": _line(one.tool), **one.members}
+            if length(line) > left:
+                break
+            left -= length(line)
+            entries.append(line)
+        unfolded = self._unfolded(tools[: len(entries)], entries, left) if schemas else {}
+        for place, entry in unfolded.items():
+            entries[place] = entry
+        left_out = len(tools) - len(entries)
+        return Fitted(entries, len(entries) - len(unfolded), left_out)
+
+    def _unfolded(
+        self, tools: Sequence[Entry], lines: Sequence[Json], left: int
+    ) -> dict[int, Json]:
+        """The entries that have an input schema, by their places in `lines`. Small ones are whole,
+        and what they do not need is shared by the large ones (max-min fairness), of which each is
+        folded once: to fold a schema of megabytes takes long."""
+        found: dict[int, Json] = {}
+
+        def add(place: int, most: int) -> int:
+            """How much longer it is now."""
+            entry = self._entry(tools[place], most)
+            growth = length(entry) - length(lines[place]) if entry is not None else 0
+            if entry is None or growth > left:
+                return 0
+            found[place] = entry
+            return growth
+
+        waiting = sorted(range(len(tools)), key=lambda place: -_need(tools[place].tool))
+        while waiting and _need(tools[waiting[-1]].tool) <= left // len(waiting):
+            left -= add(waiting.pop(), self.tokens)
+        large = sorted(waiting)[: left // FEWEST]  # where few fit, the best
+        while large:  # the last first: what is left over goes to the best
+            share = left // len(large)
+            place = large.pop()
+            left -= add(place, _size(share + length(lines[place])))
+        return found
+
+    def _entry(self, one: Entry, most: int) -> Json | None:
+        """The tool in about `most` tokens; None: the client's profile cannot have it."""
+        shown = self.shaping.within(one.tool, self.chosen, most, self.describer)
+        if shown.left_out is not None:
+            return None
+        return {
+            "name": shown.tool.name,
+            "description": shown.tool.description,
+            **one.members,
+            "inputSchema": shown.tool.input_schema,
+        }
+
+
+def _need(tool: Tool) -> int:
+    """Characters of it beyond its line, about."""
+    return len(tool.input_schema) + min(len(tool.description), DESCRIBED)
+
+
+def _size(characters: int) -> int:
+    """The largest of the sizes that fits."""
+    at = bisect_right(SIZES, characters // CHARACTERS)
+    return SIZES[max(at - 1, 0)]
+
+
+def _line(tool: Tool) -> str:
+    return first_sentence(tool.description or tool.title or "", LINE)
+
+
+def length(value: Any) -> int:
+    """Characters of JSON, with what stands between two values."""
+    return len(encode(value).decode()) + 1

@@ -1,0 +1,310 @@
+"""Input schemas that are too big for a list: what is optional and deep becomes a summary. Pure.
+
+Everything begins as a summary and is unfolded while there is room: what must be given before what
+may be, shallow before deep, small before big. The cost goes with the size of the outcome, not with
+that of the schema.
+
+A folded schema accepts whatever the whole one accepts. So a summary stands only where widening
+widens: never below `not` or `if`, and `oneOf`, of which one branch alone may hold, becomes `anyOf`.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from registry.display.outlines import length, outline
+from registry.display.references import (
+    KEYWORDS,
+    NOTES,
+    ODD,
+    Odd,
+    canonical,
+    definitions,
+    is_old,
+    replaced,
+)
+from registry.display.sentences import shorten
+from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries
+from registry.display.trimming import DROPPED_BELOW
+from registry.names.keywords import VALUES
+from schemas.jsonrpc import encode
+
+SMALL = 160  # characters: a part that is no longer stays as it is
+MARGIN = 16  # characters around the definitions
+# Characters of a description inside the schema, and what summaries say, while it does not fit.
+TERSE = ((None, USUAL), (160, SHORT), (0, BARE))
+DEEPEST = 64  # levels of a schema; deeper ones stay folded
+LOOKED_AT = 20_000  # parts, whether there is room for them or not; then the rest stays folded
+
+_BY_NAME = ("properties", "patternProperties", "dependentSchemas")
+_ONE = ("items", "additionalProperties")
+_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
+_IN_PLACE = frozenset(("anyOf", "oneOf", "allOf", "dependentSchemas"))
+# All others stay whole, for to widen a schema in them may narrow what is around it (`not`, `if`,
+# `contains`). Those that hold references are left out, which widens, too; but not values.
+_CONDITION = frozenset(("if", "then", "else"))
+_COUNTED = ("contains", "minContains", "maxContains")
+# Depend on what is written beside them, and only ever narrow.
+_DROPPED = frozenset(("unevaluatedProperties", "unevaluatedItems", "$comment"))
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part that stands as a summary until there is room."""
+
+    raw: Json
+    shown: Json  # in the outcome
+    depth: int
+    optional: bool
+    inside: frozenset[str] = frozenset()  # definitions, where references are replaced
+    final: bool = False  # stays a summary, whatever room there is
+
+
+@dataclass(slots=True)
+class _Content:
+    """A part as it would stand unfolded, those in it folded."""
+
+    shown: Json
+    parts: list[_Part] = field(default_factory=list)
+    references: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    schema: Json
+    parts: int  # that stand as summaries
+    texts: bool = False  # whether descriptions are cut
+
+    @property
+    def shortened(self) -> bool:
+        return self.parts > 0 or self.texts
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How a schema is made to fit."""
+
+    limit: int  # characters
+    more: str  # says, in a summary, where the whole is to be had
+    references: bool = True  # False: each is replaced by what it leads to
+    depth: int = DEEPEST
+    text: int | None = None  # longest description inside the schema, characters
+
+    def __call__(self, schema: Json) -> Folded:
+        try:
+            for text, size in TERSE:
+                texts = [one for one in (text, self.text) if one is not None]
+                folding = _Folding(schema, self, min(texts, default=None), size)
+                if folding.fits():
+                    return folding.run()
+        except Odd:
+            pass
+        shown = outline(schema, self.limit, self.more)
+        return Folded(shown, len(shown["properties"]) or 1)
+
+
+class _Folding:
+    def __init__(self, schema: Json, fold: Fold, text: int | None, size: Size) -> None:
+        self._fold = fold
+        self._text = text
+        self._definitions = definitions(schema)
+        self._summaries = Summaries(self._resolve, fold.more, size)
+        self._short: dict[str, Json] = {}  # summaries of definitions, by their references
+        # of parts, which come again wherever a reference is replaced; by their ids, with the parts
+        self._told: dict[int, tuple[Json, Json]] = {}
+        self._looks = LOOKED_AT
+        self._shown: dict[str, Json] = {}  # definitions in the outcome, likewise
+        self._only_notes = is_old(schema)
+        self._waiting: defaultdict[tuple[bool, int], list[_Part]] = defaultdict(list)
+        self._folded, self._cut = 0, False
+        root = {key: value for key, value in schema.items() if key not in (*KEYWORDS, "$id")}
+        if size == BARE:  # what no summary says
+            root["description"] = fold.more
+        self._root = _Part(root, {}, 0, optional=False)
+        self._left = fold.limit - MARGIN
+        self._unfold(self._root, self._content(self._root))
+
+    def fits(self) -> bool:
+        return self._left >= 0
+
+    def run(self) -> Folded:
+        while self._waiting:
+            self._unfold_level(self._waiting.pop(min(self._waiting)))
+        schema = self._root.shown
+        for reference, shown in self._shown.items():
+            _, keyword, name = reference.split("/", 2)
+            schema.setdefault(keyword, {})[name] = shown
+        return Folded(schema, self._folded, self._cut)
+
+    def _unfold_level(self, parts: list[_Part]) -> None:
+        """As many as there is room for, the small ones first."""
+        contents = [
+            (part, self._content(part)) for part in parts if not part.final and self._looks > 0
+        ]
+        self._folded += len(parts) - len(contents)
+        for part, content in sorted(contents, key=lambda pair: self._growth(*pair)):
+            if self._growth(part, content) <= self._left:
+                self._unfold(part, content)
+            else:
+                self._folded += 1
+
+    def _unfold(self, part: _Part, content: _Content) -> None:
+        self._left -= self._growth(part, content)
+        part.shown.clear()
+        part.shown.update(content.shown)
+        for one in content.parts:
+            self._wait(one)
+        for reference in content.references:
+            if reference not in self._shown:
+                self._wait(self._definition(reference, part))
+
+    def _wait(self, part: _Part) -> None:
+        self._waiting[part.optional, part.depth].append(part)
+
+    def _definition(self, reference: str, part: _Part) -> _Part:
+        raw = self._definitions[reference]
+        shown = self._shown[reference] = dict(self._short_of(reference))
+        depth = part.depth + 1
+        return _Part(raw, shown, depth, part.optional, final=depth > self._fold.depth)
+
+    def _growth(self, part: _Part, content: _Content) -> int:
+        """Characters that the outcome has more of when the part is unfolded."""
+        new = (one for one in content.references if one not in self._shown)
+        definitions = sum(len(one) + length(self._short_of(one)) for one in new)
+        return length(content.shown) - length(part.shown) + definitions
+
+    def _short_of(self, reference: str) -> Json:
+        if reference not in self._short:
+            self._short[reference] = self._summaries.of(self._definitions[reference])
+        return self._short[reference]
+
+    def _content(self, part: _Part) -> _Content:
+        raw, content = part.raw, _Content({})
+        if not self._fold.references and isinstance(raw.get("$ref"), str):
+            part, raw = self._replaced(part)
+        if not ODD.isdisjoint(raw):
+            raise Odd
+        for keyword, value in raw.items():
+            shown = self._keyword(keyword, value, part, content)
+            if shown is not None:
+                content.shown[keyword] = shown
+        _mend(content.shown, raw)
+        return content
+
+    def _replaced(self, part: _Part) -> tuple[_Part, Json]:
+        """The part with what its reference leads to, however many there are in a row."""
+        raw, inside = part.raw, part.inside
+        while isinstance(raw.get("$ref"), str):
+            reference = canonical(raw["$ref"])
+            if reference in inside or reference not in self._definitions:
+                raise Odd
+            inside |= {reference}
+            raw = replaced(self._definitions[reference], raw, self._only_notes)
+        return _Part(raw, part.shown, part.depth, part.optional, inside), raw
+
+    def _keyword(self, keyword: str, value: Any, part: _Part, content: _Content) -> Any:
+        """What stands for it unfolded; None: nothing."""
+        if keyword in _BY_NAME and isinstance(value, dict):
+            return {
+                name: self._inner(one, keyword, part, content, name) for name, one in value.items()
+            }
+        if keyword in _ONE and isinstance(value, dict):
+            return self._inner(value, keyword, part, content)
+        if keyword in _SEVERAL and isinstance(value, list):
+            return [self._inner(one, keyword, part, content) for one in value]
+        if keyword == "$ref":
+            return self._reference(value, content)
+        if keyword in _DROPPED or (keyword not in VALUES and _refers(value)):
+            return None
+        return self._note(keyword, value)
+
+    def _note(self, keyword: str, value: Any) -> Any:
+        if self._text is None or keyword not in {*NOTES, "description"}:
+            return value
+        if keyword == "description" and isinstance(value, str):
+            if value is self._fold.more:
+                return value
+            self._cut = self._cut or len(value) > self._text
+            return shorten(value, self._text) if self._text else None
+        return value if self._text > DROPPED_BELOW else None
+
+    def _reference(self, value: Any, content: _Content) -> Any:
+        reference = canonical(value)
+        if reference == "#":
+            return value
+        if reference not in self._definitions:
+            raise Odd
+        content.references[reference] = None
+        return value
+
+    def _inner(self, raw: Any, keyword: str, part: _Part, content: _Content, name: str = "") -> Any:
+        if not isinstance(raw, dict):
+            return raw
+        refers = _refers(raw)
+        if not refers and length(raw) <= SMALL:
+            return raw
+        if self._fold.references and set(raw) <= {"$ref", "description"} and "$ref" in raw:
+            shown = {key: self._keyword(key, value, part, content) for key, value in raw.items()}
+            return {key: value for key, value in shown.items() if value is not None}
+        self._looks -= 1
+        inner = self._part(raw, keyword, part, name)
+        content.parts.append(inner)
+        return inner.shown
+
+    def _part(self, raw: Json, keyword: str, part: _Part, name: str) -> _Part:
+        depth = part.depth + (keyword not in _IN_PLACE)
+        required = part.raw.get("required") if keyword == "properties" else None
+        optional = part.optional or (
+            keyword == "properties" and not (isinstance(required, list) and name in required)
+        )
+        final = depth > self._fold.depth or self._comes_back(raw, part)
+        return _Part(raw, dict(self._summary(raw)), depth, optional, part.inside, final)
+
+    def _summary(self, raw: Json) -> Json:
+        if id(raw) not in self._told:
+            self._told[id(raw)] = (raw, self._summaries.of(raw))
+        return self._told[id(raw)][1]
+
+    def _comes_back(self, raw: Json, part: _Part) -> bool:
+        """Whether to replace its reference would never end."""
+        if self._fold.references or not isinstance(raw.get("$ref"), str):
+            return False
+        reference, seen = canonical(raw["$ref"]), set(part.inside)
+        while reference not in seen:
+            seen.add(reference)
+            inner = self._definitions.get(reference)
+            if not isinstance(inner, dict):
+                if reference == "#":
+                    return True
+                raise Odd
+            if not isinstance(inner.get("$ref"), str):
+                return False
+            reference = canonical(inner["$ref"])
+        return True
+
+    def _resolve(self, reference: str) -> Any:
+        return self._definitions.get(canonical(reference))
+
+
+def _mend(shown: Json, raw: Json) -> None:
+    """Leave out what says something else without what was left out before."""
+    if isinstance(raw.get("oneOf"), list) and not _plainly(raw["oneOf"]):
+        branches = shown.pop("oneOf")
+        shown.setdefault("anyOf", branches)
+    if any(keyword in raw and keyword not in shown for keyword in _CONDITION):
+        for keyword in _CONDITION:
+            shown.pop(keyword, None)
+    if "contains" in raw and "contains" not in shown:
+        for keyword in _COUNTED:
+            shown.pop(keyword, None)
+
+
+def _plainly(branches: list[Any]) -> bool:
+    """Whether all stay as they are."""
+    return all(not _refers(one) and length(one) <= SMALL for one in branches)
+
+
+def _refers(value: Any) -> bool:
+    return b'"$ref":' in encode(value)

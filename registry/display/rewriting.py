@@ -1,0 +1,290 @@
+"""Input schemas as a profile wants them: they accept whatever the whole schema accepts. Pure."""
+
+from functools import lru_cache
+from typing import Any
+
+from config.profiles import Profile
+from registry.display.merging import conjoined, disjoined
+from registry.display.references import KEYWORDS as DEFINITIONS
+from registry.display.summaries import Summaries
+from registry.names.keywords import BY_NAME
+from schemas.jsonrpc import encode
+from schemas.validators import Validator, compiled
+
+HOPS = 16  # references from the root, one after the other
+FLATTENED = 5000  # schemas at the root: unions of unions that lead to one another multiply
+CHOICES = 6  # alternatives of the arguments that are told in words
+VALUES = 200  # characters of enumerated values that are told in words
+
+_UNIONS = ("anyOf", "oneOf", "allOf")
+_ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_SEVERAL = ("prefixItems", *_UNIONS)
+_STRUCTURE = ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
+_OWN = ("x-mcp-header",)  # MCP's, whoever knows it
+
+Json = dict[str, Any]
+
+
+class Inexpressible(Exception):
+    """The tool cannot be told to such a client; `str()` is the reason."""
+
+
+def rewritten(schema: Json, profile: Profile, more: str) -> Json:
+    """`more` says, in a summary, where the whole is to be had. Raises Inexpressible."""
+    return _Rewriting(schema, profile, more).run()
+
+
+def changes(profile: Profile) -> bool:
+    """Whether there is anything to be rewritten, besides names."""
+    kept = Profile(
+        profile.clients, profile.name_limit, profile.name_prefix, profile.name_letter,
+        describes=profile.describes,
+    )  # fmt: skip
+    return profile != kept
+
+
+class _Rewriting:
+    def __init__(self, schema: Json, profile: Profile, more: str) -> None:
+        self._whole = schema
+        self._profile = profile
+        self._more = more
+        self._summaries = Summaries(self._resolve, more)
+        self._flattened = 0
+
+    def run(self) -> Json:
+        root = self._whole
+        if not self._profile.root_unions:
+            root = self._flat_root(root)
+        root = self._named_well(root)
+        shown = self._schema(root, 1, top=True)
+        if not self._profile.references:  # nothing leads there
+            shown = {key: value for key, value in shown.items() if key not in DEFINITIONS}
+        return {**shown, "type": "object"}  # arguments are nothing else
+
+    def _resolve(self, reference: str) -> Any:
+        start, _, name = reference.rpartition("/")
+        definitions = self._whole.get(start.removeprefix("#/"))
+        return definitions.get(name) if isinstance(definitions, dict) else None
+
+    def _flat_root(self, root: Json) -> Json:
+        definitions: Json = {key: root[key] for key in DEFINITIONS if key in root}
+        branches: Any = next((root[key] for key in ("anyOf", "oneOf") if key in root), [])
+        flat = self._flat({key: value for key, value in root.items() if key not in definitions}, 0)
+        for keyword in ("enum", "not", "const"):  # OpenAI: not at the top level either
+            flat.pop(keyword, None)
+        if told := _choices(branches):
+            flat["description"] = " ".join(filter(None, (flat.get("description"), told)))
+        return {**flat, **definitions}
+
+    def _flat(self, schema: Any, hops: int) -> Json:
+        """Without unions and references at its top."""
+        self._flattened += 1
+        if not isinstance(schema, dict) or hops > HOPS or self._flattened > FLATTENED:
+            return {}
+        flat = {key: value for key, value in schema.items() if key not in (*_UNIONS, "$ref")}
+        if isinstance(schema.get("$ref"), str):
+            flat = conjoined(flat, self._flat(self._resolve(schema["$ref"]), hops + 1))
+        for branch in _schemas(schema, "allOf"):
+            flat = conjoined(flat, self._flat(branch, hops + 1))
+        for keyword in ("anyOf", "oneOf"):
+            if branches := _schemas(schema, keyword):
+                each = [self._flat(branch, hops + 1) for branch in branches if branch is not False]
+                flat = conjoined(flat, disjoined(each, self._union))
+        return flat
+
+    def _union(self, schemas: list[Any]) -> Any:
+        return {"anyOf": schemas}
+
+    def _named_well(self, root: Json) -> Json:
+        """Without the arguments whose names the client does not take. Raises Inexpressible."""
+        properties = root.get("properties")
+        if not self._profile.arguments or not isinstance(properties, dict):
+            return root
+        legal = _pattern(self._profile.arguments)
+        bad = [name for name in properties if not legal.is_valid(name)]
+        if not bad:
+            return root
+        for name in root.get("required") or ():
+            if name in bad:
+                raise Inexpressible(f"its argument {name[:80]!r} has a name that is not accepted")
+        kept = {name: one for name, one in properties.items() if name not in bad}
+        return {
+            **{key: value for key, value in root.items() if key != "additionalProperties"},
+            "properties": kept,
+        }
+
+    def _inner(self, raw: Any, level: int) -> Any:
+        if isinstance(raw, dict):
+            return self._schema(raw, level)
+        return raw if self._profile.keywords is None else {}
+
+    def _schema(self, raw: Json, level: int, top: bool = False) -> Json:
+        """`level`: of objects and arrays around it, itself included."""
+        schema = raw if top and not self._profile.root_unions else self._composed(raw)
+        if self._profile.nullable:
+            schema = self._nullable(schema)
+        schema = self._valued(schema)
+        if self._too_deep(schema, level):
+            schema = self._summary(schema)
+        shown = {key: self._keyword(key, value, level) for key, value in schema.items()}
+        return self._finished(shown)
+
+    def _keyword(self, key: str, value: Any, level: int) -> Any:
+        if key in BY_NAME and isinstance(value, dict):
+            return {name: self._inner(one, level + 1) for name, one in value.items()}
+        if key in ("not", "if", "contains", "propertyNames"):
+            return value  # to widen here would narrow
+        if key in _ONE and isinstance(value, dict):
+            return self._schema(value, level + 1)
+        if key in _SEVERAL and isinstance(value, list):
+            deeper = level + (key == "prefixItems")
+            return [self._inner(one, deeper) for one in value]
+        return value
+
+    def _composed(self, schema: Json) -> Json:
+        """With no other unions than the profile has."""
+        allowed = self._profile.unions
+        if "allOf" in schema and "allOf" not in allowed:
+            branches = _schemas(schema, "allOf")
+            schema = {key: value for key, value in schema.items() if key != "allOf"}
+            for branch in branches:
+                if isinstance(branch, dict):
+                    schema = conjoined(schema, self._composed(branch))
+        if "oneOf" in schema and "oneOf" not in allowed:
+            schema = dict(schema)
+            branches = schema.pop("oneOf")
+            schema.setdefault("anyOf", branches)
+        if "anyOf" in schema and "anyOf" not in allowed:
+            branches = [
+                self._composed(one) if isinstance(one, dict) else one
+                for one in _schemas(schema, "anyOf")
+                if one is not False
+            ]
+            schema = {key: value for key, value in schema.items() if key != "anyOf"}
+            schema = conjoined(schema, disjoined(branches, self._union))
+        return schema
+
+    def _nullable(self, schema: Json) -> Json:
+        """With one type at most, and null as a flag."""
+        branches, stated = schema.get("anyOf"), schema.get("type")
+        schema = dict(schema)
+        if isinstance(branches, list) and any(_is_null(one) for one in branches):
+            left = [one for one in branches if not _is_null(one)]
+            if stated is None:
+                schema["nullable"] = True
+            schema["anyOf"] = left
+            if len(left) < 2:
+                del schema["anyOf"]
+            if len(left) == 1 and isinstance(left[0], dict):
+                schema = conjoined(schema, self._nullable(left[0]))
+                stated = schema.get("type")
+        if isinstance(stated, list) or stated == "null":
+            self._one_type(schema, [stated] if stated == "null" else list(stated))
+        return schema
+
+    def _one_type(self, schema: Json, stated: list[str]) -> None:
+        """Change `schema` so that it states one of several types, or none."""
+        types = [name for name in stated if name != "null"]
+        if "number" in types and "integer" in types:
+            types.remove("integer")
+        if len(types) < len(stated) and "null" in stated:
+            schema["nullable"] = True
+        del schema["type"]
+        if len(types) < 2:
+            schema["type"] = types[0] if types else "string"
+        elif "anyOf" not in schema and "anyOf" in self._profile.unions:
+            schema["anyOf"] = [_of_type(schema, name) for name in types]
+            for key in _STRUCTURE:
+                schema.pop(key, None)
+
+    def _valued(self, schema: Json) -> Json:
+        """With enumerations and formats that the profile has."""
+        known = self._profile.keywords
+        if "const" in schema and known is not None and "const" not in known:
+            schema = {**schema, "enum": [schema["const"]]}
+            del schema["const"]
+        values = schema.get("enum")
+        if self._profile.text_enums and isinstance(values, list):
+            schema = _text_enum(schema, values)
+        formats = self._profile.formats
+        if formats is not None and schema.get("format") not in formats:
+            schema = {key: value for key, value in schema.items() if key != "format"}
+        return schema
+
+    def _too_deep(self, schema: Json, level: int) -> bool:
+        depth = self._profile.depth
+        return depth is not None and level >= depth and not schema.keys().isdisjoint(_STRUCTURE)
+
+    def _summary(self, schema: Json) -> Json:
+        short = self._summaries.of(schema)
+        short |= {"nullable": True} if schema.get("nullable") else {}
+        return self._nullable(short) if self._profile.nullable else short
+
+    def _finished(self, shown: Json) -> Json:
+        known = self._profile.keywords
+        if known is not None:
+            gone = {key for key in shown if key not in known and key not in _OWN}
+            if "patternProperties" in gone:
+                gone.add("additionalProperties")
+            if "prefixItems" in gone:
+                gone.add("items")
+            shown = {key: value for key, value in shown.items() if key not in gone}
+            if "required" in shown:
+                own = shown.get("properties") or {}
+                shown["required"] = [name for name in shown["required"] if name in own]
+                if not shown["required"]:
+                    del shown["required"]
+        bare = "items" not in shown and "prefixItems" not in shown
+        if self._profile.items and bare and "array" in _as_list(shown.get("type")):
+            shown["items"] = {}
+        return shown
+
+
+def _schemas(schema: Json, keyword: str) -> list[Any]:
+    branches = schema.get(keyword)
+    return branches if isinstance(branches, list) else []
+
+
+def _as_list(stated: Any) -> list[Any]:
+    return stated if isinstance(stated, list) else [stated]
+
+
+def _is_null(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    return (
+        schema.get("type") in ("null", ["null"])
+        or schema.get("enum") == [None]
+        or ("const" in schema and schema["const"] is None)
+    )
+
+
+def _of_type(schema: Json, name: str) -> Json:
+    keys = {"object": _STRUCTURE[:3], "array": _STRUCTURE[3:]}.get(name, ())
+    return {"type": name, **{key: schema[key] for key in keys if key in schema}}
+
+
+def _text_enum(schema: Json, values: list[Any]) -> Json:
+    texts = [value for value in values if isinstance(value, str)]
+    others = [value for value in values if not isinstance(value, str | None)]
+    if texts and not others:
+        null = {"nullable": True} if len(texts) < len(values) else {}
+        return {**schema, "type": "string", "enum": texts, **null}
+    told = ", ".join(encode(value).decode() for value in values)
+    described = filter(None, (schema.get("description"), f"One of: {told[:VALUES]}"))
+    short = {key: value for key, value in schema.items() if key != "enum"}
+    return {**short, "description": " ".join(described)}
+
+
+def _choices(branches: Any) -> str:
+    """Alternatives of the arguments that must be given, in words."""
+    found = [one.get("required") for one in branches if isinstance(one, dict)]
+    sets = [names for names in found if isinstance(names, list) and names]
+    if len(sets) < 2 or len(sets) > CHOICES:
+        return ""
+    return f"Give {' or '.join(' and '.join(map(str, names)) for names in sets)}."
+
+
+@lru_cache(maxsize=64)
+def _pattern(pattern: str) -> Validator:
+    return compiled({"type": "string", "pattern": pattern})

@@ -1,0 +1,233 @@
+"""Tools as lists show them: within the budgets, and as the client's profile has it.
+
+Arguments are checked against the whole input schema, whatever is shown of it. Each tool is shaped
+once for each profile, whichever catalogs it is in.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from config.settings import Budgets
+from registry.display.budgets import Room, room, room_of
+from registry.display.folding import Fold
+from registry.display.profiles import UNCHANGED, Chosen, Profiles
+from registry.display.rewriting import Inexpressible, changes, rewritten
+from registry.display.sentences import shorten
+from registry.display.trimming import trimmed
+from registry.names.tool_names import HASH_DIGITS, suffixed
+from schemas.binding import GraphQLBinding, McpBinding, OpenAPIBinding
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json, encode
+from schemas.memo import Memo
+from schemas.tool import FIELDS, Tool
+from schemas.validators import compiled_as_2020
+
+log = logging.getLogger("toolgate.lists")
+
+WARNED_LIMIT = 1000
+KEPT = 32_768  # shaped tools; those of an older catalog, or of profiles that nobody has, go first
+UNLIMITED = 1 << 20  # characters of a schema whose references are replaced
+SLACK = 64  # characters that a profile may add
+AROUND = 180  # characters of a definition besides its texts and its input schema
+
+_FIELDS = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": 'Members of the answer that are wanted, as in ["id", "owner.login"].',
+}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A tool as it is shown."""
+
+    tool: Tool
+    shortened: bool = False  # it says less than there is to say
+    left_out: str | None = None  # why the profile cannot have it
+
+
+class Shaping:
+    def __init__(
+        self,
+        budgets: Budgets | None = None,
+        profiles: Profiles | None = None,
+        fields: bool = False,
+        search_limit: int | None = None,
+        tool_tokens: int | None = None,
+    ) -> None:
+        """Without `budgets` tools are shown as they are. With `fields` input schemas show the
+        argument that says which members of an answer are wanted; that of search_tools says
+        `search_limit`, the most tools that it can be asked for. `tool_tokens`: a toolset's own."""
+        self._tool_tokens = tool_tokens
+        self._of_toolsets: dict[int, Shaping] = {}
+        self._fields = fields
+        self.search_limit = search_limit
+        self.budgets = budgets
+        self.profiles = profiles or Profiles()
+        self._kept: Memo[tuple[str, str, int, str], Shown] = Memo(KEPT)
+        self._warned: set[tuple[str, str]] = set()
+
+    def shown(self, tool: Tool, chosen: Chosen, level: int, describer: str) -> Shown:
+        """As a list of this level shows it (see `budgets.room`); the name is as ever. `describer`
+        is what describe_tool is called there."""
+        if self.budgets is None and chosen == UNCHANGED:
+            return Shown(tool)
+        limits = room(self.budgets, level, self._most(chosen)) if self.budgets else None
+        return self._made((tool.digest, chosen.name, level, describer), tool, chosen, limits)
+
+    def limited(self, tool_tokens: int | None) -> "Shaping":
+        """The same for a toolset with so many tokens for a tool; None: with as many as ever."""
+        if tool_tokens is None or self.budgets is None:
+            return self
+        found = self._of_toolsets.get(tool_tokens)
+        if found is None:
+            found = Shaping(
+                self.budgets, self.profiles, self._fields, self.search_limit, tool_tokens
+            )
+            self._of_toolsets[tool_tokens] = found
+        return found
+
+    def _most(self, chosen: Chosen) -> int | None:
+        """Tokens of a tool as its toolset and the client's profile want it; None: as ever."""
+        wanted = (self._tool_tokens, chosen.tool_tokens)
+        return min((one for one in wanted if one is not None), default=None)
+
+    def within(self, tool: Tool, chosen: Chosen, most: int, describer: str) -> Shown:
+        """The same in about `most` tokens, and without its output schema; for an answer, which
+        tells of no headers."""
+        limits = room_of(most, self.budgets)
+        tool = replace(tool, output_schema=None)
+        if isinstance(tool.binding, McpBinding) and tool.binding.mirrored:
+            tool = replace(tool, binding=msgspec.structs.replace(tool.binding, mirrored=()))
+        return self._made((tool.digest, chosen.name, -most, describer), tool, chosen, limits)
+
+    def warn(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Once for the same facts."""
+        said = (event, repr(facts))
+        if said not in self._warned and len(self._warned) < WARNED_LIMIT:
+            self._warned.add(said)
+            log.warning(event, extra=dict(facts))
+
+    def _made(
+        self, key: tuple[str, str, int, str], tool: Tool, chosen: Chosen, limits: Room | None
+    ) -> Shown:
+        """As it was made before; the key ends with what describe_tool is called."""
+        shown = self._kept.get(key)
+        if shown is None:
+            shown = self._kept.put(key, self._shaped(tool, chosen, limits, key[-1]))
+        if shown.tool is tool or shown.tool.name == tool.name:
+            return shown
+        return replace(shown, tool=replace(shown.tool, name=tool.name))
+
+    def _shaped(self, tool: Tool, chosen: Chosen, limits: Room | None, describer: str) -> Shown:
+        whole = tool
+        description = shorten(tool.description, limits.description) if limits else tool.description
+        if not description and chosen.profile.describes:
+            description = tool.title or tool.name
+        tool = replace(tool, description=description)
+        if limits and self._hides_output(tool, limits):
+            tool = replace(tool, output_schema=None)
+        try:
+            if self._fields and isinstance(tool.binding, OpenAPIBinding | GraphQLBinding):
+                tool = replace(tool, input_schema=_with_fields(tool.input_schema))
+            schema, shortened = _schema_of(tool, chosen, limits, f"Call {describer} for all.")
+        except Inexpressible as reason:
+            return Shown(tool, left_out=str(reason))
+        cut = len(description) < len(whole.description)
+        return Shown(replace(tool, input_schema=schema), shortened or cut)
+
+    def _hides_output(self, tool: Tool, limits: Room) -> bool:
+        if tool.output_schema is None:
+            return False
+        if not isinstance(tool.binding, OpenAPIBinding | GraphQLBinding):
+            return False
+        whole = len(tool.input_schema) + len(tool.output_schema) + _texts(tool)
+        return not (self.budgets and self.budgets.output_schemas) or whole > limits.tool
+
+
+def shown_names(names: Sequence[str], chosen: Chosen) -> Mapping[str, str]:
+    """Names that a profile has otherwise, by the names that they are of. A name depends on others
+    only where they collide; then on the order of the names."""
+    limit, letter = chosen.name_limit, chosen.profile.name_letter
+    found: dict[str, str] = {}
+    taken: set[str] | None = None
+    for name in names:
+        begins = not letter or name[:1].isalpha() or name[:1] == "_"
+        if begins and len(name) <= limit:
+            continue
+        taken = {one.casefold() for one in names} if taken is None else taken
+        found[name] = next(
+            one
+            for one in _candidates(name if begins else f"_{name}", name, limit)
+            if one.casefold() not in taken
+        )
+        taken.add(found[name].casefold())
+    return found
+
+
+def _candidates(plain: str, name: str, limit: int) -> Iterator[str]:
+    if len(plain) <= limit:
+        yield plain
+    for digits in range(HASH_DIGITS, limit - 1):
+        yield suffixed(plain, name, limit, digits)
+
+
+def _with_fields(raw: Raw) -> Raw:
+    schema = decode_json(bytes(raw))
+    return Raw(encode({**schema, "properties": {FIELDS: _FIELDS, **schema.get("properties", {})}}))
+
+
+def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tuple[Raw, bool]:
+    """The input schema, and whether it is shortened. Raises Inexpressible."""
+    raw, profile = tool.input_schema, chosen.profile
+    left = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
+    refers = not profile.references and b'"$ref"' in bytes(raw)
+    mirrored = isinstance(tool.binding, McpBinding) and bool(tool.binding.mirrored)
+    within = None if mirrored else limits
+    folds = refers or (within is not None and len(raw) > left)
+    trims = not folds and within is not None and len(raw) > within.text
+    if not folds and not trims and not changes(profile):
+        return raw, False
+    try:
+        whole = decode_json(bytes(raw))
+    except ParseError as error:
+        raise Inexpressible("its input schema cannot be read") from error
+    if not isinstance(whole, dict):
+        return raw, False
+    try:
+        schema = trimmed(whole, within.text) if trims and within else whole
+        if not folds and schema == whole and not changes(profile):
+            return raw, False
+        shown, shortened = _written(schema, chosen, left if folds else None, limits, more)
+        return shown, shortened or schema != whole
+    except (RecursionError, ValueError) as error:
+        if profile == UNCHANGED.profile:
+            return raw, False
+        raise Inexpressible("its input schema cannot be rewritten") from error
+
+
+def _written(
+    whole: Json, chosen: Chosen, left: int | None, limits: Room | None, more: str
+) -> tuple[Raw, bool]:
+    profile, schema, shortened = chosen.profile, whole, False
+    if left is not None:
+        left -= SLACK if changes(profile) else 0
+        texts = limits.text if limits else None
+        folded = Fold(left, more, profile.references, text=texts)(whole)
+        schema, shortened = folded.schema, folded.shortened
+    if changes(profile):
+        schema = rewritten(schema, profile, more)
+    compiled_as_2020(schema)  # whoever reads it must be able to
+    text = encode(schema)
+    return Raw(text), shortened or more.encode() in text
+
+
+def _texts(tool: Tool) -> int:
+    return AROUND + len(tool.name) + len(encode(tool.description)) + len(tool.title or "")

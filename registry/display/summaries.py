@@ -1,0 +1,193 @@
+"""What stands in a list for a part of an input schema that is too big for it. Pure.
+
+A summary accepts whatever the part accepts: it says its type, how its description begins, and what
+it consists of.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from registry.display.sentences import first_sentence
+from schemas.jsonrpc import encode
+
+STEPS = 300  # schemas that are looked into for one summary
+DEEPEST = 16
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much a summary says."""
+
+    sentence: int  # characters of a description that stay
+    fields: int  # characters of the names of properties, or of the values of an enumeration
+
+
+USUAL, SHORT = Size(120, 200), Size(60, 60)
+BARE = Size(0, 0)  # types alone
+
+Resolve = Callable[[str], Any]
+"""What a reference leads to; None: nobody knows."""
+
+SIMPLE = 300  # bytes of a schema that stays, but for its notes
+BARELY = 60  # the same, where there is hardly any room
+_NOTES = frozenset(("title", "default", "examples", "description", "deprecated"))
+_RULES = frozenset(
+    ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength",
+     "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "contentEncoding", "contentMediaType")
+) | _NOTES  # fmt: skip
+ANY_TYPE = frozenset(("array", "boolean", "null", "number", "object", "string"))
+_OF_VALUES = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+class Summaries:
+    def __init__(self, resolve: Resolve, more: str, size: Size = USUAL) -> None:
+        """`more` says where the whole part is to be had."""
+        self._resolve = resolve
+        self._size = size
+        self._more = more
+        self._left = 0
+
+    def of(self, schema: Json) -> Json:
+        if (simple := _simple(schema, self._size.sentence)) is not None:
+            return simple
+        short: Json = {}
+        types = self.kinds(schema)
+        if types and types != ANY_TYPE:
+            short["type"] = next(iter(types)) if len(types) == 1 else sorted(types)
+        if self._size != BARE:
+            described = self._described(schema)
+            begins = first_sentence(described, self._size.sentence) if described else ""
+            short["description"] = " ".join(filter(None, (begins, self._parts(schema), self._more)))
+        return short
+
+    def kinds(self, schema: Json) -> frozenset[str]:
+        """The types that values can have, as JSON Schema names them; all, where that is open."""
+        self._left = STEPS
+        return self._kinds(schema, 0)
+
+    def fields(self, schema: Json) -> dict[str, bool]:
+        """The properties of objects, and which of them must be there."""
+        self._left = STEPS
+        return self._fields(schema, 0)
+
+    def _enough(self, schema: Any, depth: int) -> bool:
+        self._left -= 1
+        return not isinstance(schema, dict) or self._left < 0 or depth > DEEPEST
+
+    def _kinds(self, schema: Any, depth: int) -> frozenset[str]:
+        if self._enough(schema, depth):
+            return ANY_TYPE
+        found = _stated(schema)
+        if isinstance(schema.get("$ref"), str):
+            found = _both(found, self._kinds(self._resolve(schema["$ref"]), depth + 1))
+        for keyword in ("anyOf", "oneOf"):
+            if branches := _schemas(schema, keyword):
+                each = [self._kinds(branch, depth + 1) for branch in branches]
+                found = _both(found, frozenset[str]().union(*each))
+        for branch in _schemas(schema, "allOf"):
+            found = _both(found, self._kinds(branch, depth + 1))
+        return found
+
+    def _fields(self, schema: Any, depth: int) -> dict[str, bool]:
+        if self._enough(schema, depth):
+            return {}
+        found: dict[str, bool] = {}
+        for inner in self._composed(schema):
+            for name, required in self._fields(inner, depth + 1).items():
+                found[name] = found.get(name, False) or required
+        required, own = schema.get("required"), schema.get("properties")
+        for name in own if isinstance(own, dict) else ():
+            must = isinstance(required, list) and name in required
+            found[name] = found.get(name, False) or must
+        return found
+
+    def _described(self, schema: Json) -> str:
+        for one in (schema, *self._composed(schema)):
+            text = one.get("description") or one.get("title") if isinstance(one, dict) else None
+            if isinstance(text, str) and text:
+                return text
+        return ""
+
+    def _composed(self, schema: Json) -> Iterator[Any]:
+        """The schemas that apply to the same value."""
+        if isinstance(schema.get("$ref"), str):
+            yield self._resolve(schema["$ref"])
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            yield from _schemas(schema, keyword)
+
+    def _parts(self, schema: Json, items: bool = True) -> str:
+        names = self.fields(schema)
+        if names:
+            order = sorted(names, key=lambda name: not names[name])  # what must be there first
+            return f"Fields: {self._listed(order)}."
+        values = schema.get("enum")
+        if isinstance(values, list) and values:
+            return f"One of {len(values)}: {self._listed([_written(one) for one in values])}."
+        inner = schema.get("items")
+        if items and isinstance(inner, dict) and (text := self._parts(inner, items=False)):
+            return f"Items: {text[0].lower()}{text[1:]}"
+        return ""
+
+    def _listed(self, names: list[str]) -> str:
+        shown: list[str] = []
+        left = self._size.fields
+        for name in names:
+            left -= len(name) + 2
+            if left < 0:
+                return ", ".join([*shown, "…"])
+            shown.append(name)
+        return ", ".join(shown)
+
+
+def _written(value: Any) -> str:
+    return encode(value).decode()
+
+
+def _simple(schema: Json, sentence: int) -> Json | None:
+    """A schema that only has a long text, with a short one."""
+    if not _RULES.issuperset(schema):
+        return None
+    short = {key: value for key, value in schema.items() if key not in _NOTES}
+    text = schema.get("description")
+    if isinstance(text, str) and text and sentence:
+        short["description"] = first_sentence(text, sentence)
+    return short if len(encode(short)) <= (SIMPLE if sentence else BARELY) else None
+
+
+def _schemas(schema: Json, keyword: str) -> list[Any]:
+    branches = schema.get(keyword)
+    return branches if isinstance(branches, list) else []
+
+
+def _stated(schema: Json) -> frozenset[str]:
+    found, stated = ANY_TYPE, schema.get("type")
+    if isinstance(stated, str | list):
+        found = frozenset([stated] if isinstance(stated, str) else map(str, stated))
+    if isinstance(schema.get("enum"), list):
+        found = _both(found, _of_values(schema["enum"]))
+    if "const" in schema:
+        found = _both(found, _of_values([schema["const"]]))
+    return found
+
+
+def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    """What is of both types; every integer is a number."""
+    shared = one & other
+    if ("integer" in one and "number" in other) or ("integer" in other and "number" in one):
+        shared |= {"integer"}
+    return shared or one
+
+
+def _of_values(values: list[Any]) -> frozenset[str]:
+    return frozenset(_OF_VALUES[type(value)] for value in values) or ANY_TYPE

@@ -1,0 +1,1 @@
+"""Documents from outside, read safely: guarded fetches, archives and folders, stored bundles."""

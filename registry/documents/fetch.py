@@ -1,0 +1,242 @@
+"""Bytes of a description from a path, a file URL or an http(s) URL.
+
+The operator chose the location, so it may be private. Nobody chose what it redirects to, nor what a
+description refers to elsewhere: from a public host a redirect leads to public addresses only, and
+a reference always, unless settings allow more.
+"""
+
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import AF_UNSPEC, AddressFamily
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import aiohttp
+import anyio
+from aiohttp import ThreadedResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
+from anyio import to_thread
+from yarl import URL
+
+from registry.documents import addresses
+from registry.documents.bodies import read_at_most
+from schemas.errors import ImportRejected
+
+REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved did so once
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = {
+    "Accept": "application/json, application/yaml, text/yaml;q=0.9, */*;q=0.5",
+    "User-Agent": "toolgate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A document as it lies there, undecoded."""
+
+    data: bytes
+    location: str  # absolute path, or the URL after redirects, without credentials
+    private: bool = field(default=False, compare=False)  # it may lead on into private networks
+
+
+async def fetch(
+    location: str,
+    *,
+    limit_bytes: int,
+    timeout_s: float,
+    private_networks: bool,
+    named: bool = True,
+) -> Fetched:
+    """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
+    `named` says that an operator chose it; else it has to be public.
+
+    Raises `ImportRejected`, which says what to do.
+    """
+    path = local_path(location)
+    if path is None:
+        return await _fetch_url(location, limit_bytes, timeout_s, private_networks, named)
+    return await to_thread.run_sync(_read_file, path, limit_bytes)
+
+
+def local_path(location: str) -> Path | None:
+    """None for an http(s) URL. Raises `ImportRejected` for what is neither."""
+    scheme = location.partition("://")[0].lower() if "://" in location else None
+    if scheme in ("http", "https"):
+        return None
+    if scheme not in (None, "file"):
+        raise ImportRejected(f"Cannot read {location}: expected a path or an http(s) URL.")
+    path = Path(location) if scheme is None else _path_of(location)
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise ImportRejected(f"Cannot read {path}: {error}.") from error
+
+
+def has_credentials(location: str) -> bool:
+    """Whether it is a URL with a user or a password in it."""
+    return "://" in location and "@" in location.split("/")[2]
+
+
+def _path_of(url: str) -> Path:
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ImportRejected(f"Cannot read {url}: a file URL has three slashes, file:///path.")
+    return Path(url2pathname(parts.path))
+
+
+def _read_file(absolute: Path, limit_bytes: int) -> Fetched:
+    try:
+        mode = absolute.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ImportRejected(f"{absolute} is a directory; name the file in it.")
+        if not stat.S_ISREG(mode):
+            raise ImportRejected(f"{absolute} is not a regular file.")
+        with absolute.open("rb") as file:
+            data = file.read(limit_bytes + 1)
+    except FileNotFoundError as error:
+        raise ImportRejected(f"{absolute} does not exist.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ImportRejected(f"Cannot read {absolute}: {reason}.") from error
+    if len(data) > limit_bytes:
+        raise _too_large(str(absolute), limit_bytes)
+    return Fetched(data, str(absolute))
+
+
+async def _fetch_url(
+    location: str, limit_bytes: int, timeout_s: float, private_networks: bool, named: bool
+) -> Fetched:
+    try:
+        url = URL(location)
+    except ValueError as error:
+        raise ImportRejected(f"Cannot fetch {location}: {error}.") from error
+    try:
+        with anyio.fail_after(timeout_s):
+            return await _follow(url, limit_bytes, private_networks, named)
+    except TimeoutError as error:
+        raise ImportRejected(
+            f"Cannot fetch {_shown(url)}: no answer within {timeout_s:g} s"
+            " (setting imports.fetch_timeout_s)."
+        ) from error
+
+
+async def _follow(url: URL, limit_bytes: int, private_networks: bool, named: bool) -> Fetched:
+    """Redirects by hand: each address must be judged before it is connected to."""
+    trusted = private_networks
+    resolver: AbstractResolver = _Recorder()
+    if not named and not trusted:
+        resolver = addresses.PublicResolver()
+        _check_literal(url, f"Cannot fetch {_shown(url)}")
+    for hop in range(REDIRECT_LIMIT + 1):
+        async with _get(url, resolver) as response:
+            if hop == 0 and isinstance(resolver, _Recorder):
+                trusted = trusted or resolver.private(url)
+            if response.status not in _REDIRECTS or "Location" not in response.headers:
+                data = await _read_response(response, url, limit_bytes)
+                return Fetched(data, _shown(url), trusted)
+            target = _redirected(url, response.headers["Location"])
+        if not trusted:
+            _check_literal(target, f"{_shown(url)} redirects to {_shown(target)}")
+        url = target
+        resolver = ThreadedResolver() if trusted else addresses.PublicResolver()
+    raise ImportRejected(f"Cannot fetch {_shown(url)}: more than {REDIRECT_LIMIT} redirects.")
+
+
+class _Recorder(AbstractResolver):
+    """Resolves, and remembers what the connection was given to choose from."""
+
+    def __init__(self) -> None:
+        self._inner = ThreadedResolver()
+        self._seen: set[str] = set()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: AddressFamily = AF_UNSPEC
+    ) -> list[ResolveResult]:
+        answers = await self._inner.resolve(host, port, family)
+        self._seen.update(answer["host"] for answer in answers)
+        return answers
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def private(self, url: URL) -> bool:
+        """Whether all addresses were private; a public name with one private address is not."""
+        seen = self._seen or {url.host or ""}  # a literal address is not resolved
+        return not any(addresses.is_public(address) for address in seen)
+
+
+@asynccontextmanager
+async def _get(url: URL, resolver: AbstractResolver) -> AsyncIterator[aiohttp.ClientResponse]:
+    """One request; failures, also while the body is read, become `ImportRejected`."""
+    connector = aiohttp.TCPConnector(resolver=resolver)
+    timeout = aiohttp.ClientTimeout(total=None)  # the caller holds the deadline
+    session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=_HEADERS)
+    try:
+        async with session, session.get(url, allow_redirects=False) as response:
+            yield response
+    except (aiohttp.ClientError, ValueError) as error:
+        raise ImportRejected(f"Cannot fetch {_shown(url)}: {_reason(error)}.") from error
+
+
+async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes: int) -> bytes:
+    if response.status != 200:
+        hint = " (it needs credentials)" if response.status in (401, 403) else ""
+        raise ImportRejected(f"{_shown(url)} answered {response.status} {response.reason}{hint}.")
+    data = await read_at_most(response, limit_bytes)
+    if data is None:
+        raise _too_large(_shown(url), limit_bytes)
+    return data
+
+
+def _redirected(url: URL, header: str) -> URL:
+    try:
+        target = url.join(URL(header))
+    except ValueError as error:
+        raise ImportRejected(f"{_shown(url)} redirects to {header!r}, which is no URL.") from error
+    if target.scheme not in ("http", "https"):
+        raise ImportRejected(f"{_shown(url)} redirects to {_shown(target)}, which is not http(s).")
+    if url.scheme == "https" and target.scheme == "http":
+        raise ImportRejected(
+            f"{_shown(url)} redirects from https to {_shown(target)}; name that URL if you mean it."
+        )
+    return target
+
+
+def _check_literal(url: URL, what: str) -> None:
+    try:
+        addresses.check_url_host(str(url))
+    except addresses.PrivateAddress as error:
+        raise ImportRejected(
+            f"{what}: {error}; refused unless imports.private_networks is true."
+        ) from error
+    except ValueError as error:
+        raise ImportRejected(f"{what}: {error}.") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        cause = error.os_error
+        if isinstance(cause, addresses.PrivateAddress):
+            return f"{cause}; refused unless imports.private_networks is true"
+        return f"the host name {error.host} cannot be resolved"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its TLS certificate is not accepted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # asyncio's own text names the address, which the message has already
+        return os.strerror(error.errno).lower() if error.errno else str(error.os_error)
+    return str(error) or type(error).__name__
+
+
+def _shown(url: URL) -> str:
+    """Without user and password."""
+    return str(url.with_user(None) if url.user or url.password else url)
+
+
+def _too_large(what: str, limit_bytes: int) -> ImportRejected:
+    return ImportRejected(
+        f"{what} is larger than {limit_bytes:,} bytes (setting imports.document_limit_bytes)."
+    )

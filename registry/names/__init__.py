@@ -1,0 +1,1 @@
+"""Names: of tools, of resources, of schema keywords."""

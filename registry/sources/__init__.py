@@ -1,0 +1,1 @@
+"""Sources: one import, from a location to rows, its versions and its pins."""

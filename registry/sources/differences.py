@@ -1,0 +1,112 @@
+"""What another description makes of a source: tools that come, change and go. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from registry.sources.compat import READ_IN_ALL, Change, bounded, input_changes, output_changes
+from registry.sources.plan import Changes, Row
+from registry.sources.request_changes import request_changes
+from registry.sources.served import Served
+from schemas.tool import Tool
+
+Fate = Literal["added", "changed", "removed"]
+
+
+class ToolChange(Struct, frozen=True):
+    """What becomes of one tool."""
+
+    fate: Fate
+    name: str  # that it gets; of one that is removed, that it had
+    operation: str  # its key: /pets/{id}@get
+    breaking: bool
+    changes: tuple[Change, ...]
+
+
+class Difference(Struct, frozen=True):
+    """All of a source, the breaking changes first."""
+
+    source: str
+    tools: tuple[ToolChange, ...]
+    unchanged: int
+
+    @property
+    def breaking(self) -> bool:
+        return any(tool.breaking for tool in self.tools)
+
+
+def difference(source: str, before: Sequence[Served], changes: Changes) -> Difference:
+    """`changes` are to what is served `before`."""
+    known = {one.tool.id: one for one in before}
+    with bounded(READ_IN_ALL):
+        found = [*_removed(before, changes), *_written(known, changes)]
+    order = {"removed": 0, "changed": 1, "added": 2}
+    found.sort(key=lambda one: (not one.breaking, order[one.fate], one.name))
+    added = sum(one.fate == "added" for one in found)
+    changed = sum(one.fate == "changed" for one in found)
+    return Difference(source, tuple(found), len(changes.saved.names) - added - changed)
+
+
+def _removed(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]:
+    gone = set(changes.gone)
+    for one in before:
+        if one.endpoint_id in gone:
+            what = Change("operation", "", True, "removed")
+            yield ToolChange("removed", one.tool.name, one.key, True, (what,))
+
+
+def _written(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChange]:
+    for row in changes.rows:
+        was = known.get(row.tool_id)
+        if was is None:
+            yield ToolChange("added", row.name, row.endpoint, False, ())
+        elif found := tuple(_changes(was, row, changes)):
+            breaking = any(change.breaking for change in found)
+            yield ToolChange("changed", row.name, row.endpoint, breaking, found)
+
+
+def _changes(was: Served, row: Row, changes: Changes) -> Iterator[Change]:
+    tool = was.tool
+    yield from _renamed(tool, row, changes)
+    if was.key != row.endpoint:
+        yield Change("wire", "", False, f"was {was.key}, is {row.endpoint}")
+    yield from input_changes(_object(tool.input_schema), _as_stored(row.input_schema))
+    yield from request_changes(tool.binding, row.binding)
+    before = None if tool.output_schema is None else _object(tool.output_schema)
+    yield from output_changes(before, _as_stored(row.output_schema))
+    yield from _hints(tool, row)
+    if (tool.title, tool.description) != (row.title, row.description):
+        yield Change("description", "", False, "described otherwise")
+    if tool.toolsets != row.toolsets:
+        told = [", ".join(names) or "none" for names in (tool.toolsets, row.toolsets)]
+        yield Change("annotation", "", False, f"toolsets were {told[0]}, are {told[1]}")
+
+
+def _renamed(tool: Tool, row: Row, changes: Changes) -> Iterator[Change]:
+    if tool.name == row.name:
+        return
+    if tool.name in changes.aliases:
+        yield Change("name", "", False, f"was {tool.name}, which still calls it")
+    else:
+        yield Change("name", "", True, f"was {tool.name}, which no longer calls it")
+
+
+def _hints(tool: Tool, row: Row) -> Iterator[Change]:
+    before = msgspec.to_builtins(tool.annotations)
+    after = msgspec.to_builtins(row.annotations)
+    for hint in sorted(before.keys() | after.keys()):
+        if before.get(hint) != after.get(hint):
+            told = [msgspec.json.encode(one.get(hint)).decode() for one in (before, after)]
+            yield Change("annotation", hint, False, f"was {told[0]}, is {told[1]}")
+
+
+def _object(raw: Raw) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(raw)
+    return found
+
+
+def _as_stored(schema: Any) -> Any:
+    """As JSON has it: a tuple is a list."""
+    return msgspec.json.decode(msgspec.json.encode(schema))

@@ -1,0 +1,173 @@
+"""The versions of a source: compared with a new description, and served again."""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from config.settings import Imports
+from registry.database.rows import options_of
+from registry.importers.imported import Imported
+from registry.sources.differences import Difference, difference
+from registry.sources.drafting import drafted
+from registry.sources.imports import Report
+from registry.sources.source_reader import ImportSpec, Kind, Lister, Origins, find, reread
+from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.versions import Versions
+from registry.sources.write import Check, Progress
+from registry.sources.write_source import Before
+from registry.sources.write_version import Rollback
+from schemas.errors import ImportRejected
+from schemas.source import RolledBack, Source, Version
+
+# What another server has is its own affair (`pin` holds back what it changed), and what is written
+# in Python is in the code.
+WITHOUT_ROLLBACK = {
+    "mcp": "is another MCP server: only that can bring back what it had. --pin holds back changes",
+    "python": "is written in Python: bring back its code",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RolledTo:
+    """A version that is served again."""
+
+    version: Version
+    report: Report
+    difference: Difference
+
+
+class History:
+    """For one tenant."""
+
+    def __init__(
+        self,
+        store: ToolStore,
+        versions: Versions,
+        host_id: str,
+        limits: Imports,
+        lister: Lister | None = None,
+    ) -> None:
+        self._store = store
+        self._versions = versions
+        self._host_id = host_id
+        self._limits = limits
+        self._lister = lister
+
+    async def difference(self, spec: ImportSpec) -> Difference:
+        """What an import would change; it writes nothing. Raises ImportRejected."""
+        found = await find(spec, self._limits, Origins(lister=self._lister))
+        imported = await asyncio.to_thread(found.read)
+        return await self._compared(drafted(spec, found, imported), imported)
+
+    async def roll_back(
+        self, name: str, to: int | None = None, progress: Progress | None = None
+    ) -> RolledTo:
+        """Serve version `to` again, or the one before, with the options that it had then.
+
+        That lasts until another description than the one of now is found, or the source is
+        refreshed. Raises LookupError for an unknown source, and ImportRejected.
+        """
+        source = await self._store.source(self._host_id, name)
+        if source is None:
+            raise LookupError(name)
+        if source.kind in WITHOUT_ROLLBACK:
+            raise ImportRejected(f"{name} {WITHOUT_ROLLBACK[source.kind]}.")
+        versions = {one.number: one for one in await self._versions.listed(self._host_id, name)}
+        version = _wanted(name, versions, to)
+        document = await self._versions.document(self._host_id, name, version.number)
+        if document is None:
+            raise ImportRejected(_not_kept(name, version.number))
+        spec = _spec(source, version)
+        found = reread(spec, document, self._limits)
+        imported = await asyncio.to_thread(found.read)
+        draft = replace(drafted(spec, found, imported), **_address(version))
+        changed = await self._compared(draft, imported)
+        held = await self._held(source, versions, version)
+        saved = await self._store.save(
+            self._host_id,
+            draft,
+            imported.drafts,
+            progress=progress,
+            versions_kept=self._limits.versions_kept,
+            rollback=Rollback(version.number, held),
+            check=_still(name, versions),
+        )
+        report = Report(draft, imported.outcomes, saved, imported.notes, imported.drafts)
+        return RolledTo(version, report, changed)
+
+    async def _compared(self, draft: SourceDraft, imported: Imported) -> Difference:
+        changes, served = await self._store.compare(self._host_id, draft, imported.drafts)
+        return await asyncio.to_thread(difference, draft.name, served, changes)
+
+    async def _held(
+        self, source: Source, versions: Mapping[int, Version], to: Version
+    ) -> RolledBack | None:
+        """What must not be imported while `to` is served: what is at the source's location now.
+        None when that is `to` itself."""
+        held = source.rolled_back
+        if held is None:
+            current = next(one for one in versions.values() if one.current)
+            document = await self._versions.document(self._host_id, source.name, current.number)
+            digest = hashlib.sha256(document).hexdigest() if document else None
+            held = RolledBack(current.number, digest, dict(current.asked))
+        return None if held.version == to.number else held
+
+
+def _wanted(name: str, versions: Mapping[int, Version], to: int | None) -> Version:
+    current = next((one.number for one in versions.values() if one.current), 0)
+    if to is None:
+        before = [n for n, one in versions.items() if n < current and one.kept]
+        if not before:
+            raise ImportRejected(f"{name} has no version before {current} that is kept.")
+        return versions[max(before)]
+    if to not in versions:
+        known = ", ".join(map(str, sorted(versions)))
+        raise ImportRejected(f"{name} has no version {to}; it has {known}.")
+    if to == current:
+        raise ImportRejected(f"Version {to} of {name} is the one that is served.")
+    if not versions[to].kept:
+        raise ImportRejected(_not_kept(name, to))
+    return versions[to]
+
+
+def _still(name: str, versions: Mapping[int, Version]) -> Check:
+    """What is held back must be what is served when that is written."""
+    current = next((one.number for one in versions.values() if one.current), None)
+
+    def check(before: Before | None) -> None:
+        if before is None or before.version != current:
+            raise ImportRejected(
+                f"{name} changed while it was rolled back; nothing was written. Try again."
+            )
+
+    return check
+
+
+def _not_kept(name: str, number: int) -> str:
+    return f"The description of version {number} of {name} is not kept: see imports.versions_kept."
+
+
+def _spec(source: Source, version: Version) -> ImportSpec:
+    """How it was imported. Raises ImportRejected for what only a newer release knows."""
+    name, asked = source.name, version.asked
+    if asked.get("kind") not in get_args(Kind):
+        raise ImportRejected(
+            f"How version {version.number} of {name} was imported is not known here: "
+            f"{asked.get('kind') or 'an older release did not keep it'}."
+        )
+    return ImportSpec(
+        name,
+        asked["location"],
+        asked["base_url"] if asked["base_url_trusted"] else None,
+        tuple(asked["include"]),
+        tuple(asked["exclude"]),
+        asked["kind"],
+        options_of(name, asked["kind"], asked["options"]),
+        source.origin,
+    )
+
+
+def _address(version: Version) -> dict[str, Any]:
+    return {key: version.asked[key] for key in ("base_url", "base_url_trusted")}

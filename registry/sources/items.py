@@ -1,0 +1,147 @@
+"""Prompts, resources and resource templates of other MCP servers: named, and written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.types.json import Json
+
+from registry.names.unique_names import Candidates, Naming
+from schemas.mcp.snapshot import Eras, ItemKind
+
+KINDS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDraft:
+    """What an importer proposes; fields as in `schemas.mcp.snapshot.Item`."""
+
+    kind: ItemKind
+    key: str
+    name: str  # that it gets if it can: the key, for a prompt made legal
+    definition: dict[str, Any]
+    eras: Eras = "both"
+
+    @property
+    def id(self) -> str:
+        """Identity inside its source."""
+        return f"{self.key}@{self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsSaved:
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)  # id of the draft -> name
+    refused: Mapping[str, str] = field(default_factory=dict)  # id -> name that another source has
+
+
+class _Row(Struct, frozen=True):
+    kind: ItemKind
+    key: str
+    name: str
+    definition: dict[str, Any]
+    eras: Eras
+
+
+class ItemSaving:
+    """One import of the items of one source, in the caller's transaction."""
+
+    def __init__(self, connection: AsyncConnection, host_id: str, api_id: str) -> None:
+        self._connection = connection
+        self._values = {"host": host_id, "api": api_id}
+
+    async def run(self, naming: Naming, drafts: Sequence[ItemDraft]) -> ItemsSaved:
+        """Make the items of the source these. Nothing is written where nothing changed."""
+        before, taken = await self._known()
+        names = await to_thread.run_sync(_assign_all, naming, drafts, before, taken)
+        kept = [draft for draft in drafts if draft.id in names]
+        removed = await self._remove(kept)
+        added, updated = await self._write(
+            [_Row(one.kind, one.key, names[one.id], one.definition, one.eras) for one in kept]
+        )
+        refused = {draft.id: draft.name for draft in drafts if draft.id not in names}
+        return ItemsSaved(added, updated, len(kept) - added - updated, removed, names, refused)
+
+    async def _known(self) -> tuple[dict[str, str], dict[str, set[str]]]:
+        """Names by id of this source's items, and by kind those of others."""
+        rows = await self._connection.execute(
+            "SELECT kind, key, name, api_id = %(api)s FROM mcp_item_t WHERE host_id = %(host)s",
+            self._values,
+        )
+        before: dict[str, str] = {}
+        taken: dict[str, set[str]] = {kind: set() for kind in KINDS}
+        async for kind, key, name, own in rows:
+            if own:
+                before[f"{key}@{kind}"] = name
+            else:
+                taken[kind].add(_fold(kind)(name))
+        return before, taken
+
+    async def _remove(self, kept: Sequence[ItemDraft]) -> int:
+        removed = await self._connection.execute(
+            """
+            DELETE FROM mcp_item_t
+            WHERE host_id = %(host)s AND api_id = %(api)s AND key || '@' || kind <> ALL(%(kept)s)
+            """,
+            self._values | {"kept": [draft.id for draft in kept]},
+        )
+        return removed.rowcount
+
+    async def _write(self, rows: Sequence[_Row]) -> tuple[int, int]:
+        """How many are new, and how many are other ones than before."""
+        written = await self._connection.execute(
+            """
+            INSERT INTO mcp_item_t AS old (host_id, api_id, kind, key, name, definition, eras)
+            SELECT %(host)s, %(api)s, kind, key, name, definition, eras
+            FROM json_to_recordset(%(rows)s) AS item (
+                kind text, key text, name text, definition json, eras text)
+            ON CONFLICT (host_id, api_id, kind, key) DO UPDATE SET
+                name = excluded.name, definition = excluded.definition, eras = excluded.eras,
+                aggregate_version = old.aggregate_version + 1, update_ts = current_timestamp,
+                update_user = session_user
+            WHERE (old.name, old.definition::text, old.eras)
+                <> (excluded.name, excluded.definition::text, excluded.eras)
+            RETURNING xmax = 0
+            """,
+            self._values | {"rows": Json(rows, dumps=msgspec.json.encode)},
+        )
+        new = [added async for (added,) in written]
+        return sum(new), len(new) - sum(new)
+
+
+def _assign_all(
+    naming: Naming,
+    drafts: Sequence[ItemDraft],
+    before: Mapping[str, str],
+    taken: Mapping[str, set[str]],
+) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for kind in KINDS:
+        of_kind = [draft for draft in drafts if draft.kind == kind]
+        names |= _assign(naming, of_kind, before, taken[kind])
+    return names
+
+
+def _assign(
+    naming: Naming, drafts: Sequence[ItemDraft], before: Mapping[str, str], taken: set[str]
+) -> dict[str, str]:
+    wanted: dict[str, Candidates] = {
+        draft.id: partial(naming.names, draft.name, draft.key)
+        if draft.kind == "prompt"
+        else partial(naming.uris, draft.name)
+        for draft in drafts
+    }
+    return naming.assign(wanted, before, taken, _fold(drafts[0].kind if drafts else "prompt"))
+
+
+def _fold(kind: str) -> Any:
+    """Names of prompts are compared as those of tools are; URIs to the letter."""
+    return str.casefold if kind == "prompt" else str

@@ -1,0 +1,197 @@
+"""All files of an OpenAPI description, wherever they lie: the one that was named, and those that it
+refers to.
+
+A file that cannot be read fails nothing: what needs it says why.
+"""
+
+import posixpath
+import time
+from dataclasses import dataclass
+
+import anyio
+from anyio import to_thread
+from yarl import URL
+
+from config.settings import Imports
+from registry.documents.bundles import Bundle, place
+from registry.documents.containers import ZIP, Archive, Folder, Place, Unreadable
+from registry.documents.fetch import Fetched, fetch, local_path
+from registry.importers.openapi.file_names import is_url, scheme
+from registry.importers.openapi.files import Files
+from registry.importers.openapi.load import parse
+from registry.importers.openapi.scanning import scan, stands_alone
+from registry.sources.entry_file import entry_of
+from schemas.errors import ImportRejected
+
+_AT_ONCE = 4  # requests; what they bring is held in memory before it is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    location: str  # absolute path or URL, without credentials
+    bundle: Bundle
+
+
+async def gather(
+    location: str, entry: str | None, limits: Imports, *, named: bool = True
+) -> Gathered:
+    """`named` as of `fetch`. Raises ImportRejected when there is nothing to begin with."""
+    path = local_path(location)
+    if path is not None and await anyio.Path(path).is_dir():
+        folder = await to_thread.run_sync(Folder, path, limits.local_files_limit)
+        return await _in_place(folder, str(path), entry, limits)
+    first = await fetch(
+        location,
+        limit_bytes=limits.document_limit_bytes,
+        timeout_s=limits.fetch_timeout_s,
+        private_networks=limits.private_networks,
+        named=named,
+    )
+    if first.data.startswith(ZIP):
+        archive = await to_thread.run_sync(
+            Archive, first.data, first.location, limits.local_files_limit
+        )
+        return await _in_place(archive, first.location, entry, limits)
+    if entry is not None:
+        raise ImportRejected(
+            f"{first.location} is one file; an entry is named in a directory or an archive."
+        )
+    if path is None:
+        remote = Remote(limits, first, location if named else "")
+        return await _Gathering(first.location, None, remote, limits).run(first)
+    folder = await to_thread.run_sync(Folder, path.parent, limits.local_files_limit)
+    return await _Gathering(path.name, folder, Remote(limits), limits).run(first)
+
+
+async def _in_place(files: Place, location: str, entry: str | None, limits: Imports) -> Gathered:
+    """From a directory or an archive."""
+    limit = limits.document_limit_bytes
+    if entry is None:
+        name = await to_thread.run_sync(entry_of, files, location, limit)
+    else:
+        name = posixpath.normpath(entry)
+    try:
+        data = await to_thread.run_sync(files.read, name, limit)
+    except Unreadable as error:
+        raise ImportRejected(f"Cannot read {name} in {location}: {error}.") from error
+    first = Fetched(data, location)
+    return await _Gathering(name, files, Remote(limits), limits).run(first)
+
+
+class Remote:
+    """Files at URLs. Those at the origin that the operator named are trusted as that is."""
+
+    def __init__(self, limits: Imports, first: Fetched | None = None, typed: str = "") -> None:
+        """`first` is the description, if it is at a URL; `typed` as the operator wrote it, perhaps
+        with credentials."""
+        self._limits = limits
+        self._typed = URL(typed)
+        self._first = URL(first.location) if first else URL()
+        self._private = first is not None and first.private
+        self._until = time.monotonic() + limits.fetch_timeout_s  # for all of them
+
+    async def read(self, name: str, limit: int) -> bytes:
+        """Raises Unreadable."""
+        if not is_url(name):
+            raise Unreadable("expected a path or an http(s) URL")
+        try:
+            return await self._fetch(URL(name), limit)
+        except ValueError as error:
+            raise Unreadable(f"no URL: {error}") from error
+        except ImportRejected as error:
+            raise Unreadable(str(error).rstrip(".")) from error
+
+    async def _fetch(self, url: URL, limit: int) -> bytes:
+        if self._first.scheme == "https" and url.scheme == "http":
+            raise Unreadable("it leads from https to http")
+        timeout_s = self._until - time.monotonic()
+        if timeout_s <= 0:
+            raise Unreadable("imports.fetch_timeout_s was over before it")
+        own = bool(self._typed.host) and url.origin() == self._typed.origin()
+        if own and self._typed.user:
+            url = url.with_user(self._typed.user).with_password(self._typed.password)
+        beside = self._private and url.origin() == self._first.origin()
+        fetched = await fetch(
+            str(url),
+            limit_bytes=limit,
+            timeout_s=timeout_s,
+            private_networks=self._limits.private_networks,
+            named=own or beside,
+        )
+        return fetched.data
+
+
+class _Gathering:
+    """One description. Files are named as in `registry.importers.openapi.files`."""
+
+    def __init__(self, entry: str, files: Place | None, remote: Remote, limits: Imports) -> None:
+        self._entry = entry
+        self._place = files
+        self._remote = remote
+        self._files = Files(entry)
+        self._limits = limits
+        self._asked = {True: 0, False: 0}  # files, by whether they are fetched
+        self._left = limits.document_limit_bytes
+        self._data: dict[str, bytes] = {}
+        self._unread: dict[str, str] = {}
+
+    async def run(self, first: Fetched) -> Gathered:
+        self._keep(self._entry, first.data)
+        if not stands_alone(first.data):
+            where = place(first.location, self._entry)
+            await to_thread.run_sync(self._scan, self._entry, first.data, where)
+            while wanted := self._files.wanted():
+                await self._read([name for name in wanted if not scheme(name)], fetched=False)
+                await self._read([name for name in wanted if scheme(name)], fetched=True)
+        return Gathered(first.location, Bundle(self._entry, self._data, self._unread))
+
+    async def _read(self, names: list[str], fetched: bool) -> None:
+        fetched = fetched or self._place is None  # beside one that is at a URL all are
+        setting = "files_limit" if fetched else "local_files_limit"
+        most: int = getattr(self._limits, setting)
+        room = max(0, most - 1 - self._asked[fetched])  # one is the first
+        self._asked[fetched] += min(room, len(names))
+        for name in names[room:]:
+            self._miss(name, f"more than {most:,} files (setting imports.{setting})")
+        for start in range(0, min(room, len(names)), _AT_ONCE):
+            some = names[start : min(room, start + _AT_ONCE)]
+            answers: dict[str, bytes | Unreadable] = {}
+            async with anyio.create_task_group() as group:
+                for name in some:
+                    group.start_soon(self._ask, name, answers)
+            for name in some:  # in order, whoever answered first
+                await to_thread.run_sync(self._take, name, answers[name])
+
+    async def _ask(self, name: str, answers: dict[str, bytes | Unreadable]) -> None:
+        try:
+            if scheme(name):
+                answers[name] = await self._remote.read(name, self._left)
+            elif self._place is None:
+                raise Unreadable("expected an http(s) URL")
+            else:
+                answers[name] = await to_thread.run_sync(self._place.read, name, self._left)
+        except Unreadable as error:
+            answers[name] = error
+
+    def _take(self, name: str, answer: bytes | Unreadable) -> None:
+        if isinstance(answer, Unreadable):
+            self._miss(name, str(answer))
+        elif len(answer) > self._left:
+            self._miss(name, "imports.document_limit_bytes was used up before it")
+        else:
+            try:
+                self._scan(name, answer, name)
+                self._keep(name, answer)
+            except ImportRejected as error:
+                self._miss(name, str(error).rstrip("."))
+
+    def _scan(self, name: str, data: bytes, location: str) -> None:
+        self._files.add(scan(name, parse(data, location)))
+
+    def _keep(self, name: str, data: bytes) -> None:
+        self._data[name] = data
+        self._left -= len(data)
+
+    def _miss(self, name: str, reason: str) -> None:
+        self._unread[name] = reason
+        self._files.miss(name, reason)

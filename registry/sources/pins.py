@@ -1,0 +1,194 @@
+"""Pins: definitions of another server's tools that somebody approved.
+
+A pinned source is trusted when it is imported for the first time. What its tools say of themselves
+later, the model reads too: a tool that is new, or says something else than was approved, is held
+back until somebody has looked at it.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from psycopg import AsyncConnection
+from psycopg.types.json import Json
+
+from registry.database.postgres import Pool, borrowed
+from schemas.hidden import visible_in
+from schemas.tool import ToolDraft
+
+log = logging.getLogger("toolgate.catalog")
+
+NEW = "new"
+MORE = "more"  # the member with all that has no member of its own
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tool that waits for approval."""
+
+    name: str
+    source: str
+    pin: Document | None  # what was approved; None: never anything
+    held: Document
+
+    @property
+    def reason(self) -> str:
+        return reason(self.pin, self.held)
+
+
+def document(draft: ToolDraft, name: str) -> bytes:
+    """What has to be approved of a tool that its server calls `name`; equal for equal ones.
+
+    All that clients are sent of it: what a model reads or a client acts on, known here or not.
+    Characters that nobody sees are written out, so that who looks at it sees them. Keys are sorted:
+    a server may write the same in another order each time.
+    """
+    said = {
+        "name": name,
+        "title": draft.title,
+        "description": draft.description,
+        "inputSchema": draft.input_schema,
+        "outputSchema": draft.output_schema,
+        "annotations": msgspec.to_builtins(draft.annotations),
+        MORE: draft.definition or {},
+    }
+    return msgspec.json.encode(visible_in(said), order="deterministic")
+
+
+def reason(pin: Document | None, held: Document) -> str:
+    """What of a tool has to be looked at: "new", or "description and inputSchema changed"."""
+    if pin is None:
+        return NEW
+    before, after = _members(pin), _members(held)
+    changed = [one for one in {**after, **before} if after.get(one) != before.get(one)]
+    return f"{' and '.join(changed) or 'definition'} changed"
+
+
+def _members(pinned: Document) -> Document:
+    """Of a definition, by the names that its server has for them."""
+    known = {name: value for name, value in pinned.items() if name != MORE}
+    more: Document = pinned.get(MORE, {})
+    return known | more
+
+
+class Pinning:
+    """The pins of one source, in the transaction that imports it."""
+
+    def __init__(self, connection: AsyncConnection, host_id: str, api_id: str) -> None:
+        self._connection = connection
+        self._values: dict[str, Any] = {"host": host_id, "api": api_id}
+
+    async def trust(self, documents: dict[str, bytes]) -> None:
+        """Approve all of `documents`, by key of the operation."""
+        await self._connection.execute(_TRUST, self._with(documents))
+
+    async def hold_back(self, documents: dict[str, bytes]) -> dict[str, str]:
+        """Hold back what is not as it was approved; reasons by name of tool."""
+        await self._connection.execute(_HOLD_BACK, self._with(documents))
+        rows = await self._connection.execute(
+            "SELECT tool.name, pin, held"
+            " FROM tool_t AS tool JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)"
+            " WHERE host_id = %(host)s AND endpoint.api_id = %(api)s AND tool.active"
+            " AND held IS NOT NULL ORDER BY tool.name",
+            self._values,
+        )
+        return {name: reason(pin, held) async for name, pin, held in rows}
+
+    async def extend(self, documents: dict[str, bytes]) -> None:
+        """Pins of a release that pinned less of a tool become whole, where what they have is as it
+        was. The rest of it counts as approved."""
+        done = await self._connection.execute(_EXTEND, self._with(documents))
+        if done.rowcount:
+            log.warning("pins_extended", extra={"tools": done.rowcount})
+
+    async def forget(self) -> None:
+        """Nothing of the source is pinned, or held back, any longer."""
+        await self._connection.execute(
+            "UPDATE tool_t AS tool SET pin = NULL, held = NULL FROM api_endpoint_t AS endpoint"
+            " WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id)"
+            " AND endpoint.host_id = %(host)s AND endpoint.api_id = %(api)s"
+            " AND (pin IS NOT NULL OR held IS NOT NULL)",
+            self._values,
+        )
+
+    def _with(self, documents: dict[str, bytes]) -> dict[str, Any]:
+        rows = [{"endpoint": key, "document": Raw(one)} for key, one in documents.items()]
+        return self._values | {"rows": Json(rows, dumps=msgspec.json.encode)}
+
+
+_TRUST = """
+UPDATE tool_t AS tool SET pin = document, held = NULL
+FROM json_to_recordset(%(rows)s) AS offered (endpoint text, document json)
+JOIN api_endpoint_t AS endpoint USING (endpoint)
+WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id)
+    AND endpoint.host_id = %(host)s AND endpoint.api_id = %(api)s
+"""
+_HOLD_BACK = """
+WITH due AS (
+    SELECT host_id, tool_id,
+        CASE WHEN pin::text = document::text THEN NULL ELSE document END AS document
+    FROM json_to_recordset(%(rows)s) AS offered (endpoint text, document json)
+    JOIN api_endpoint_t AS endpoint USING (endpoint)
+    JOIN tool_t AS tool USING (host_id, endpoint_id)
+    WHERE host_id = %(host)s AND endpoint.api_id = %(api)s
+)
+UPDATE tool_t AS tool SET held = document
+FROM due
+WHERE (tool.host_id, tool.tool_id) = (due.host_id, due.tool_id)
+    AND held::text IS DISTINCT FROM document::text
+"""
+
+
+_EXTEND = """
+UPDATE tool_t AS tool SET pin = document
+FROM json_to_recordset(%(rows)s) AS offered (endpoint text, document json)
+JOIN api_endpoint_t AS endpoint USING (endpoint)
+WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id)
+    AND endpoint.host_id = %(host)s AND endpoint.api_id = %(api)s
+    AND CASE WHEN tool.pin -> 'more' IS NULL AND tool.pin::text NOT LIKE '%%\\u0000%%'
+        THEN tool.pin::jsonb = document::jsonb - 'more' END
+"""
+
+
+class Pins:
+    """What waits for approval. All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def held(self, host_id: str) -> list[Held]:
+        """By name of tool."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                """
+                SELECT tool.name, api.name, tool.pin, tool.held
+                FROM tool_t AS tool
+                JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
+                JOIN api_t AS api USING (host_id, api_id)
+                WHERE host_id = %s AND tool.active AND tool.held IS NOT NULL
+                ORDER BY tool.name COLLATE "C"
+                """,
+                [host_id],
+            )
+            return [Held(*row) async for row in rows]
+
+    async def approve(self, host_id: str, tools: Sequence[Held]) -> list[str]:
+        """Let these be served, as long as they are still what was looked at; their names."""
+        looked_at = [{"name": one.name, "held": one.held} for one in tools]
+        async with borrowed(self._pool) as connection, connection.transaction():
+            rows = await connection.execute(
+                """
+                UPDATE tool_t AS tool SET pin = tool.held, held = NULL
+                FROM json_to_recordset(%(rows)s) AS looked_at (name text, held json)
+                WHERE tool.host_id = %(host)s AND tool.active AND tool.name = looked_at.name
+                    AND tool.held::jsonb = looked_at.held::jsonb
+                RETURNING tool.name
+                """,
+                {"host": host_id, "rows": Json(looked_at, dumps=msgspec.json.encode)},
+            )
+            return sorted([name async for (name,) in rows])

@@ -1,0 +1,283 @@
+"""What there is to import, found and read: a description somewhere, a service in this process, or
+what another MCP server lists.
+
+Knows no database.
+"""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from config.settings import Imports
+from registry.documents.bundles import unpack
+from registry.documents.fetch import fetch, local_path
+from registry.documents.kinds import looks_like
+from registry.importers.hybrid import described, read_file, select
+from registry.importers.imported import Imported
+from registry.importers.mcp import read_snapshot
+from registry.importers.openapi.selection import SCHEMAS_LIMIT_BYTES
+from registry.sources.graphql_documents import describe_graphql, read_graphql
+from registry.sources.introspection import is_endpoint
+from registry.sources.openapi_documents import describe, read_described
+from registry.sources.plan import storable
+from schemas.errors import ImportRejected
+from schemas.hybrid import Action, Side
+from schemas.source import GraphQLOptions, HybridOptions, OpenAPIOptions, Origin
+from schemas.source import Options as SourceOptions
+
+IMPORTER = 3  # raise it when the same document would give other tools than before
+
+Kind = Literal["openapi", "graphql", "hybrid", "python", "mcp"]
+Services = Mapping[str, Sequence[Action]]  # of each source that is written in Python
+
+NO_SERVICES: Services = {}
+CALLED = {
+    "openapi": "an OpenAPI description",
+    "graphql": "a GraphQL schema",
+    "hybrid": "the description of a hybrid service",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSpec:
+    """What to import, as the operator said it."""
+
+    name: str
+    location: str  # path or URL; a module or .py file; `stdio:` and the command of an MCP server
+    base_url: str | None = None  # None: the description's own server
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    kind: Kind = "openapi"
+    options: SourceOptions = field(default_factory=OpenAPIOptions)
+    origin: Origin | None = "cli"
+
+
+Lister = Callable[[ImportSpec], Awaitable[bytes]]
+"""Asks an MCP server for all its lists: an encoded Snapshot; or a GraphQL endpoint for its schema:
+the answer of an introspection. Raises ImportRejected."""
+
+Limits = Imports | None  # None: the usual ones
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Whom to ask besides the network and the file system."""
+
+    services: Services = field(default_factory=dict)  # those that this process serves
+    lister: Lister | None = None  # None: this process asks no servers
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is to import; reading it takes time, so it is put off until it has to be."""
+
+    location: str
+    document: bytes | None
+    digest: str
+    read: Callable[[], Imported]  # raises ImportRejected, also when there would be no tools
+
+
+async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
+    """Raises ImportRejected."""
+    if spec.kind == "python":
+        return await asyncio.to_thread(_written, spec, origins.services)
+    if spec.kind == "mcp":
+        return await _listed(spec, origins.lister)
+    if spec.kind == "hybrid" and spec.base_url is None:
+        raise ImportRejected(
+            f"The source {spec.name} has no base_url; a hybrid service's description does not say "
+            "where the service is."
+        )
+    if spec.options.guarded and local_path(spec.location) is not None:
+        raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
+    if spec.kind == "openapi":
+        described = await describe(spec.location, _openapi(spec), limits)
+        return reread(replace(spec, location=described.location), described.document, limits)
+    if spec.kind == "graphql":
+        asked = _asking(spec, origins.lister)
+        schema = await describe_graphql(spec.location, _graphql(spec), limits, asked)
+        return reread(replace(spec, location=schema.location), schema.document)
+    fetched = await fetch(
+        spec.location,
+        limit_bytes=limits.document_limit_bytes,
+        timeout_s=limits.fetch_timeout_s,
+        private_networks=limits.private_networks,
+        named=not spec.options.guarded,
+    )
+    return reread(replace(spec, location=fetched.location), fetched.data)
+
+
+def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> Found:
+    """What `find` gave when it found `document` at `spec.location`; asks neither the network nor
+    the file system."""
+    reader = _reader(spec.kind)
+    return Found(
+        spec.location,
+        document,
+        _digest(document),
+        lambda: reader(document, spec.location, spec, limits),
+    )
+
+
+def _read_openapi(data: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
+    most = limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
+    imported = read_described(data, location, _openapi(spec), spec.include, spec.exclude, most)
+    with _located(location):
+        return _some(imported)
+
+
+@asynccontextmanager
+async def asked_ahead(
+    lister: Lister | None, specs: Sequence[ImportSpec]
+) -> AsyncIterator[Lister | None]:
+    """A lister that has begun to ask all servers among `specs`: the silence of one shall not add to
+    that of the next, while names are still given in the order of `specs`."""
+    if lister is None:
+        yield None
+        return
+    servers = (spec for spec in specs if _is_asked(spec))
+    answers = {spec.name: asyncio.ensure_future(lister(spec)) for spec in servers}
+    try:
+        yield lambda spec: answers[spec.name]
+    finally:
+        for answer in answers.values():
+            answer.cancel()
+        await asyncio.gather(*answers.values(), return_exceptions=True)
+
+
+def _is_asked(spec: ImportSpec) -> bool:
+    return spec.kind == "mcp" or (spec.kind == "graphql" and is_endpoint(spec.location))
+
+
+def _asking(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[bytes]]:
+    async def ask() -> bytes:
+        if lister is None:
+            raise ImportRejected(
+                f"The source {spec.name} is a GraphQL endpoint; nobody here asks it."
+            )
+        return await lister(spec)
+
+    return ask
+
+
+async def _listed(spec: ImportSpec, lister: Lister | None) -> Found:
+    if lister is None:
+        raise ImportRejected(f"The source {spec.name} is an MCP server, and nobody here asks one.")
+    return reread(spec, await lister(spec))
+
+
+def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
+    with _located(location):
+        # Lists that are empty are what the server says, not a mistake in a description.
+        imported = read_snapshot(snapshot, spec.include, spec.exclude)
+        return _some(imported) if imported.outcomes else imported
+
+
+def _read_hybrid(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
+    actions = read_file(data, location)
+    with _located(location):
+        imported = select(actions, "hybrid", _side(spec), spec.include, spec.exclude)
+    return _some(imported)
+
+
+def _read_graphql(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
+    imported = read_graphql(document, location, _graphql(spec), spec.include, spec.exclude)
+    with _located(location):
+        return _some(imported)
+
+
+_READERS: Mapping[Kind, Callable[[bytes, str, ImportSpec, Limits], Imported]] = {
+    "openapi": _read_openapi,
+    "graphql": _read_graphql,
+    "hybrid": _read_hybrid,
+    "mcp": _read_mcp,
+}
+
+
+def _openapi(spec: ImportSpec) -> OpenAPIOptions:
+    return spec.options if isinstance(spec.options, OpenAPIOptions) else OpenAPIOptions()
+
+
+def _graphql(spec: ImportSpec) -> GraphQLOptions:
+    return spec.options if isinstance(spec.options, GraphQLOptions) else GraphQLOptions()
+
+
+def _side(spec: ImportSpec) -> Side | None:
+    return spec.options.side if isinstance(spec.options, HybridOptions) else None
+
+
+def _reader(kind: Kind) -> Callable[[bytes, str, ImportSpec, Limits], Imported]:
+    """That of a kind; what it rejects it says which importer takes, if another one does."""
+    read = _READERS[kind]
+
+    def reading(document: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
+        try:
+            return read(document, location, spec, limits)
+        except ImportRejected as error:
+            found = looks_like(_entry(document, location))
+            if found in (None, kind) or "toolgate import" in str(error):
+                raise
+            hint = f"This looks like {CALLED[found]}: use `toolgate import {found}`"
+            raise ImportRejected(
+                f"{str(error).rstrip('.')}. {hint}, or {found}: in the settings."
+            ) from error
+
+    return reading
+
+
+def _entry(document: bytes, location: str) -> bytes:
+    """The file to begin with, of a bundle."""
+    bundle = unpack(document, location)
+    return bundle.files[bundle.entry]
+
+
+@contextmanager
+def _located(location: str) -> Iterator[None]:
+    """What is rejected says where it stands."""
+    try:
+        yield
+    except ImportRejected as error:
+        raise ImportRejected(f"{location}: {error}") from error
+
+
+def _written(spec: ImportSpec, services: Services) -> Found:
+    """A service of this process: there is no document, so its tools are what the digest names."""
+    if spec.name not in services:
+        raise ImportRejected(
+            f"The source {spec.name} is written in Python: it is imported by `toolgate serve`, "
+            "when that starts, and by nothing else."
+        )
+    actions = described(services[spec.name])
+    with _located(spec.location):
+        imported = select(actions, "python", _side(spec), spec.include, spec.exclude)
+    digest = _digest("".join(storable(draft)[1] for draft in imported.drafts).encode())
+    return Found(spec.location, None, digest, lambda: _some(imported))
+
+
+def _digest(document: bytes) -> str:
+    """Names a document as this importer reads it; another importer may make other tools of it."""
+    return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
+
+
+def _some(imported: Imported) -> Imported:
+    """`imported`, if it has any tools or items. Raises ImportRejected."""
+    if not imported.drafts and not imported.items:
+        raise ImportRejected(_nothing(imported))
+    return imported
+
+
+def _nothing(imported: Imported) -> str:
+    excluded = sum(outcome.status == "excluded" for outcome in imported.outcomes)
+    if not imported.outcomes:
+        return "Nothing to import: the description has no operations (`paths` is empty)"
+    if excluded == len(imported.outcomes):
+        reason = Counter(outcome.reason for outcome in imported.outcomes).most_common(1)[0][0]
+        return f"Nothing to import: all {excluded} operations are left out ({reason})"
+    skipped = next(o for o in imported.outcomes if o.status == "skipped")
+    return (
+        f"Nothing to import: every operation was skipped, as {skipped.operation}: {skipped.reason}"
+    )

@@ -1,0 +1,100 @@
+"""Import specs: as the settings want a source, and as a known source was imported."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import cast, get_args
+
+from config.sources import SourceSettings
+from registry.sources.source_reader import ImportSpec, Kind
+from schemas.errors import ImportRejected
+from schemas.source import (
+    MANUAL,
+    GraphQLOptions,
+    HybridOptions,
+    McpOptions,
+    OpenAPIOptions,
+    Options,
+    Origin,
+    Source,
+)
+
+UPLOAD = "upload:"  # in front of the name: the location of a description that came by itself
+OF_SETTINGS: frozenset[Origin | None] = frozenset({"settings", "example"})
+STDIO = "stdio:"  # in front of a command: the location of an MCP server that has no address
+
+
+def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
+    """What the settings want imported as `name`; None when they only adjust how it is called."""
+    locations: dict[Kind, str | None] = {
+        "openapi": wanted.openapi,
+        "graphql": wanted.graphql,
+        "hybrid": wanted.hybrid,
+        "python": wanted.python,
+        "mcp": wanted.mcp or (stdio(wanted.command) if wanted.command else None),
+    }
+    for kind, location in locations.items():
+        if location is not None:
+            patterns = (wanted.include, wanted.exclude)
+            base_url = None if kind == "mcp" else wanted.base_url
+            origin: Origin = "example" if wanted.example else "settings"
+            options = _asked(kind, wanted)
+            return ImportSpec(name, location, base_url, *patterns, kind, options, origin)
+    return None
+
+
+def stdio(command: tuple[str, ...]) -> str:
+    """The location of an MCP server that is started by `command`."""
+    return STDIO + shlex.join(command)
+
+
+def _asked(kind: Kind, wanted: SourceSettings) -> Options:
+    """The options of a source of this kind that the settings ask for."""
+    if kind == "graphql":
+        return GraphQLOptions(wanted.overlay, wanted.only_marked, wanted.depth, wanted.cost)
+    if kind == "mcp":
+        return McpOptions(
+            wanted.command, wanted.era, wanted.prefix, wanted.own_sessions, wanted.pin
+        )
+    if kind == "openapi":
+        return OpenAPIOptions(wanted.entry, wanted.overlay, wanted.only_marked, wanted.media_types)
+    return HybridOptions(wanted.side, wanted.dialect, wanted.batch)
+
+
+def spec_of(source: Source) -> ImportSpec:
+    """How it was imported. Raises ImportRejected for one that nobody imported, or of a kind that
+    only a newer release knows."""
+    if source.kind == MANUAL:
+        raise ImportRejected(f"{source.name} was made for tools by hand: there is no description.")
+    if source.location.startswith(UPLOAD):
+        raise ImportRejected(
+            f"{source.name} was uploaded: there is no place where its description could be read "
+            "again. Upload it again, by the admin API."
+        )
+    if source.kind not in get_args(Kind):
+        raise ImportRejected(f"{source.name} is of a kind that is not known here: {source.kind}.")
+    return as_imported(source)
+
+
+def as_imported(source: Source) -> ImportSpec:
+    """The same, of one that was uploaded, too."""
+    return ImportSpec(
+        source.name,
+        source.location,
+        source.base_url if _said(source) else None,
+        source.include,
+        source.exclude,
+        cast("Kind", source.kind),
+        source.options,
+        source.origin,
+    )
+
+
+def left_over(sources: Iterable[Source], wanted: Mapping[str, SourceSettings]) -> list[str]:
+    """Names of the sources that were imported because of settings, and that `wanted`, those of
+    now, lack: they are served still, without the headers and credentials that stood there."""
+    return [one.name for one in sources if one.origin in OF_SETTINGS and one.name not in wanted]
+
+
+def _said(source: Source) -> bool:
+    """Whether its address holds whatever the description says by now."""
+    return source.kind != "mcp" and (source.base_url_trusted or source.options.guarded)

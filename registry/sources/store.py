@@ -1,0 +1,207 @@
+"""The registry's tables: what is imported goes in, tools and sources come out.
+
+Which of `tool_t.input_schema` and `tool_param_t` is the truth stands in the comment on table
+`tool_param_t`, in `migrations/0001_registry.sql`.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+
+from anyio import to_thread
+
+from registry.database.postgres import Pool, borrowed
+from registry.database.rows import RawLoader, readable, source_of
+from registry.database.tenants import lock
+from registry.skills.loading import load_skills
+from registry.skills.snapshot import Skills
+from registry.sources.plan import Changes, Saved, SourceDraft
+from registry.sources.served import Served, served
+from registry.sources.write import Check, Saving
+from registry.sources.write_source import Document
+from registry.sources.write_version import Rollback
+from schemas.mcp.snapshot import Item
+from schemas.source import Source
+from schemas.tool import Tool, ToolDraft
+
+__all__ = ["Saved", "SourceDraft", "ToolStore"]
+
+
+class ToolStore:
+    """Tools and sources of all tenants. All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def save(
+        self,
+        host_id: str,
+        source: SourceDraft,
+        drafts: Sequence[ToolDraft],
+        document: bytes | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        versions_kept: int = 10,
+        rollback: Rollback | None = None,
+        check: Check | None = None,
+    ) -> Saved:
+        """Make the tools of `source` these, in one transaction.
+
+        What is not among `drafts` is deactivated, not deleted: if it comes back it is the same
+        tool. If nothing changed, nothing is written and nobody notified. `progress` hears how many
+        of how many drafts are done. `rollback`: the version that `drafts` were made of, again.
+        `check` is asked before anything is written.
+        """
+        stored = await Document.of(document) if document is not None else None
+        async with borrowed(self._pool) as connection, connection.transaction():
+            saving = Saving(connection, host_id, source, versions_kept, rollback, check)
+            return await saving.run(drafts, stored, progress)
+
+    async def compare(
+        self, host_id: str, source: SourceDraft, drafts: Sequence[ToolDraft]
+    ) -> tuple[Changes, list[Served]]:
+        """What `save` would change, and what there is now."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            changes = await Saving(connection, host_id, source, 0).compare(drafts)
+            async with connection.cursor() as cursor:
+                return changes, await served(cursor, host_id, source.name)
+
+    async def tools(self, host_id: str, *, held: bool = False) -> list[Tool]:
+        """The active tools, in the order of their names; with `held` those instead that wait for
+        approval and are not served."""
+        async with borrowed(self._pool) as connection, connection.cursor() as cursor:
+            for json_type in ("json", "jsonb"):
+                cursor.adapters.register_loader(json_type, RawLoader)
+            await cursor.execute(
+                """
+                SELECT tool.tool_id::text, tool.name, tool.title, tool.description,
+                    tool.input_schema, tool.output_schema, tool.annotations, tool.binding,
+                    coalesce(api.name, ''), tool.digest, tool.definition, tool.toolsets,
+                    ARRAY(SELECT alias.name::text FROM tool_alias_t AS alias
+                        WHERE (alias.host_id, alias.tool_id) = (tool.host_id, tool.tool_id)
+                        ORDER BY alias.since, alias.name),
+                    tool.sensitivity_tier, tool.tags, tool.routing_domain
+                FROM tool_t AS tool
+                LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
+                LEFT JOIN api_t AS api ON (api.host_id, api.api_id)
+                    = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
+                WHERE tool.host_id = %s AND tool.active AND (tool.held IS NOT NULL) = %s
+                ORDER BY tool.name COLLATE "C"
+                """,
+                [host_id, held],
+            )
+            rows = await cursor.fetchall()
+        # In a thread: 10,000 of them would hold up requests for a tenth of a second.
+        return await to_thread.run_sync(lambda: list(readable(rows)))
+
+    async def items(self, host_id: str) -> list[Item]:
+        """The active prompts, resources and templates of other MCP servers."""
+        async with borrowed(self._pool) as connection, connection.cursor() as cursor:
+            cursor.adapters.register_loader("json", RawLoader)
+            await cursor.execute(
+                """
+                SELECT item.kind, item.key, item.name, item.definition, api.name, item.eras,
+                    extract(epoch FROM item.created_ts)::float8
+                FROM mcp_item_t AS item JOIN api_t AS api USING (host_id, api_id)
+                WHERE host_id = %s AND item.active
+                ORDER BY item.name COLLATE "C"
+                """,
+                [host_id],
+            )
+            return [Item(*row) for row in await cursor.fetchall()]
+
+    async def skills(self, host_id: str) -> Skills:
+        """The active skills, and the agents that have them."""
+        return await load_skills(self._pool, host_id)
+
+    async def sources(self, host_id: str) -> list[Source]:
+        """All sources, in the order of their names."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(
+                """
+                SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
+                    api.base_url_trusted, version.title, version.api_version, version.digest,
+                    api.include, api.exclude, api.options, api.server, api.update_ts, (
+                        -- no join: of tables that were never analysed it looks at all pairs
+                        SELECT count(*) FILTER (WHERE EXISTS (
+                            SELECT FROM tool_t AS tool
+                            WHERE (tool.host_id, tool.endpoint_id)
+                                = (endpoint.host_id, endpoint.endpoint_id)
+                                AND tool.active AND tool.held IS NULL))
+                        FROM api_endpoint_t AS endpoint
+                        WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)
+                    ) + (
+                        SELECT count(*) FROM tool_t AS tool
+                        WHERE (tool.host_id, tool.source_api_id) = (api.host_id, api.api_id)
+                            AND tool.active),
+                    version.number, api.rolled_back, api.origin
+                FROM api_t AS api
+                LEFT JOIN api_version_t AS version ON version.current
+                    AND (version.host_id, version.api_id) = (api.host_id, api.api_id)
+                WHERE api.host_id = %s
+                ORDER BY api.name COLLATE "C"
+                """,
+                [host_id],
+            )
+            return [source_of(*row) async for row in rows]
+
+    async def source(self, host_id: str, name: str) -> Source | None:
+        return next((one for one in await self.sources(host_id) if one.name == name), None)
+
+    async def remove(
+        self, host_id: str, name: str, expected_number: int | None = None
+    ) -> int | None:
+        """Delete a source, all that came from it, and the tools made by hand whose calls go to it;
+        how many tools it had. None: there is no such source, or, with `expected_number`, none that
+        serves this version.
+
+        Imported again, its tools are new ones.
+        """
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, host_id)
+            # Tools first and in one statement: cascading takes one for each endpoint.
+            deleted = await connection.execute(
+                """
+                WITH api AS (
+                    SELECT host_id, api_id FROM api_t AS api
+                    WHERE host_id = %(host)s AND name = %(name)s AND (%(number)s::int IS NULL
+                        OR EXISTS (SELECT FROM api_version_t AS version
+                            WHERE version.current AND version.number = %(number)s
+                            AND (version.host_id, version.api_id) = (api.host_id, api.api_id)))
+                    FOR UPDATE
+                ), deleted AS (
+                    DELETE FROM tool_t AS tool USING api
+                    WHERE tool.host_id = api.host_id AND (tool.source_api_id = api.api_id
+                        OR tool.endpoint_id IN (SELECT endpoint.endpoint_id
+                            FROM api_endpoint_t AS endpoint
+                            WHERE (endpoint.host_id, endpoint.api_id) = (api.host_id, api.api_id)))
+                    RETURNING tool.active
+                )
+                SELECT api_id, (SELECT count(*) FROM deleted WHERE active) FROM api
+                """,
+                {"host": host_id, "name": name, "number": expected_number},
+            )
+            if (row := await deleted.fetchone()) is None:
+                return None
+            await connection.execute(
+                "DELETE FROM api_t WHERE host_id = %s AND api_id = %s", [host_id, row[0]]
+            )
+        return int(row[1])
+
+    async def document(self, host_id: str, name: str) -> tuple[bytes, str] | None:
+        """The description that a source was last imported from, and its digest."""
+        async with borrowed(self._pool) as connection:
+            found = await connection.execute(
+                "SELECT version.document, version.digest FROM api_t AS api"
+                " JOIN api_version_t AS version USING (host_id, api_id)"
+                " WHERE host_id = %s AND api.name = %s AND version.current",
+                [host_id, name],
+                binary=True,
+            )
+            row = await found.fetchone()
+        return (zlib.decompress(row[0]), row[1]) if row and row[0] else None
+
+    async def hosts(self) -> list[str]:
+        """The tenants that have, or had, a source."""
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            return [host_id async for (host_id,) in rows]

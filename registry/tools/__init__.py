@@ -1,0 +1,1 @@
+"""Single tools: made by hand, described by hand, and their states."""

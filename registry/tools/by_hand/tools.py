@@ -1,0 +1,293 @@
+"""Writing tools that people make, change and take out of service. All of a command or nothing.
+
+A tool that was made by hand has no endpoint. Of one that was imported only what its description
+does not say can be changed here, and its description, which then is kept
+(`registry.tools.descriptions`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+from psycopg.types.json import Json, Jsonb
+
+from registry.database.postgres import Pool, borrowed
+from registry.database.tenants import lock
+from registry.names.reserved import is_reserved
+from registry.sources.plan import seen, storable
+from registry.tools.by_hand.changes import (
+    Address,
+    Change,
+    New,
+    NoSuchTool,
+    Standing,
+    ToolChanged,
+    ToolRefused,
+    check_imported,
+    check_schema,
+    columns_of,
+    own_columns,
+)
+from registry.tools.descriptions import reset_description, set_description
+from schemas.source import MANUAL
+
+
+class ManualTools:
+    """Those of one tenant. All methods raise `psycopg.OperationalError`; those that change one tool
+    raise NoSuchTool."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def add(self, tools: Sequence[New], *, dry_run: bool = False) -> None:
+        """Raises ToolRefused."""
+        names = [new.draft.name.casefold() for new in tools]
+        for new in tools:
+            check_schema(new.draft.name, new.draft.input_schema)
+            if names.count(new.draft.name.casefold()) > 1:
+                raise ToolRefused(f"{new.draft.name}: there are two tools of this name here")
+        async with borrowed(self._pool) as connection, connection.transaction() as transaction:
+            await lock(connection, self._host_id)
+            for new in tools:
+                await self._check_free(connection, new.draft.name)
+                await self._insert(connection, new)
+            transaction.force_rollback = dry_run
+
+    async def edit(
+        self, name: str, change: Change, user: str, expected_version: int | None = None
+    ) -> None:
+        """`user` is who has changed the description; `expected_version` the one that the tool has.
+        Raises ToolRefused."""
+        change = seen(change)
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            tool_id, standing, schema = await self._row(connection, name)
+            await self._check_version(connection, tool_id, expected_version)
+            given = columns_of(change.details)
+            if not standing.manual:
+                check_imported(standing, change)
+            else:
+                given |= own_columns(name, schema, change)
+            await self._update(connection, tool_id, given)
+            if change.description is not None:
+                text = change.description
+                await set_description(connection, self._host_id, tool_id, text, user)
+
+    async def reset_description(self, name: str, expected_version: int | None = None) -> str:
+        """Give an imported tool the description of its source again; which that is. Raises
+        ToolRefused."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            tool_id, standing, _ = await self._row(connection, name)
+            await self._check_version(connection, tool_id, expected_version)
+            text = await reset_description(connection, self._host_id, tool_id)
+            if text is None:
+                raise ToolRefused(f"{standing.name} was made by hand: it has no other description")
+            return text
+
+    async def disable(self, names: Sequence[str]) -> list[str]:
+        """Take them out of service, until `enable`; those that were in it."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            changed = []
+            for name in names:
+                tool_id, standing, _ = await self._row(connection, name)
+                if not standing.disabled:
+                    await self._update(connection, tool_id, {"disabled": True, "active": False})
+                    changed.append(standing.name)
+            return changed
+
+    async def enable(self, names: Sequence[str]) -> list[str]:
+        """Those that were disabled. Raises ToolRefused when another has a name by now."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            changed = []
+            for name in names:
+                tool_id, standing, _ = await self._row(connection, name, disabled=True)
+                if standing.disabled:
+                    await self._check_free(connection, standing.name, besides=tool_id)
+                    active = standing.manual or await self._is_described(connection, tool_id)
+                    await self._update(connection, tool_id, {"disabled": False, "active": active})
+                    changed.append(standing.name)
+            return changed
+
+    async def remove(self, name: str) -> None:
+        """Raises ToolRefused for one that was imported."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            await lock(connection, self._host_id)
+            tool_id, standing, _ = await self._row(connection, name)
+            if not standing.manual:
+                raise ToolRefused(
+                    f"{standing.name} was imported from {standing.source}, which would bring it "
+                    f"back. Instead: toolgate tools disable {standing.name}"
+                )
+            await connection.execute(
+                "DELETE FROM tool_t WHERE host_id = %s AND tool_id = %s", [self._host_id, tool_id]
+            )
+            await connection.execute(
+                "DELETE FROM api_t AS api WHERE host_id = %s AND kind = %s AND NOT EXISTS ("
+                "SELECT FROM tool_t AS tool WHERE (tool.host_id, tool.source_api_id)"
+                " = (api.host_id, api.api_id))",
+                [self._host_id, MANUAL],
+            )
+
+    async def standing(self, name: str) -> Standing:
+        async with borrowed(self._pool) as connection:
+            return (await self._row(connection, name))[1]
+
+    async def disabled(self) -> list[Standing]:
+        """By name."""
+        async with (
+            borrowed(self._pool) as connection,
+            connection.cursor(row_factory=class_row(Standing)) as cursor,
+        ):
+            await cursor.execute(
+                _STANDING + b" AND tool.disabled ORDER BY tool.name", [self._host_id]
+            )
+            return await cursor.fetchall()
+
+    async def _row(
+        self, connection: AsyncConnection, name: str, *, disabled: bool = False
+    ) -> tuple[str, Standing, Any]:
+        """Id, standing and input schema of the tool of this name that is active or disabled. There
+        may be one of each; `disabled`: which is meant."""
+        found = await connection.execute(
+            "SELECT tool_id::text, name, input_schema FROM tool_t"
+            " WHERE host_id = %s AND lower(name) = lower(%s) AND (active OR disabled)"
+            " ORDER BY disabled = %s DESC, name = %s DESC LIMIT 1",
+            [self._host_id, name, disabled, name],
+        )
+        row = await found.fetchone()
+        if row is None:
+            raise NoSuchTool(name)
+        async with connection.cursor(row_factory=class_row(Standing)) as cursor:
+            await cursor.execute(_STANDING + b" AND tool.tool_id = %s", [self._host_id, row[0]])
+            standing = await cursor.fetchone()
+        if standing is None:
+            raise NoSuchTool(name)
+        return row[0], standing, row[2]
+
+    async def _check_version(
+        self, connection: AsyncConnection, tool_id: str, expected: int | None
+    ) -> None:
+        """In the transaction that writes: nobody else does so in between. Raises ToolChanged."""
+        found = await connection.execute(
+            "SELECT name, aggregate_version FROM tool_t WHERE host_id = %s AND tool_id = %s",
+            [self._host_id, tool_id],
+        )
+        name, version = await found.fetchone() or ("the tool", 0)
+        if expected not in {None, version}:
+            raise ToolChanged(f"{name} has version {version}, not {expected}")
+
+    async def _check_free(
+        self, connection: AsyncConnection, name: str, besides: str | None = None
+    ) -> None:
+        if is_reserved(name):
+            raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
+        async with connection.cursor(row_factory=class_row(Standing)) as cursor:
+            await cursor.execute(
+                _STANDING + b" AND lower(tool.name) = lower(%s) AND (tool.active OR tool.disabled)"
+                b" AND tool.tool_id IS DISTINCT FROM %s",
+                [self._host_id, name, besides],
+            )
+            taken = await cursor.fetchone()
+        if taken is not None:
+            owner = f"is of the source {taken.source}" if taken.source else "was made by hand"
+            state = ", and is disabled" if taken.disabled else ""
+            raise ToolRefused(f"{name}: there is a tool {taken.name} already, which {owner}{state}")
+
+    async def _is_described(self, connection: AsyncConnection, tool_id: str) -> bool:
+        """Whether the current description of an imported tool still has it."""
+        found = await connection.execute(
+            "SELECT FROM tool_t AS tool JOIN api_endpoint_t AS endpoint"
+            " USING (host_id, endpoint_id) WHERE host_id = %s AND tool_id = %s AND endpoint.active",
+            [self._host_id, tool_id],
+        )
+        return found.rowcount > 0
+
+    async def _insert(self, connection: AsyncConnection, new: New) -> None:
+        source_id = await self._source(connection, new.address) if new.address else None
+        draft, _ = storable(new.draft)
+        values = {
+            "source_api_id": source_id,
+            "name": draft.name,
+            "title": draft.title,
+            "description": draft.description,
+            "input_schema": Json(draft.input_schema),
+            "output_schema": draft.output_schema and Json(draft.output_schema),
+            "annotations": Jsonb(draft.annotations, dumps=msgspec.json.encode),
+            "tags": list(draft.tags),
+            "toolsets": list(draft.toolsets),
+            "binding": Jsonb(draft.binding, dumps=msgspec.json.encode),
+            "definition": draft.definition and Json(draft.definition),
+            **columns_of(new.details),
+        }
+        columns = ", ".join(values)
+        places = ", ".join(["%s"] * len(values))
+        await connection.execute(
+            f"INSERT INTO tool_t (host_id, {columns}) VALUES (%s, {places})".encode(),  # noqa: S608 - names of our own fields
+            [self._host_id, *values.values()],
+        )
+
+    async def _source(self, connection: AsyncConnection, address: Address) -> str:
+        """The id of the source that calls go to."""
+        found = await connection.execute(
+            "SELECT api_id::text, kind, base_url FROM api_t WHERE host_id = %s AND name = %s",
+            [self._host_id, address.name],
+        )
+        row = await found.fetchone()
+        if row is not None:
+            if address.base_url is not None and row[1:] != (MANUAL, address.base_url):
+                raise ToolRefused(
+                    f"there is a source {address.name} already, with another address; name another "
+                    "one with --source, or leave out the address to use that one"
+                )
+            return str(row[0])
+        if address.base_url is None:
+            raise ToolRefused(f"there is no source {address.name}")
+        made = await connection.execute(
+            "INSERT INTO api_t (host_id, name, kind, location, base_url, base_url_trusted, options)"
+            " VALUES (%s, %s, %s, %s, %s, true, %s) RETURNING api_id::text",
+            [
+                self._host_id,
+                address.name,
+                MANUAL,
+                address.base_url,
+                address.base_url,
+                Jsonb(address.options, dumps=msgspec.json.encode),
+            ],
+        )
+        (api_id,) = await made.fetchone() or ("",)
+        return str(api_id)
+
+    async def _update(
+        self, connection: AsyncConnection, tool_id: str, values: Mapping[str, Any]
+    ) -> None:
+        if not values:
+            return
+        columns = ", ".join(f"{column} = %s" for column in values)
+        await connection.execute(
+            f"UPDATE tool_t SET {columns}, aggregate_version = aggregate_version + 1,"  # noqa: S608 - names of our own fields
+            " update_ts = current_timestamp, update_user = session_user"
+            " WHERE host_id = %s AND tool_id = %s".encode(),
+            [*values.values(), self._host_id, tool_id],
+        )
+
+
+_STANDING = b"""
+    SELECT tool.name, coalesce(api.name, '') AS source, tool.endpoint_id IS NULL AS manual,
+        tool.disabled, tool.implementation_type, tool.description_source,
+        tool.description_manual_override AS overridden,
+        tool.description_override_ts AS override_ts,
+        tool.description_override_user AS override_user, tool.routing_domain,
+        tool.semantic_namespace, tool.sensitivity_tier, tool.semantic_weight,
+        tool.lifecycle_status, tool.target_personas, tool.cost_tier, tool.tags,
+        tool.tool_metadata #> '{routing,semanticKeywords}' AS keywords
+    FROM tool_t AS tool
+    LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
+    LEFT JOIN api_t AS api ON (api.host_id, api.api_id)
+        = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
+    WHERE tool.host_id = %s"""

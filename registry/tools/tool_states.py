@@ -1,0 +1,153 @@
+"""The tools of a tenant as those see them who look after them: also what is not served."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from psycopg.rows import class_row
+
+from registry.database.postgres import Pool, borrowed
+from registry.sources.pins import reason
+
+State = Literal["served", "held", "disabled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    name: str
+    title: str | None
+    description: str
+    source: str  # "": none
+    state: State
+    manual: bool  # made by hand
+    overridden: bool  # its description is another than that of its source
+    tier: str | None
+    domain: str | None
+    namespace: str | None
+    weight: float
+    personas: str | None
+    cost: str | None
+    keywords: Any  # as the row has them: a list of texts
+    protocol: str  # how it is called
+    lifecycle: str
+    toolsets: list[str]
+    updated: datetime
+    version: int  # counts the writes of the row
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """All of one tool. `waiting` is what it says of itself since it was approved, and `approved`
+    what it said then."""
+
+    id: str
+    standing: Standing
+    input_schema: Any
+    output_schema: Any
+    annotations: Any
+    aliases: list[str]
+    override_user: str | None
+    override_time: datetime | None
+    waits_because: str | None
+    approved: Any
+    waiting: Any
+
+
+_ROW = b"""
+    SELECT tool.name, tool.title, tool.description, coalesce(api.name, '') AS source,
+        CASE WHEN tool.disabled THEN 'disabled' WHEN tool.held IS NOT NULL THEN 'held'
+            ELSE 'served' END AS state,
+        tool.endpoint_id IS NULL AS manual, tool.description_manual_override AS overridden,
+        tool.sensitivity_tier AS tier, tool.routing_domain AS domain,
+        tool.semantic_namespace AS namespace, tool.semantic_weight::float8 AS weight,
+        tool.target_personas AS personas, tool.cost_tier AS cost,
+        tool.tool_metadata #> '{routing,semanticKeywords}' AS keywords,
+        tool.binding ->> 'type' AS protocol, tool.lifecycle_status AS lifecycle, tool.toolsets,
+        tool.update_ts AS updated, tool.aggregate_version AS version
+    FROM tool_t AS tool
+    LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
+    LEFT JOIN api_t AS api ON (api.host_id, api.api_id)
+        = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
+    WHERE tool.host_id = %(host)s AND (tool.active OR tool.disabled)
+"""
+_MORE = """
+    SELECT tool.tool_id::text, tool.input_schema, tool.output_schema, tool.annotations,
+        ARRAY(SELECT alias.name::text FROM tool_alias_t AS alias
+            WHERE (alias.host_id, alias.tool_id) = (tool.host_id, tool.tool_id)
+            ORDER BY alias.since, alias.name),
+        tool.description_override_user, tool.description_override_ts, tool.pin, tool.held
+    FROM tool_t AS tool
+    WHERE tool.host_id = %s AND tool.name = %s AND (tool.active OR tool.disabled)
+    ORDER BY tool.disabled LIMIT 1
+"""
+
+
+class Standings:
+    """All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def listed(
+        self,
+        after: str,
+        limit: int,
+        source: str | None = None,
+        state: State | None = None,
+        part: str | None = None,
+        *,
+        tier: str | None = None,
+        domain: str | None = None,
+        namespace: str | None = None,
+        protocol: str | None = None,
+    ) -> list[Standing]:
+        """At most `limit` of those behind the name `after`; `part` of the name."""
+        values = {
+            "host": self._host_id,
+            "after": after,
+            "limit": limit,
+            "source": source,
+            "state": state,
+            "part": part,
+            "tier": tier,
+            "domain": domain,
+            "namespace": namespace,
+            "protocol": protocol,
+        }
+        statement = (
+            b"SELECT * FROM ("
+            + _ROW
+            + b""") AS tool
+            WHERE name COLLATE "C" > %(after)s
+                AND (%(source)s::text IS NULL OR source = %(source)s)
+                AND (%(state)s::text IS NULL OR state = %(state)s)
+                AND (%(tier)s::text IS NULL OR tier = %(tier)s)
+                AND (%(domain)s::text IS NULL OR domain = %(domain)s)
+                AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+                AND (%(protocol)s::text IS NULL OR protocol = %(protocol)s)
+                AND (%(part)s::text IS NULL OR strpos(lower(name), lower(%(part)s)) > 0)
+            ORDER BY name COLLATE "C", state LIMIT %(limit)s"""
+        )
+        async with (
+            borrowed(self._pool) as connection,
+            connection.cursor(row_factory=class_row(Standing)) as cursor,
+        ):
+            await cursor.execute(statement, values)
+            return await cursor.fetchall()
+
+    async def detail(self, name: str) -> Detail | None:
+        """Of two tools of this name, one of which is disabled, the other one."""
+        values = {"host": self._host_id, "name": name}
+        async with borrowed(self._pool) as connection:
+            async with connection.cursor(row_factory=class_row(Standing)) as cursor:
+                statement = _ROW + b" AND tool.name = %(name)s ORDER BY tool.disabled LIMIT 1"
+                await cursor.execute(statement, values)
+                standing = await cursor.fetchone()
+            found = await connection.execute(_MORE, [self._host_id, name])
+            row = await found.fetchone()
+        if standing is None or row is None:
+            return None
+        id_, schema, output, hints, aliases, user, time, pin, held = row
+        waits = (None, None, None) if held is None else (reason(pin, held), pin, held)
+        return Detail(id_, standing, schema, output, hints, aliases, user, time, *waits)
