@@ -9,15 +9,15 @@ import yaml
 from config.load import masked, settings_file
 from config.schema import json_schema
 from config.settings import Settings
-from gateway.cli.checkup import gathered
-from gateway.cli.database import run
-from gateway.cli.exposure import check_exposure
+from gateway.cli.common.database import run
+from gateway.cli.common.options import CONFIG_FILE, json_option
+from gateway.cli.common.output import print_json, say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.doctor.local import gathered
+from gateway.cli.doctor.sources import unimported
+from gateway.cli.doctor.world import world
 from gateway.cli.idle import idle_in_registry
-from gateway.cli.options import CONFIG_FILE, json_option
-from gateway.cli.output import print_json, say
-from gateway.cli.settings import settings_option
-from gateway.cli.sources_checkup import unimported
-from gateway.cli.world_checkup import world
+from gateway.cli.serve.exposure import check_exposure
 
 
 @click.group()

@@ -8,8 +8,8 @@ import psycopg
 
 from config.policy import Rule
 from config.settings import Settings
-from gateway.cli.checkup import Check
-from gateway.cli.database import Registry, open_registry
+from gateway.cli.common.database import Registry, open_registry
+from gateway.cli.doctor.local import Check
 from gateway.policy.rules import CompiledRule, Subject
 from registry.access.policies import Policies
 from registry.database.datadir import has_cluster

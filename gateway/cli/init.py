@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.failure import fail
+from gateway.cli.common.failure import fail
 
 USUAL = Path("toolgate.yaml")
 STARTER = """\

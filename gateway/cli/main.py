@@ -5,31 +5,43 @@ import sys
 
 import click
 
-from gateway.cli.failure import FAILED, INTERRUPTED, Failure
-from gateway.cli.lazy import LazyGroup
-from gateway.cli.options import CONFIG_FILE, config_option
+from gateway.cli.common.failure import FAILED, INTERRUPTED, Failure
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import CONFIG_FILE, config_option
 
 COMMANDS = {
     "init": ("gateway.cli.init:init", "Write a settings file to begin with."),
-    "import": ("gateway.cli.import_:import_", "Turn a service, or an MCP server, into tools."),
-    "serve": ("gateway.cli.serve:serve", "Serve the tools to MCP and JSON-RPC clients."),
-    "tools": ("gateway.cli.tools:tools", "List, show, search, call and approve tools."),
-    "sources": ("gateway.cli.sources:sources", "List, compare and care for what was imported."),
-    "search": ("gateway.cli.search:search", "Measure and explain how tools are found."),
-    "embed": ("gateway.cli.embed:embed", "Look after the vectors that tools are found by."),
-    "worker": ("gateway.cli.worker:worker", "Make vectors beside the gateways."),
-    "skills": ("gateway.cli.skills:skills", "Instructions for a kind of work, with its tools."),
-    "agents": ("gateway.cli.agents:agents", "Who has which skills."),
-    "policy": ("gateway.cli.policy:policy", "Say who may do what, and why."),
-    "approvals": ("gateway.cli.approvals:approvals", "Agree to calls that wait for it."),
-    "secrets": ("gateway.cli.secrets:secrets", "Store secrets of sources, encrypted."),
-    "token": ("gateway.cli.token:token", "Make, show and revoke tokens."),
-    "keys": ("gateway.cli.keys:keys", "API keys for machines."),
+    "import": (
+        "gateway.cli.imports.command:import_",
+        "Turn a service, or an MCP server, into tools.",
+    ),
+    "serve": ("gateway.cli.serve.command:serve", "Serve the tools to MCP and JSON-RPC clients."),
+    "tools": ("gateway.cli.tools.command:tools", "List, show, search, call and approve tools."),
+    "sources": (
+        "gateway.cli.sources.command:sources",
+        "List, compare and care for what was imported.",
+    ),
+    "search": ("gateway.cli.search.command:search", "Measure and explain how tools are found."),
+    "embed": ("gateway.cli.embed.command:embed", "Look after the vectors that tools are found by."),
+    "worker": ("gateway.cli.embed.worker:worker", "Make vectors beside the gateways."),
+    "skills": (
+        "gateway.cli.skills.command:skills",
+        "Instructions for a kind of work, with its tools.",
+    ),
+    "agents": ("gateway.cli.skills.agents:agents", "Who has which skills."),
+    "policy": ("gateway.cli.access.policy:policy", "Say who may do what, and why."),
+    "approvals": ("gateway.cli.access.approvals:approvals", "Agree to calls that wait for it."),
+    "secrets": ("gateway.cli.access.secrets:secrets", "Store secrets of sources, encrypted."),
+    "token": ("gateway.cli.access.token:token", "Make, show and revoke tokens."),
+    "keys": ("gateway.cli.access.keys:keys", "API keys for machines."),
     "audit": ("gateway.cli.audit:audit", "Look into the log of calls and decisions."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.config:config", "Show and check the settings."),
     "migrate": ("gateway.cli.migrate:migrate", "Bring the database to this release."),
-    "doctor": ("gateway.cli.doctor:doctor", "Find out what is wrong, and what to do about it."),
+    "doctor": (
+        "gateway.cli.doctor.command:doctor",
+        "Find out what is wrong, and what to do about it.",
+    ),
     "completion": ("gateway.cli.completion:completion", "Complete commands in your shell."),
 }
 

@@ -3,10 +3,10 @@
 import click
 
 from config.settings import Settings
-from gateway.cli.database import open_registry, run
-from gateway.cli.options import json_option
-from gateway.cli.output import print_json, print_rows, say
-from gateway.cli.settings import settings_option
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
 from registry.database.migrate import State, status
 from registry.database.migrate import migrate as apply
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import click
 from rich.progress import Progress
 
-from gateway.cli.database import run
-from gateway.cli.failure import FAILED, USAGE, fail
-from gateway.cli.options import Number, json_option
-from gateway.cli.output import err, print_json, print_rows, say
+from gateway.cli.common.database import run
+from gateway.cli.common.failure import FAILED, USAGE, fail
+from gateway.cli.common.options import Number, json_option
+from gateway.cli.common.output import err, print_json, print_rows, say
 from gateway.parity import report
 from gateway.parity.compare import compare
 from gateway.parity.play import Outcome, Plan, plan, play

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import Database as DatabaseSettings
-from gateway.cli import checkup, costs
+from gateway.cli.doctor import local as checkup
+from gateway.cli.tools import costs
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate, answering
 

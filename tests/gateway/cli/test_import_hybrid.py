@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import Database
-from gateway.cli.database import open_registry
+from gateway.cli.common.database import open_registry
 from gateway.hybrid import load as load_service
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec

@@ -8,9 +8,12 @@ from pathlib import Path
 import click
 import pytest
 
-from gateway.cli import importing, main, sources, tools
-from gateway.cli.lazy import Commands, LazyGroup
+from gateway.cli import main
+from gateway.cli.common.lazy import Commands, LazyGroup
+from gateway.cli.imports import shared as importing
 from gateway.cli.main import cli
+from gateway.cli.sources import command as sources
+from gateway.cli.tools import command as tools
 from tests.gateway.cli.conftest import Toolgate
 
 TABLES = [main.COMMANDS, sources.COMMANDS, tools.COMMANDS]

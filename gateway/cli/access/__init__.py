@@ -1,0 +1,1 @@
+"""Commands about callers: tokens, keys, policy, approvals, secrets."""

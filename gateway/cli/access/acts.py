@@ -1,0 +1,48 @@
+"""What somebody does by a command, in the audit log: each is a chain of one record.
+
+A gateway that runs cannot be asked to write it down, and there may be none.
+"""
+
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from config.settings import Settings
+from gateway.audit.chain import Chain
+from gateway.audit.records import Entry, printable
+from gateway.audit.storing import heads, store
+from gateway.audit.writer import is_recorded
+from gateway.cli.access.actor import actor
+from registry.database.postgres import Pool
+
+VIA = "cli"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a command changes: `operation` is called as in the admin API."""
+
+    operation: str
+    subject: str
+    tenant: str | None = None  # None: the gateway's own
+
+
+async def record(pool: Pool, settings: Settings, act: Act, outcome: str) -> None:
+    """Raises psycopg.Error and PoolTimeout."""
+    if not is_recorded(settings):
+        return
+    host_id, key, now = settings.tenant.host_id, settings.audit.key.encode(), datetime.now(UTC)
+    seen = await heads(pool, host_id, settings.audit.retention_days)
+    chain = Chain(host_id, socket.gethostname(), now, key, seen)
+    entry = Entry(
+        act.tenant or host_id,
+        now,
+        printable(actor()),
+        front=VIA,
+        method=act.operation,
+        subject=printable(act.subject),
+        decision="allow",
+        rule=VIA,
+        outcome=outcome,
+    )
+    await store(pool, key, chain.header, chain.link([entry]))

@@ -1,0 +1,111 @@
+"""`toolgate approvals`: calls that wait until somebody agrees to them."""
+
+from datetime import UTC, datetime
+
+import click
+
+from config.settings import Settings
+from gateway.cli.access.actor import actor
+from gateway.cli.access.acts import Act
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import fail
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import print_json, print_rows, remark, say
+from gateway.cli.common.settings import settings_option
+from registry.access.approvals import Approval, Approvals
+
+COMMANDS = {
+    "list": ("gateway.cli.access.approvals:list_", "List the calls that wait."),
+    "show": ("gateway.cli.access.approvals:show", "Show a call and its arguments."),
+    "approve": ("gateway.cli.access.approvals:approve", "Agree to a call."),
+    "deny": ("gateway.cli.access.approvals:deny", "Do not agree to a call."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def approvals() -> None:
+    """Look at calls that wait for an approval, and decide."""
+
+
+@click.command(name="list")
+@json_option
+@settings_option
+def list_(settings: Settings, as_json: bool) -> None:
+    """List the calls that wait, the oldest first: id, who, what, arguments."""
+    found = run(_waiting(settings))
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one.id, _left(one), one.principal, one.tool, one.arguments) for one in found]
+    print_rows(("id", "waits", "caller", "tool", "arguments"), rows)
+    if not found:
+        remark("No call waits for an approval.")
+    else:
+        remark("To agree to one: toolgate approvals approve ID")
+
+
+@click.command()
+@click.argument("approval_id", metavar="ID")
+@json_option
+@settings_option
+def show(settings: Settings, approval_id: str, as_json: bool) -> None:
+    """Show the call ID: who wants to call what, with which arguments, and by which rule it waits.
+
+    What a schema marks as secret, or has the name of a secret, is masked.
+    """
+    found = run(_get(settings, approval_id)) or _missing(approval_id)
+    if as_json:
+        print_json(found)
+        return
+    say(f"{found.principal} calls {found.tool} of {found.source or 'nobody'}")
+    say(f"arguments: {found.arguments}")
+    say(f"rule: {found.rule}{f' ({found.reason})' if found.reason else ''}")
+    decided = f" by {found.decided_by}" if found.decided_by else ""
+    say(f"state: {found.state}{decided}, until {found.expires.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}")
+
+
+@click.command()
+@click.argument("approval_id", metavar="ID")
+@settings_option
+def approve(settings: Settings, approval_id: str) -> None:
+    """Agree to the call ID.
+
+    Its caller may make it once, with these arguments, as long as policy.approval_s says.
+    """
+    found = run(_decide(settings, approval_id, approve=True))
+    say(f"Approved: {found.principal} may call {found.tool} once.")
+
+
+@click.command()
+@click.argument("approval_id", metavar="ID")
+@settings_option
+def deny(settings: Settings, approval_id: str) -> None:
+    """Do not agree to the call ID. Made again, it waits again."""
+    found = run(_decide(settings, approval_id, approve=False))
+    say(f"Denied: {found.principal} may not call {found.tool} like this.")
+
+
+def _left(one: Approval) -> str:
+    seconds = max(0, int((one.expires - datetime.now(UTC)).total_seconds()))
+    return f"{seconds // 60}:{seconds % 60:02}"
+
+
+def _missing(approval_id: str) -> Approval:
+    fail(f"No call waits under {approval_id!r}. `toolgate approvals list` shows those that do.")
+
+
+async def _waiting(settings: Settings) -> list[Approval]:
+    async with open_registry(settings) as registry:
+        return await Approvals(registry.database.pool, registry.host_id).waiting()
+
+
+async def _get(settings: Settings, approval_id: str) -> Approval | None:
+    async with open_registry(settings) as registry:
+        return await Approvals(registry.database.pool, registry.host_id).get(approval_id)
+
+
+async def _decide(settings: Settings, approval_id: str, *, approve: bool) -> Approval:
+    async with open_registry(settings, Act("decide", approval_id)) as registry:
+        waiting = Approvals(registry.database.pool, registry.host_id)
+        return await waiting.decide(approval_id, approve, actor()) or _missing(approval_id)

@@ -1,0 +1,149 @@
+"""Which security schemes a source wants, and what the settings have for them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from config.settings import Settings
+from config.sources import SourceSettings
+from gateway.cli.common.database import Registry
+from gateway.cli.doctor.local import Check
+from gateway.upstreams.connections import NO_ENTRIES, Entries
+from gateway.upstreams.requirements import (
+    Alternative,
+    bears,
+    borne,
+    chosen,
+    how,
+    met,
+    settable,
+)
+from registry.access.secrets import Keys, Secrets
+from registry.sources.imports import Report
+from schemas.binding import Binding, Credential, OpenAPIBinding
+from schemas.tool import Tool
+
+Security = tuple[Alternative, ...]  # of one operation
+
+CANDIDATES = 50  # different requirements that are compared
+NAMED = 8  # schemes
+Stored = Mapping[str, Entries]  # credentials of the registry, by source
+NONE: Stored = {}
+
+_PLACES = {
+    "basic": "user name and password",
+    "bearer": "bearer token",
+    "oauth2": "OAuth 2 token",
+    "openIdConnect": "OpenID Connect token",
+    "mutualTLS": "client certificate",
+    "http": "Authorization header",
+}
+
+
+@dataclass
+class Standing:
+    """How the operations of one source stand."""
+
+    schemes: dict[str, tuple[Credential, bool]] = field(default_factory=dict)  # and whether met
+    guarded: int = 0  # operations that want anything
+    refused: list[Security] = field(default_factory=list)  # calls of these
+
+
+async def stored_in(settings: Settings, registry: Registry) -> Stored:
+    """The credentials of the registry, by source; those that can be read."""
+    secrets = Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
+    entries, _ = await secrets.read()
+    return entries
+
+
+def standing(
+    bindings: Iterable[Binding], adjusted: SourceSettings | None, stored: Entries = NO_ENTRIES
+) -> Standing:
+    """`adjusted` is what the settings say about the source of `bindings`, `stored` what stands in
+    the registry."""
+    settings = adjusted or SourceSettings()
+    credentials, headers = {**stored, **settings.credentials}, settings.headers
+    by_caller = settings.exchange is not None or settings.forward_token
+    found = Standing()
+
+    def is_met(credential: Credential) -> bool:
+        return (by_caller and bears(credential)) or met(credentials, headers, credential)
+
+    def is_possible(security: Security) -> bool:
+        if by_caller:
+            return () in security or borne(security, headers) is not None
+        return chosen(security, credentials, headers) is not None
+
+    for binding in bindings:
+        if not isinstance(binding, OpenAPIBinding) or not binding.security:
+            continue
+        found.guarded += 1
+        for credential in (one for alternative in binding.security for one in alternative):
+            found.schemes[credential.scheme] = credential, is_met(credential)
+        if settings.require_credentials and not is_possible(binding.security):
+            found.refused.append(binding.security)
+    return found
+
+
+def lines(name: str, found: Standing) -> Iterator[str]:
+    """What there is to say about the credentials of the source `name`, for a person."""
+    for scheme, (credential, is_met) in found.schemes.items():
+        yield f"wants {scheme}: {_place(credential)}, {'' if is_met else 'not '}configured"
+    if found.refused:
+        yield hint(name, found)
+
+
+def hint(name: str, found: Standing) -> str:
+    """What to configure, where calls would be refused: what lets most of them through comes
+    first, and what the others want is named."""
+    count = len(found.refused)
+    calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
+    wanted = Counter(found.refused)
+    helped = {security: _helped(security, wanted, found) for security in list(wanted)[:CANDIDATES]}
+    best = max(helped, key=lambda security: sum(wanted[one] for one in helped[security]))
+    text = f"{calls} without credentials. {how(name, [each for each in best if each])}"
+    others = wanted.keys() - helped[best]
+    if not others:
+        return text
+    schemes = sorted({one.scheme for security in others for each in security for one in each})
+    more = f" and {len(schemes) - NAMED} more" if len(schemes) > NAMED else ""
+    named = ", ".join(schemes[:NAMED]) + more
+    return f"{text} That is for {sum(wanted[one] for one in helped[best])}; others want {named}."
+
+
+def _helped(security: Security, wanted: Iterable[Security], found: Standing) -> frozenset[Security]:
+    """Which of `wanted` are met as well by what meets `security`."""
+    given = {one.scheme for one in settable(each for each in security if each) or ()}
+    given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
+    met_too = (one for one in wanted if any({c.scheme for c in each} <= given for each in one))
+    return frozenset({security, *met_too})
+
+
+def missing(report: Report, settings: Settings, stored: Stored = NONE) -> Iterator[str]:
+    """After an import: what is still to be configured."""
+    name = report.source.name
+    bindings = (draft.binding for draft in report.drafts)
+    found = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
+    if found.refused:
+        yield hint(name, found)
+
+
+def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> Iterator[Check]:
+    """For `toolgate doctor`: a check of each source that wants any."""
+    sources: dict[str, list[Binding]] = {}
+    for tool in tools:
+        sources.setdefault(tool.source, []).append(tool.binding)
+    for name, bindings in sources.items():
+        found = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
+        if found.refused:
+            yield Check("credentials", "warning", f"{name}: {hint(name, found)}")
+        elif found.guarded:
+            given = ", ".join(scheme for scheme, (_, is_met) in found.schemes.items() if is_met)
+            yield Check("credentials", "ok", f"{name}: {given or 'none, which is allowed'}")
+
+
+def _place(credential: Credential) -> str:
+    if credential.kind != "apiKey":
+        return _PLACES[credential.kind]
+    kind = {"query": "query parameter"}.get(credential.location, credential.location)
+    return f"{kind} {credential.name}"

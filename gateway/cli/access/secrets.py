@@ -1,0 +1,192 @@
+"""`toolgate secrets`: what sources ask for, stored in the database, encrypted."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import click
+import msgspec
+
+from config.settings import Settings
+from config.sources import SchemeSettings
+from gateway.cli.access.acts import Act
+from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import ask, json_option, yes_option
+from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
+from gateway.upstreams.schemes import NotAskedFor, check_asked_for
+from registry.access.secrets import Keys, Secrets, StoredSecret
+
+VALUE_LIMIT = 65536  # characters
+# What is secret of a kind that is named by something else.
+SECRET_OF = {"username": "password", "client_id": "client_secret"}
+
+COMMANDS = {
+    "set": ("gateway.cli.access.secrets:set_", "Store a secret of a source."),
+    "list": ("gateway.cli.access.secrets:list_", "List which there are, not what they say."),
+    "remove": ("gateway.cli.access.secrets:remove", "Remove one."),
+    "rotate": ("gateway.cli.access.secrets:rotate", "Encrypt all with the key of today."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def secrets() -> None:
+    """Store secrets of sources in the database, encrypted.
+
+    They are what `sources.NAME.credentials` of the settings would be, for schemes of which the
+    settings say nothing. The key to them comes from TOOLGATE_SECRETS__KEY, or from secrets.key as
+    ${file:PATH}. A running gateway uses them at once. Nothing ever shows one again.
+    """
+
+
+@click.command(name="set")
+@click.argument("source")
+@click.argument("scheme")
+@click.option("--value", metavar="TEXT", help="A key, or a whole header; - reads it [default: -].")
+@click.option("--token", metavar="TEXT", help="A bearer token; - reads it.")
+@click.option("--username", metavar="TEXT", help="Of a user with a password, which is read.")
+@click.option("--client-id", metavar="TEXT", help="Of an OAuth client with a secret, to be read.")
+@click.option("--token-url", metavar="URL", help="Where that client gets its tokens.")
+@click.option("--scope", "scopes", metavar="NAME", multiple=True, help="That they must have.")
+@click.option(
+    "--client-auth",
+    type=click.Choice(["header", "body"]),
+    default="header",
+    show_default=True,
+    help="Where the client's secret stands.",
+)
+@click.option("--force", is_flag=True, help="Also where nothing asks for it yet.")
+@settings_option
+def set_(
+    settings: Settings, source: str, scheme: str, force: bool, **given: str | tuple[str, ...] | None
+) -> None:
+    """Store what satisfies the security scheme SCHEME of SOURCE, in the place of what was there. Of
+    a source without security schemes (an MCP server, GraphQL, a hybrid service) SCHEME is the name
+    of a header.
+
+    Secrets are read from standard input, or asked for at a terminal. Given as arguments, others on
+    this machine can see them.
+
+    SOURCE is in the settings or imported, and SCHEME one of those that its tools ask for; --force
+    stores others, as for an MCP server that is imported with them.
+
+    \b
+    Examples:
+      toolgate secrets set petshop api_key < key.txt
+      toolgate secrets set crm oauth --client-id gw --token-url https://id.example
+      toolgate secrets set crm Authorization --value -
+    """
+    entry = _entry(given)
+
+    async def work() -> bool:
+        async with open_registry(settings, Act("putSecret", f"{source}/{scheme}")) as registry:
+            if not force:
+                await _check(settings, registry, source, scheme)
+            return await _secrets(settings, registry).put(source, scheme, entry)
+
+    new = run(work())
+    say(f"{'Stored' if new else 'Replaced'} the secret {scheme} of {source}.")
+
+
+@click.command(name="list")
+@json_option
+@settings_option
+def list_(settings: Settings, as_json: bool) -> None:
+    """List which secrets there are; not what they say."""
+
+    async def work() -> list[StoredSecret]:
+        async with _opened(settings) as stored:
+            return await stored.all()
+
+    found = run(work())
+    if as_json:
+        print_json([msgspec.to_builtins(one) for one in found])
+    elif not found:
+        say("No secrets are stored.")
+    else:
+        print_rows(("source", "scheme", "kind", "updated", "key"), [_row(one) for one in found])
+
+
+@click.command()
+@click.argument("source")
+@click.argument("scheme")
+@yes_option
+@settings_option
+def remove(settings: Settings, source: str, scheme: str, yes: bool) -> None:
+    """Remove what is stored for SCHEME of SOURCE."""
+    if not yes:
+        ask("remove", f"the secret {scheme} of {source}")
+
+    async def work() -> bool:
+        async with _opened(settings, Act("deleteSecret", f"{source}/{scheme}")) as stored:
+            return await stored.delete(source, scheme)
+
+    if not run(work()):
+        fail(f"there is no secret {scheme} of {source}")
+    say(f"Removed the secret {scheme} of {source}.")
+
+
+@click.command()
+@settings_option
+def rotate(settings: Settings) -> None:
+    """Encrypt all secrets with secrets.key. Keys of before stand in secrets.old_keys until then,
+    at every gateway."""
+
+    async def work() -> int:
+        async with _opened(settings, Act("rotateSecrets", "")) as stored:
+            return await stored.rotate()
+
+    count = run(work())
+    say(f"Encrypted {count} with secrets.key." if count else "All are encrypted with secrets.key.")
+
+
+def _entry(given: dict[str, str | tuple[str, ...] | None]) -> SchemeSettings:
+    """What the options say, with the one secret that they do not."""
+    ways = [way for way in ("value", "token", "username", "client_id") if given[way] is not None]
+    if len(ways) > 1:
+        named = " and ".join(f"--{way.replace('_', '-')}" for way in ways)
+        fail(f"expected one kind of secret, found {named}", USAGE)
+    way = ways[0] if ways else "value"
+    secret = SECRET_OF.get(way, way)
+    values = {name: value for name, value in given.items() if value}
+    if values.get(secret, "-") == "-":
+        values[secret] = _read(secret.replace("_", " "))
+    if way != "client_id":
+        values.pop("client_auth", None)
+    return SchemeSettings(**values)  # type: ignore[arg-type]  # the registry checks them
+
+
+def _read(what: str) -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt(what.capitalize(), hide_input=True, err=True))
+    text = sys.stdin.read(VALUE_LIMIT + 1)
+    if len(text) > VALUE_LIMIT:
+        fail(f"expected at most {VALUE_LIMIT} characters as the {what}", USAGE)
+    secret = text.removesuffix("\n").removesuffix("\r")
+    if not secret:
+        fail(f"expected the {what} on standard input", USAGE)
+    return secret
+
+
+def _row(one: StoredSecret) -> tuple[str, ...]:
+    key = one.key_id if one.readable else f"{one.key_id} (not in the settings)"
+    return one.source, one.scheme, one.kind, f"{one.updated:%Y-%m-%d %H:%M}", key
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, act: Act | None = None) -> AsyncIterator[Secrets]:
+    async with open_registry(settings, act) as registry:
+        yield _secrets(settings, registry)
+
+
+def _secrets(settings: Settings, registry: Registry) -> Secrets:
+    return Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
+
+
+async def _check(settings: Settings, registry: Registry, source: str, scheme: str) -> None:
+    try:
+        await check_asked_for(registry.store, registry.host_id, settings.sources, source, scheme)
+    except NotAskedFor as error:
+        fail(f"{error} To store its secret nevertheless, add --force.")

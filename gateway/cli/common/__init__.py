@@ -1,0 +1,1 @@
+"""Parts that commands share: options, output, failures, the way to the database."""

@@ -1,0 +1,93 @@
+"""Options that commands share."""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from gateway.cli.common.failure import USAGE, fail
+from registry.names.similar_names import meant
+
+CONFIG_FILE = "toolgate.config_file"  # key of the click context's `meta`
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """A range of finite numbers: NaN is in every FloatRange, and infinity in an open one."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        number = super().convert(value, param, context)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, context)
+        return float(number)
+
+
+def config_option(command: F) -> F:
+    return click.option(
+        "-c",
+        "--config",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(),
+        help="Settings file [default: $TOOLGATE_CONFIG, else ./toolgate.yaml if it exists].",
+    )(command)
+
+
+def source_option(command: F) -> F:
+    return click.option("--source", metavar="NAME", help="Only the tools of this source.")(command)
+
+
+def tenant_option(command: F) -> F:
+    return click.option(
+        "--tenant",
+        metavar="ID",
+        type=click.UUID,
+        callback=lambda _context, _option, value: str(value) if value else None,
+        help="Another tenant than that of the settings.",
+    )(command)
+
+
+def yes_option(command: F) -> F:
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+
+
+def ask(verb: str, what: str) -> None:
+    """Ask whether to `verb` ("remove") `what`; fails where nobody can be asked, or says no."""
+    if not sys.stdin.isatty():
+        fail(f"To {verb} {what} without being asked, add --yes.", USAGE)
+    if not click.confirm(f"{verb.capitalize()} {what}?"):
+        fail(f"nothing was {verb}d")
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(
+        command
+    )
+
+
+_FINDING = (
+    click.option("--keyword", "keywords", metavar="WORD", multiple=True, help="To find it by."),
+    click.option("--domain", metavar="TEXT", help="Routing domain."),
+    click.option("--namespace", metavar="TEXT", help="Semantic namespace."),
+    click.option("--tier", metavar="TEXT", help="Sensitivity tier."),
+    click.option("--weight", type=Number(0, 100, min_open=True), help="In search."),
+)
+
+
+def finding_options(command: F) -> F:
+    """What is said of a tool by hand so that it is found, or is not."""
+    for option in reversed(_FINDING):
+        command = option(command)
+    return command
+
+
+def check_tier(tier: str | None, known: Sequence[str]) -> None:
+    """Fail where `policy.tiers`, which are `known`, have no such tier; "" is none."""
+    if tier and tier not in known:
+        hint = meant(tier, known) or f"policy.tiers has {', '.join(known)}."
+        fail(f"There is no tier {tier!r}. {hint}", USAGE)

@@ -1,0 +1,1 @@
+"""`toolgate doctor`: checks of an installation, a module for each area."""

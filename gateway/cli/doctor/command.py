@@ -1,0 +1,166 @@
+"""`toolgate doctor`: what is wrong with this installation, and what to do about it."""
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from config.load import load, settings_file
+from config.logging import configure
+from config.problem import SettingsError
+from config.settings import Logging, Settings
+from gateway.cli.access.credentials import credentials, stored_in
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import FAILED
+from gateway.cli.common.options import config_option, json_option
+from gateway.cli.common.output import harmless, out, print_json, print_rows
+from gateway.cli.common.settings import named_file
+from gateway.cli.doctor.embeddings import embeddings
+from gateway.cli.doctor.gateway import breakers
+from gateway.cli.doctor.identity import identity
+from gateway.cli.doctor.local import (
+    Check,
+    files,
+    gathered,
+    port,
+    python,
+    python_services,
+    reachable,
+    sealing,
+    shadows,
+)
+from gateway.cli.doctor.mcp import held_back, mcp_server, toolsets
+from gateway.cli.doctor.scripts import functions, scripts, unused_scripts
+from gateway.cli.doctor.sources import imported
+from gateway.cli.doctor.world import rights, world
+from gateway.cli.idle import idle_patterns, rules_not_evaluated
+from gateway.cli.imports.report import is_private
+from gateway.cli.sources.servers import open_lister
+from gateway.cli.tools.costs import check as costs
+from registry.database.migrate import status
+from registry.database.postgres import Database
+from registry.sources.pins import Pins
+from registry.sources.source_reader import Lister
+from schemas.errors import ToolgateError
+from schemas.source import Source
+
+MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
+STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+@click.command()
+@config_option
+@json_option
+def doctor(config_file: str | None, as_json: bool) -> None:
+    """Check the installation, the settings, the database and the sources.
+
+    Exit code 1 when something fails; warnings alone do not.
+    """
+    checks = list(_checks(named_file(config_file)))
+    if as_json:
+        print_json(checks)
+    else:
+        _print(checks)
+    if any(check.status == "failed" for check in checks):
+        click.get_current_context().exit(FAILED)
+
+
+def _checks(config_file: str | None) -> Iterator[Check]:
+    yield python()
+    yield from shadows()
+    yield files()
+    try:
+        settings = load(config_file, os.environ)
+    except SettingsError as error:
+        yield from (Check("settings", "failed", str(problem)) for problem in error.problems)
+        return
+    file = settings_file(config_file, os.environ)
+    yield Check("settings", "ok", str(file) if file else "the defaults; there is no file")
+    yield port(settings.server)
+    yield from sealing(settings.state)
+    yield from breakers(settings.server, settings.metrics.token)
+    yield from run(gathered(identity(settings)))
+    yield from python_services(settings.sources)
+    yield from run(gathered(world(settings)))
+    yield from functions(settings.functions)
+    yield from run(scripts(settings.scripts))
+    configure(Logging(level="error", format=settings.logging.format, access=False))
+    yield from run(_registry(settings))
+
+
+async def _registry(settings: Settings) -> list[Check]:
+    checks: list[Check] = []
+    try:
+        async with open_registry(settings, migrate=False) as registry:
+            embedded = settings.database.url == "embedded"
+            checks += [check async for check in _database(registry.database, embedded)]
+            if any(check.status != "ok" for check in checks):
+                return checks
+            sources = await registry.store.sources(registry.host_id)
+            checks += imported(settings, sources)
+            stored = await stored_in(settings, registry)
+            async with open_lister(settings, stored) as lister:
+                for source in sources:
+                    checks += [check async for check in _source(source, settings, lister)]
+            tools = await registry.store.tools(registry.host_id)
+            checks += credentials(settings, tools, stored)
+            checks += unused_scripts(settings.scripts, tools)
+            if settings.toolsets:
+                checks += [check async for check in toolsets(settings, tools, sources)]
+            checks += costs(settings, tools)
+            checks += [check async for check in rules_not_evaluated(settings, registry)]
+            checks += [check async for check in idle_patterns(settings, registry)]
+            checks.append(await embeddings(settings, registry))
+            pins = Pins(registry.database.pool)
+            checks += [check async for check in held_back(pins, registry.host_id)]
+    except ToolgateError as error:
+        checks.append(Check("database", "failed", str(error)))
+    return checks
+
+
+async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
+    if source.kind == "mcp":
+        async for check in mcp_server(source, settings, lister):
+            yield check
+    elif source.kind != "python":  # one of those has no address; that it can be loaded is known
+        adjusted = settings.sources.get(source.name)
+        confirmed = adjusted.base_url if adjusted else None
+        url = confirmed or source.base_url
+        if url and not confirmed and not source.base_url_trusted and is_private(url):
+            refused = f"calls are refused: {url} is private, and only the description names it"
+            hint = f"if it is right, set sources.{source.name}.base_url"
+            yield Check("source", "warning", f"{source.name}: {refused}; {hint}")
+        else:
+            yield reachable(source.name, source.tool_count, url)
+
+
+async def _database(database: Database, embedded: bool) -> AsyncIterator[Check]:
+    async with database.connect() as connection:
+        version = connection.info.parameter_status("server_version")
+        where = "embedded" if embedded else "database.url"
+        yield Check("database", "ok", f"PostgreSQL {version} ({where})")
+        states = await status(connection)
+        if any(state.applied is None for state in states):
+            async for check in rights(connection):
+                yield check
+    if pending := [state.name for state in states if state.applied is None]:
+        hint = "`toolgate serve` applies them, or `toolgate migrate` now"
+        yield Check("migrations", "warning", f"{', '.join(pending)} pending; {hint}")
+    else:
+        yield Check("migrations", "ok", f"{len(states)} applied")
+
+
+def _print(checks: list[Check]) -> None:
+    if not out.is_terminal:
+        print_rows(("", "", ""), [(check.status, check.name, check.detail) for check in checks])
+        return
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for check in checks:
+        style = STYLES[check.status]
+        table.add_row(Text(MARKS[check.status], style), check.name, harmless(check.detail))
+    out.print(table, soft_wrap=False, markup=False)
+    counts = Counter(check.status for check in checks)
+    out.print(f"{counts['ok']} ok, {counts['warning']} to look at, {counts['failed']} failed")

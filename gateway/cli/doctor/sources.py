@@ -1,0 +1,53 @@
+"""The checks of `toolgate doctor` that compare the settings' sources with what is imported."""
+
+from collections.abc import Iterator, Sequence
+
+import psycopg
+
+from config.settings import Settings
+from gateway.cli.common.database import open_registry
+from gateway.cli.doctor.local import Check
+from registry.database.datadir import has_cluster
+from registry.database.installation import DatabaseError
+from registry.sources.specs import configured, left_over
+from schemas.source import Source
+
+
+async def unimported(settings: Settings) -> list[Check]:
+    """The same, as far as the registry can be read; a database of ours that was never used is not
+    made for it."""
+    if not has_cluster(settings.database):
+        return []
+    try:
+        async with open_registry(settings, migrate=False) as registry:
+            return list(imported(settings, await registry.store.sources(registry.host_id)))
+    except (DatabaseError, psycopg.Error):
+        return []  # which the other checks of the registry say
+
+
+def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
+    """Sources that the settings name and nobody has imported yet, and those that they name no
+    longer."""
+    known = {source.name for source in sources}
+    for name, wanted in settings.sources.items():
+        if name not in known and (spec := configured(name, wanted)):
+            how = "`toolgate serve` imports it"
+            if spec.kind != "python":
+                how += f", or now: toolgate sources refresh {name}"
+            yield Check(
+                "source", "warning", f"{name}: the settings name it, not imported yet; {how}"
+            )
+        elif name not in known:
+            yield Check("source", "warning", f"{name}: {ADJUSTS_NOTHING}")
+    for name in left_over(sources, settings.sources):
+        yield Check("source", "warning", f"{name}: {LEFT_OVER}")
+
+
+ADJUSTS_NOTHING = (
+    "the settings adjust it, but there is no such source: import it, or say what it is with "
+    "openapi, graphql, hybrid, python, mcp or command"
+)
+LEFT_OVER = (
+    "left over: the settings do not name it any more, so it is served without the headers and "
+    "credentials that stood there; to remove it: toolgate sources prune"
+)

@@ -1,0 +1,139 @@
+"""Settings held against what is outside: files, addresses, Redis, and rights in the database. For
+`toolgate doctor` and `toolgate config check`."""
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from urllib.parse import urlsplit
+
+import anyio
+from anyio import to_thread
+from psycopg import AsyncConnection
+from redis.exceptions import RedisError
+
+from config.masks import without_queries
+from config.settings import Settings, State
+from config.sources import SourceSettings
+from gateway.cli.doctor.local import TIMEOUT_S, Check, reaches
+from gateway.state.redis import connect
+from registry.documents.fetch import fetch, local_path
+from registry.sources.introspection import is_endpoint
+from schemas.errors import ImportRejected, ToolgateError
+
+DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")
+
+
+async def world(settings: Settings) -> AsyncIterator[Check]:
+    """What of the settings leads nowhere, but for the database and what is in it."""
+    for name, source in settings.sources.items():
+        for check in missing_files(name, source):
+            yield check
+    async for check in _dead_urls(settings):
+        yield check
+    if settings.state.backend == "redis":
+        yield await _redis(settings.state)
+
+
+def missing_files(name: str, source: SourceSettings) -> Iterator[Check]:
+    """Files that the settings of a source name and that are not there."""
+    tls = source.tls
+    named = {
+        **{kind: getattr(source, kind) for kind in DESCRIPTIONS},
+        **({f"tls.{one}": getattr(tls, one) for one in tls.__struct_fields__} if tls else {}),
+    }
+    for key, location in named.items():
+        path = local_path(location) if location else None
+        if path is not None and not path.exists():
+            yield Check("source", "failed", f"sources.{name}.{key}: {path} does not exist")
+
+
+async def _dead_urls(settings: Settings) -> AsyncIterator[Check]:
+    """Addresses of descriptions and token endpoints that give nothing, all asked at once."""
+    wanted = dict(_urls(settings))
+    found: dict[str, str] = {}
+
+    async def ask(key: str, url: str) -> None:
+        if (reason := await _reason(key, url, settings)) is not None:
+            found[key] = reason
+
+    async with anyio.create_task_group() as tasks:
+        for key, url in wanted.items():
+            tasks.start_soon(ask, key, url)
+    for key in wanted:
+        if key in found:
+            yield Check("address", "warning", f"{key}: {without_queries(found[key])}")
+
+
+def _urls(settings: Settings) -> Iterator[tuple[str, str]]:
+    """By the setting that names them."""
+    for name, source in settings.sources.items():
+        at = f"sources.{name}"
+        for kind in (*DESCRIPTIONS, "mcp"):
+            location = getattr(source, kind)
+            if location and location.startswith(("http://", "https://")):
+                yield f"{at}.{kind}", location
+        if source.exchange is not None:
+            yield f"{at}.exchange.token_url", source.exchange.token_url
+        for scheme, one in source.credentials.items():
+            if one.token_url:
+                yield f"{at}.credentials.{scheme}.token_url", one.token_url
+
+
+async def _reason(key: str, url: str, settings: Settings) -> str | None:
+    """Why nothing is to be had there; None: something is. Only descriptions are read: others may
+    not be asked without a request of their own."""
+    kind = key.rpartition(".")[2]
+    if kind not in DESCRIPTIONS or (kind == "graphql" and is_endpoint(url)):
+        why = await to_thread.run_sync(partial(reaches, url))
+        host = urlsplit(url).hostname
+        return None if why is None else f"{host} cannot be reached: {why}"
+    try:
+        await fetch(
+            url,
+            limit_bytes=settings.imports.document_limit_bytes,
+            timeout_s=min(settings.imports.fetch_timeout_s, 3 * TIMEOUT_S),
+            private_networks=settings.imports.private_networks,
+        )
+    except ImportRejected as error:
+        return str(error)
+    return None
+
+
+async def _redis(state: State) -> Check:
+    hint = "sessions, streams and limits of gateways that share it wait for it"
+    try:
+        redis = connect(state.redis_url, min(state.timeout_s, TIMEOUT_S), 1)
+        try:
+            await redis.ping()
+        finally:
+            await redis.aclose()
+    except ToolgateError as error:
+        return Check("redis", "failed", str(error))
+    except (RedisError, OSError) as error:
+        reason = type(error).__name__  # its text may have the address, and a password in it
+        return Check("redis", "failed", f"state.redis_url does not answer ({reason}); {hint}")
+    return Check("redis", "ok", "answers (state.redis_url)")
+
+
+async def rights(connection: AsyncConnection) -> AsyncIterator[Check]:
+    """Whether the user of a database that is to be migrated may do what migrations do."""
+    found = await connection.execute(
+        "SELECT extension.oid IS NOT NULL, role.rolsuper OR coalesce(version.trusted, false)"
+        " AND has_database_privilege(current_database(), 'CREATE'),"
+        " has_schema_privilege(current_schema(), 'CREATE'), current_user, current_database()"
+        " FROM pg_roles AS role"
+        " LEFT JOIN pg_extension AS extension ON extname = 'vector'"
+        " LEFT JOIN pg_available_extensions AS known ON known.name = 'vector'"
+        " LEFT JOIN pg_available_extension_versions AS version"
+        " ON (version.name, version.version) = (known.name, known.default_version)"
+        " WHERE role.rolname = current_user"
+    )
+    row = await found.fetchone()
+    if row is None:
+        return
+    has_extension, may_extend, may_create, user, name = row
+    if not has_extension and not may_extend:
+        hint = f"an administrator can, in the database {name}: CREATE EXTENSION vector"
+        yield Check("database", "failed", f"{user} may not create the extension vector; {hint}")
+    if not may_create:
+        hint = "an administrator can GRANT CREATE ON its SCHEMA"
+        yield Check("database", "failed", f"{user} may not create tables in {name}; {hint}")

@@ -1,0 +1,1 @@
+"""`toolgate embed` and `toolgate worker`."""

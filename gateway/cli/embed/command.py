@@ -1,0 +1,263 @@
+"""`toolgate embed`: the vectors of tools and skills, and the queue that makes them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anyio
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from config.settings import Embedding, Settings
+from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.failure import USAGE, fail, no_such
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import err, harmless, print_json, print_rows, remark, say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.doctor.embeddings import mismatch
+from gateway.cli.embed.worker import crew_of, embedder_of
+from registry.database.postgres import borrowed
+from registry.embedding import population
+from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.crew import Crew
+from registry.embedding.models import Models, models, register, settle
+from registry.embedding.status import Counts, Status, status, tasks
+
+COMMANDS = {
+    "status": ("gateway.cli.embed.command:status_", "Show how many texts have vectors."),
+    "backfill": ("gateway.cli.embed.command:backfill", "Make the vectors that are missing."),
+    "refresh": ("gateway.cli.embed.command:refresh", "Make the vectors of some tools anew."),
+    "retry": ("gateway.cli.embed.command:retry", "Try again what has failed."),
+}
+EVERY_S = 0.2  # between two looks at the queue, for the bar
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def embed() -> None:
+    """Look after the vectors by which tools and skills are found.
+
+    They are made behind the back of whoever writes a tool, by `toolgate serve` or `toolgate
+    worker`; these commands are for looking at it and for repairs. Which model makes them stands in
+    the settings, under `embedding`.
+    """
+
+
+@click.command(name="status")
+@json_option
+@settings_option
+def status_(settings: Settings, as_json: bool) -> None:
+    """Show how many tools and skills have vectors, and why others have none.
+
+    \b
+    ready     found by meaning
+    pending   waits for a worker; it is found by its words
+    failed    was given up; `toolgate embed retry` tries again
+    disabled  embeddings are switched off
+    blank     there is nothing to embed
+    """
+    found = run(_status(settings))
+    if as_json:
+        print_json({"models": found.models, "counts": found.counts, "failed": found.failed})
+        return
+    _print(found, settings.embedding)
+
+
+@click.command()
+@click.option("--no-wait", is_flag=True, help="Only queue; leave the work to the gateways.")
+@json_option
+@settings_option
+def backfill(settings: Settings, no_wait: bool, as_json: bool) -> None:
+    """Make the vectors that are missing, and those of older texts.
+
+    It queues them and works until the queue is empty, also on what others have queued. It may be
+    stopped with Ctrl-C and begun again at any time: what is done stays, and what is not stays in
+    the queue. Several may run at once, also beside gateways.
+    """
+    queued, done = run(_backfill(settings, no_wait))
+    found = run(_status(settings))
+    if as_json:
+        print_json({"queued": queued, "done": done, "counts": found.counts})
+    else:
+        say(f"Queued {queued}, embedded {done}.")
+        _print(found, settings.embedding)
+    failed = sum(one.failed for one in found.counts)
+    if failed and not no_wait:
+        fail(f"texts that failed: {failed}; `toolgate embed retry` queues them again.")
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--force", is_flag=True, help="Also those that are ready.")
+@settings_option
+def refresh(settings: Settings, names: tuple[str, ...], force: bool) -> None:
+    """Queue tools again, if they are not ready.
+
+    Until a worker has come to them they are found by their words.
+    """
+    count = run(_refresh(settings, names, force))
+    say(f"Queued {count} of {len(set(names))}.")
+    if not force and count < len(set(names)):
+        remark("The others are ready, or out of service; --force queues those that are ready.")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@settings_option
+def retry(settings: Settings, names: tuple[str, ...]) -> None:
+    """Try again at once what has failed.
+
+    With names only these tools; else all that has failed, or waits for its next attempt.
+    """
+    say(f"Queued {run(_retry(settings, names))} again.")
+
+
+def _print(found: Status, settings: Embedding) -> None:
+    if not found.counts:
+        say("There are no tools yet.")
+        return
+    columns = ("total", "ready", "pending", "failed", "disabled", "blank")
+    print_rows(
+        ("type", *columns, "model"),
+        [
+            (one.entity_type, *(str(getattr(one, name)) for name in columns), _model(one))
+            for one in found.counts
+        ],
+    )
+    for failure in found.failed:
+        say(f"{failure.count} x {failure.error} (as {failure.example})")
+    if text := _of_models(found.models, settings):
+        remark(text)
+
+
+def _of_models(models: Models, settings: Embedding) -> str | None:
+    """Why vectors are not those of the settings' model, if so."""
+    try:
+        if text := mismatch(settings, models):
+            return f"{text[:1].upper()}{text[1:]}."
+    except EmbeddingFailed as error:
+        return str(error)
+    if models.target is None:
+        return _why_none(settings)
+    if models.serving != models.target:
+        return f"{models.target} takes over when none of its texts is pending."
+    return None
+
+
+def _why_none(settings: Embedding) -> str:
+    """Why no model makes vectors."""
+    if settings.provider == "disabled":
+        return "Embeddings are disabled: see embedding.provider."
+    return "Nothing has embedded yet: `toolgate serve` does, or `toolgate embed backfill` now."
+
+
+def _model(one: Counts) -> str:
+    return f"{one.model or '-'}{f' ({one.role})' if one.role else ''}"
+
+
+async def _status(settings: Settings) -> Status:
+    async with open_registry(settings) as registry:
+        found = await status(registry.database.pool, registry.host_id)
+    if found.models.target is not None or settings.embedding.provider == "disabled":
+        return found
+    return replace(found, counts=tuple(_awaited(one) for one in found.counts))
+
+
+def _awaited(one: Counts) -> Counts:
+    """Where embeddings are on, what no model is registered for waits for the first one."""
+    return replace(one, pending=one.pending + one.disabled, disabled=0)
+
+
+async def _backfill(settings: Settings, no_wait: bool) -> tuple[int, int]:
+    embedder = embedder_of(settings)
+    try:
+        async with open_registry(settings) as registry:
+            await _register(registry, embedder)
+            queued = await population.backfill(registry.database.pool)
+            if no_wait:
+                return queued, 0
+            return queued, await _embed_all(
+                registry, crew_of(settings, registry.database, embedder)
+            )
+    finally:
+        await embedder.close()
+
+
+async def _register(registry: Registry, embedder: Embedder) -> None:
+    pool = registry.database.pool
+    async with borrowed(pool) as connection:
+        before = (await models(connection)).target
+    if await register(pool, embedder) and before:
+        _warn(
+            f"Texts go to {embedder.model} from now on, no longer to {before}: gateways that are "
+            f"set to {before} embed nothing until they are started again."
+        )
+
+
+async def _embed_all(registry: Registry, crew: Crew) -> int:
+    """Work until the queue is empty; how many vectors were made."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(crew.run)
+        await _watch(registry, crew)
+        crew.stop()
+    if crew.displaced:
+        fail(
+            "another gateway has registered another model meanwhile; do they all have "
+            "the same settings under `embedding`?"
+        )
+    async with borrowed(registry.database.pool) as connection:
+        await settle(connection)
+    return crew.done
+
+
+async def _watch(registry: Registry, crew: Crew) -> None:
+    """Until the queue is empty or the crew displaced, with a bar while somebody looks."""
+    columns = (
+        TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        total, told = 0, False
+        while not crew.displaced:
+            counts = await tasks(registry.database.pool)
+            left = counts["pending"] + counts["running"]
+            total = max(total, left)
+            bar.update(task, completed=total - left, total=total)
+            if not left:
+                return
+            if not told and await crew.elsewhere() == left:
+                _warn(f"Texts that are being embedded elsewhere: {left}; waiting for them.")
+                told = True
+            await anyio.sleep(EVERY_S)
+
+
+def _warn(text: str) -> None:
+    err.print(harmless(text), markup=False)
+
+
+async def _refresh(settings: Settings, names: Sequence[str], force: bool) -> int:
+    async with open_registry(settings) as registry:
+        ids = await _ids(registry, names)
+        await _check_begun(registry, settings.embedding)
+        pool = registry.database.pool
+        return await population.refresh(pool, registry.host_id, "tool", ids, force)
+
+
+async def _retry(settings: Settings, names: Sequence[str]) -> int:
+    async with open_registry(settings) as registry:
+        ids = await _ids(registry, names) if names else None
+        return await population.retry(registry.database.pool, registry.host_id, ids)
+
+
+async def _check_begun(registry: Registry, settings: Embedding) -> None:
+    found = await status(registry.database.pool, registry.host_id)
+    if found.models.target is None:
+        why = _why_none(settings)
+        fail(f"{why[:1].lower()}{why[1:]}", USAGE)
+
+
+async def _ids(registry: Registry, names: Sequence[str]) -> list[str]:
+    known = {tool.name: tool.id for tool in await registry.store.tools(registry.host_id)}
+    for name in names:
+        if name not in known:
+            no_such("tool", name, known)
+    return [known[name] for name in dict.fromkeys(names)]

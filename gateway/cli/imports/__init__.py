@@ -1,0 +1,1 @@
+"""`toolgate import` and the reports of imports."""

@@ -1,0 +1,135 @@
+"""`toolgate import mcp`: show what another MCP server has."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Literal
+
+import click
+
+from config.settings import Settings
+from config.types import HttpUrl
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.settings import settings_option
+from gateway.cli.imports.outcome import Reporting, Telling, telling_options
+from gateway.cli.imports.shared import (
+    SettingType,
+    dry_run_option,
+    exclude_option,
+    import_and_tell,
+    include_option,
+    name_option,
+)
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import stdio
+from schemas.source import McpOptions, Prefix
+
+COMMAND = "toolgate.command"  # key of the click context's `meta`: what followed `--`
+
+
+class WithCommand(Reporting):
+    """A command that takes another one, behind `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[COMMAND] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=WithCommand, short_help="Import the tools of another MCP server.")
+@click.argument("url", required=False, type=SettingType("url", HttpUrl))
+@name_option
+@click.option("--stdio", "line", metavar="COMMAND", help="Start this command, and speak to it.")
+@click.option(
+    "--prefix",
+    type=click.Choice(["conditional", "always", "never"]),
+    default="conditional",
+    show_default=True,
+    help="When names carry the source's name in front.",
+)
+@click.option(
+    "--era",
+    type=click.Choice(["auto", "handshake", "stateless"]),
+    default="auto",
+    show_default=True,
+    help="Which revisions to speak; auto finds out.",
+)
+@click.option("--own-sessions", is_flag=True, help="Give each client's session one of its own.")
+@click.option("--pin", is_flag=True, help="Hold back what is new or changed until it is approved.")
+@include_option
+@exclude_option
+@dry_run_option
+@telling_options
+@settings_option
+def mcp(
+    settings: Settings,
+    url: str | None,
+    name: str,
+    line: str | None,
+    prefix: Prefix,
+    era: Literal["auto", "handshake", "stateless"],
+    own_sessions: bool,
+    pin: bool,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    dry_run: bool,
+    telling: Telling,
+) -> None:
+    """Import the tools, prompts and resources of another MCP server: of the one at URL, whatever
+    revision it speaks, or of a command that speaks over its standard input and output.
+
+    Importing again updates. A running gateway does that by itself: it hears, or asks now and then,
+    what the server has. While the server is away its tools stay listed, and calling them fails.
+
+    With --prefix conditional a name that another source has already gets the source's name in
+    front; with always every name does; with never what would need it is left out. A resource gets
+    toolgate://NAME/ in front of its URI.
+
+    Credentials go into the settings, as sources.NAME.headers, or sources.NAME.env of a command.
+
+    A PATTERN is a glob over the names of tools, as here or at the server. Both options can be given
+    several times.
+
+    \b
+    Examples:
+      toolgate import mcp https://mcp.example.com/mcp --name example
+      toolgate import mcp http://localhost:8000/mcp --name crm \\
+          --prefix always --pin
+      toolgate import mcp --stdio "npx -y some-server /srv" --name files
+      toolgate import mcp --name files --dry-run -- npx -y some-server /srv
+    """
+    command = _command(line, click.get_current_context().meta.get(COMMAND))
+    location = _location(url, command)
+    if command and not settings.upstream.stdio:
+        fail("commands are not started here: upstream.stdio is false", USAGE)
+    options = McpOptions(command, era, prefix, own_sessions, pin)
+    spec = ImportSpec(name, location, None, include, exclude, "mcp", options)
+    import_and_tell(settings, spec, dry_run, telling)
+
+
+def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:
+    """The command that is given, by --stdio or behind `--`; empty when none is."""
+    if words is not None:
+        if line is not None:
+            fail("expected a command once: by --stdio, or behind --", USAGE)
+        if not words:
+            fail("expected a command behind --", USAGE)
+        return tuple(words)
+    if line is None:
+        return ()
+    try:
+        command = tuple(shlex.split(line))
+    except ValueError as error:
+        fail(f"--stdio: {line!r} is no command: {error}".lower(), USAGE)
+    if not command:
+        fail("--stdio: expected a command, found nothing", USAGE)
+    return command
+
+
+def _location(url: str | None, command: tuple[str, ...]) -> str:
+    if url is not None and command:
+        fail(f"expected a URL or a command, found both, {url} and {shlex.join(command)}", USAGE)
+    if url is None and not command:
+        fail("expected the URL of an MCP server, or a command: --stdio COMMAND", USAGE)
+    return url or stdio(command)

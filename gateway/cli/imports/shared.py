@@ -1,0 +1,194 @@
+"""What the import commands share: their options, and the import itself."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from config.decode import without_credentials
+from config.kinds import kind_of
+from config.settings import Settings
+from config.types import SourceName
+from gateway.cli.access.acts import Act
+from gateway.cli.access.credentials import Stored, missing
+from gateway.cli.common.database import run
+from gateway.cli.common.failure import no_such
+from gateway.cli.common.output import err
+from gateway.cli.imports.full_report import print_markdown, print_report_json, print_table
+from gateway.cli.imports.outcome import Telling, check
+from gateway.cli.imports.report import counted, print_report
+from gateway.cli.sources.servers import open_asking, open_lister
+from gateway.upstreams.mcp.process import NOT_STARTED
+from registry.catalog.toolsets import unknown
+from registry.documents.kinds import LOOKED_AT, looks_like
+from registry.sources.imports import Report, Sources, preview
+from registry.sources.plan import SourceDraft
+from registry.sources.source_reader import CALLED, ImportSpec
+from registry.sources.specs import configured
+from registry.sources.write import Progress
+from schemas.errors import ImportRejected
+
+
+class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
+    """A value that the settings file would take, too."""
+
+    def __init__(self, name: str, annotation: Any) -> None:
+        self.name = name
+        self._kind = kind_of(annotation)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return msgspec.convert(value, self._kind.annotation)
+        except msgspec.ValidationError:
+            found = without_credentials(str(value))
+            hint = _file_hint(str(value)) if self.name == "url" else ""
+            self.fail(f"expected {self._kind.expectation}, found {found!r}{hint}", param, ctx)
+
+
+def _file_hint(value: str) -> str:
+    """Which importer takes a file that stands where a URL should."""
+    try:
+        with Path(value).open("rb") as file:
+            found = looks_like(file.read(LOOKED_AT))
+    except (OSError, ValueError):
+        return ""
+    what = f" that looks like {CALLED[found]}: use `toolgate import {found}`" if found else ""
+    return f", a file{what}"
+
+
+name_option = click.option(
+    "--name",
+    required=True,
+    type=SettingType("name", SourceName),
+    help="Name of the source: lower case, digits, _ and -.",
+)
+include_option = click.option(
+    "--include", multiple=True, metavar="PATTERN", help="Import only what matches."
+)
+exclude_option = click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Do not import what matches."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would be imported; needs no database."
+)
+
+
+def import_and_tell(settings: Settings, spec: ImportSpec, dry_run: bool, telling: Telling) -> None:
+    report, stored = run((_preview if dry_run else _import)(settings, spec))
+    tell(report, telling, settings, stored)
+
+
+def refresh_and_tell(settings: Settings, name: str, telling: Telling) -> None:
+    """Import the source again; what the settings say about it comes first."""
+    report, stored = run(_refresh(settings, name))
+    tell(report, telling, settings, stored)
+
+
+def tell(report: Report, telling: Telling, settings: Settings, stored: Stored) -> None:
+    wants = missing(report, settings, stored)
+    notes = (*report.notes, *_homeless(report, settings), *wants)
+    report = replace(report, notes=notes, source=_adjusted(report.source, settings))
+    printers = {"table": print_table, "json": print_report_json, "md": print_markdown}
+    printer = printers[telling.format] if telling.format else print_report
+    printer(report)
+    counts = Counter(outcome.status for outcome in report.outcomes)
+    check(telling.fail_on, {status: counts[status] for status in ("degraded", "skipped")})
+
+
+def _adjusted(source: SourceDraft, settings: Settings) -> SourceDraft:
+    """With the address that calls really go to."""
+    wanted = settings.sources.get(source.name)
+    if wanted is None or wanted.base_url is None:
+        return source
+    return replace(source, base_url=wanted.base_url, base_url_trusted=True)
+
+
+def _homeless(report: Report, settings: Settings) -> Iterator[str]:
+    """Toolsets that the description names, and that nobody can ask for."""
+    names = (draft.toolsets for draft in report.drafts)
+    for name, count in unknown(names, settings.toolsets).items():
+        yield (
+            f"{counted('tool', count)} would be in the toolset {name}, which the settings do not "
+            f"have: add toolsets: {{{name}: {{}}}}, or more of it"
+        )
+
+
+@contextmanager
+def _advising(kind: str, name: str) -> Iterator[None]:
+    """What to do about an MCP server that cannot be imported."""
+    try:
+        yield
+    except ImportRejected as error:
+        advice = _advice(str(error), name) if kind == "mcp" else ""
+        raise ImportRejected(f"{error}{advice}") from error
+
+
+def _advice(reason: str, name: str) -> str:
+    if NOT_STARTED in reason:
+        return "\nGive the whole path of the command, or put its folder into PATH."
+    if "HTTP 401" in reason or "HTTP 403" in reason:
+        return (
+            f"\nIt wants credentials: put them into the settings, as in\n"
+            f'  sources: {{{name}: {{headers: {{Authorization: "Bearer ${{TOKEN}}"}}}}}}'
+        )
+    if "HTTP 4" in reason or "HTTP 5" in reason or "as an MCP server" in reason:
+        return (
+            "\nIs it the whole URL of an MCP endpoint (many end in /mcp or /sse), or a command "
+            "that speaks MCP over its standard input and output?"
+        )
+    return ""
+
+
+async def _preview(settings: Settings, spec: ImportSpec) -> tuple[Report, Stored]:
+    with progress_of(spec.name), _advising(spec.kind, spec.name):
+        async with open_lister(settings) as lister:
+            return await preview(spec, settings.imports, lister), {}
+
+
+async def _import(
+    settings: Settings, spec: ImportSpec, *, anew: bool = False
+) -> tuple[Report, Stored]:
+    with progress_of(spec.name) as advance, _advising(spec.kind, spec.name):
+        async with open_asking(settings, Act("importSource", spec.name)) as (
+            registry,
+            lister,
+            stored,
+        ):
+            limits = settings.imports
+            sources = Sources(registry.store, registry.host_id, limits, lister=lister)
+            return await sources.import_(spec, advance, anew=anew), stored
+
+
+async def _refresh(settings: Settings, name: str) -> tuple[Report, Stored]:
+    wanted = settings.sources.get(name)
+    if wanted and (spec := configured(name, wanted)):
+        return await _import(settings, spec, anew=True)
+    with progress_of(name) as advance:
+        async with open_asking(settings, Act("refreshSource", name)) as (registry, lister, stored):
+            limits = settings.imports
+            sources = Sources(registry.store, registry.host_id, limits, lister=lister)
+            try:
+                return await sources.refresh(name, advance), stored
+            except LookupError:
+                known = [one.name for one in await registry.store.sources(registry.host_id)]
+                no_such("source", name, [*known, *settings.sources])
+
+
+@contextmanager
+def progress_of(name: str) -> Iterator[Progress]:
+    """A bar on standard error while somebody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(f"Reading {name}", total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, description=f"Saving {name}", completed=done, total=total)
+
+        yield advance

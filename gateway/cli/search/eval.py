@@ -1,0 +1,205 @@
+"""`toolgate search eval`: requests whose tools are known, searched for and scored."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+from rich.progress import Progress
+
+from config.settings import Settings
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import UNWANTED, USAGE, fail
+from gateway.cli.common.output import err, out, print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.search.serving import open_serving
+from registry.evaluation import report
+from registry.evaluation.corpus import Corpus, of_catalog, of_registry
+from registry.evaluation.corpus import Progress as Heard
+from registry.evaluation.evaluate import drawn, evaluate
+from registry.evaluation.results import SetResult, mean_of
+from registry.evaluation.running import MODES
+from registry.evaluation.sets import (
+    QUERIES,
+    TOOLS,
+    Listed,
+    Request,
+    read_catalog,
+    read_requests,
+)
+from registry.evaluation.thresholds import Threshold, missed
+from registry.search import Mode
+
+FILE = click.Path(path_type=Path)
+Format = Literal["table", "json", "md"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One set, read."""
+
+    name: str
+    requests: Sequence[Request]
+    catalog: Sequence[Listed] | None  # None: the tools of the registry
+
+
+def _modes(_ctx: click.Context, _option: click.Parameter, text: str) -> list[Mode]:
+    named = [one.strip() for one in text.split(",")]
+    if wrong := [one for one in named if one not in MODES]:
+        raise click.BadParameter(f"{wrong[0]!r} is none of {', '.join(MODES)}")
+    return [mode for mode in MODES if mode in named]
+
+
+def _thresholds(
+    _ctx: click.Context, _option: click.Parameter, texts: Sequence[str]
+) -> list[Threshold]:
+    try:
+        return [Threshold.parse(text) for text in texts]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command(name="eval")
+@click.argument("queries", nargs=-1, required=True, type=FILE)
+@click.option("--catalog", type=FILE, metavar="TOOLS", help="Tools to search instead of ours.")
+@click.option("--modes", default=",".join(MODES), callback=_modes, show_default=True,
+              metavar="LIST", help="Ways to search, separated by commas.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), metavar="N",
+              help="At most N requests of a set, the same ones in each run.")  # fmt: skip
+@click.option("--baseline", is_flag=True,
+              help="Compare with plain BM25 and vectors, ranks fused.")  # fmt: skip
+@click.option("--fail-under", "thresholds", multiple=True, callback=_thresholds,
+              metavar="MEASURE=PERCENT",
+              help=f"Exit with {UNWANTED} if it is less, as in ndcg@10=60 or "
+                   "dense:recall@5=50.")  # fmt: skip
+@click.option("--json", "form", flag_value="json", help="Print JSON, for machines.")
+@click.option("--md", "form", flag_value="md", help="Print Markdown tables.")
+@settings_option
+def eval_(
+    settings: Settings,
+    queries: tuple[Path, ...],
+    catalog: Path | None,
+    modes: list[Mode],
+    limit: int | None,
+    baseline: bool,
+    thresholds: list[Threshold],
+    form: Format | None,
+) -> None:
+    """Measure how well the tools of QUERIES are found.
+
+    QUERIES has a line {"query": "will it rain?", "gold": ["forecast"]} for each request; gold are
+    the ids or names of the tools that it needs. Where several would do: "gold_slots": [["this",
+    "or this"], ["and this"]]. It may be a directory with queries.jsonl and tools.jsonl, and there
+    may be several of them.
+
+    They are searched for among the tools of the registry, or among those of --catalog: lines
+    {"name", "description", "parameters" or "inputSchema", "id", "server", "category", "tags"}, or
+    the answer of an MCP server to tools/list. A catalog is loaded into a database of its own, which
+    is thrown away.
+
+    Recall, NDCG and completeness (all tools of a request among the first ten) are per cent. The
+    tables have a 95 % interval of NDCG, --json those of all measures. A difference between two
+    modes is certain when its interval has a sign; fewer than 30 requests are too few to say.
+
+    Without vectors dense is left out, and hybrid is what the gateway does then: by words, unless
+    disclosure.when_down is fail_closed.
+
+    \b
+    Examples:
+      toolgate search eval requests.jsonl
+      toolgate search eval requests.jsonl --catalog tools.jsonl --baseline
+      toolgate search eval sets/one sets/two --limit 500 --fail-under ndcg@10=60
+    """
+    for one in thresholds:
+        if one.mode not in {None, *modes}:
+            fail(f"--fail-under: {one.mode} is not among --modes {','.join(modes)}", USAGE)
+    results = run(_evaluate(settings, queries, catalog, modes, limit, baseline))
+    _tell(results, form or "table")
+    qualities = [one.quality for one in results]
+    overall = mean_of(qualities) if len(qualities) > 1 else qualities[0]
+    for one in thresholds:
+        if (mode := one.mode or modes[0]) not in overall.modes:
+            fail(f"--fail-under: {mode} was left out, without vectors")
+    if wrong := missed(thresholds, overall):
+        fail("; ".join(wrong), UNWANTED)
+
+
+async def _evaluate(
+    settings: Settings,
+    queries: Sequence[Path],
+    catalog: Path | None,
+    modes: Sequence[Mode],
+    limit: int | None,
+    baseline: bool,
+) -> list[SetResult]:
+    sets = [_read(path, catalog, limit) for path in queries]  # all of them, before any is searched
+    results = []
+    with _progress() as heard:
+        for number, one in enumerate(sets):
+            async with AsyncExitStack() as stack:
+                corpus = await _corpus(stack, settings, one, heard(one.name))
+                results.append(
+                    await evaluate(
+                        one.name,
+                        corpus,
+                        one.requests,
+                        modes,
+                        heard(one.name),
+                        baseline=baseline,
+                        number=number,
+                    )
+                )
+    return results
+
+
+def _read(path: Path, catalog: Path | None, limit: int | None) -> Wanted:
+    if path.is_dir():
+        catalog = catalog or path / TOOLS
+        file = path / QUERIES
+    else:
+        file = path
+    name = path.name if path.is_dir() else path.stem
+    requests = drawn(read_requests(file), limit)
+    return Wanted(name, requests, read_catalog(catalog) if catalog else None)
+
+
+async def _corpus(stack: AsyncExitStack, settings: Settings, one: Wanted, heard: Heard) -> Corpus:
+    if one.catalog is not None:
+        return await stack.enter_async_context(of_catalog(one.catalog, settings, heard))
+    registry = await stack.enter_async_context(open_registry(settings))
+    serving = await stack.enter_async_context(open_serving(settings, registry))
+    corpus = await of_registry(registry.database, settings, serving)
+    if not corpus.tools:
+        fail("The registry has no tools. Import some, or give --catalog TOOLS.")
+    return corpus
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], Heard]]:
+    """A bar for each step of a set, for who watches."""
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        bar = progress.add_task("", total=None)
+
+        def of(name: str) -> Heard:
+            def heard(step: str, done: int, total: int) -> None:
+                progress.update(bar, description=f"{name}: {step}", completed=done, total=total)
+
+            return heard
+
+        yield of
+
+
+def _tell(results: Sequence[SetResult], form: Format) -> None:
+    if form == "json":
+        print_json(report.as_json(results))
+        return
+    for title, columns, rows in report.tables(results):
+        if form == "md":
+            say(report.markdown(title, columns, rows))
+        else:
+            say(f"\n{title}", "bold")
+            print_rows(columns, rows if out.is_terminal else [columns, *rows])
+    for text in report.remarks(results):
+        say(text, "yellow")

@@ -1,0 +1,64 @@
+"""Searching as a gateway with the same settings does, for `toolgate search` and `tools search`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from config.settings import Settings
+from gateway.cli.common.database import Registry
+from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.providers import make_embedder
+from registry.embedding.serving import Serving
+from registry.search import Found, Query, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    found: Found
+    failure: str | None  # of the model
+    note: str | None  # why there are no vectors at all
+
+
+async def searched(settings: Settings, registry: Registry, query: Query) -> Searched:
+    """Raises Unreachable where the settings want meaning or nothing, and there is none."""
+    async with open_serving(settings, registry) as serving:
+        failure = None
+        if query.mode != "lexical" and serving.embedder is not None:
+            failure = await _warmed_up(serving.embedder)
+        search = Search(
+            lambda: registry.database.pool,
+            lambda: serving.embedder,
+            settings.search,
+            settings.disclosure.when_down,
+            lambda: serving.note,
+        )
+        return Searched(await search.run(query), failure, serving.note)
+
+
+async def _warmed_up(embedder: Embedder) -> str | None:
+    """Load what loads with the first query, which is not to be timed; why that fails, if so."""
+    try:
+        await embedder.embed(["warm up"], query=True)
+    except EmbeddingFailed as error:
+        return str(error)
+    return None
+
+
+@asynccontextmanager
+async def open_serving(settings: Settings, registry: Registry) -> AsyncIterator[Serving]:
+    target, refused = None, None
+    try:
+        target = make_embedder(settings.embedding)
+    except EmbeddingFailed as error:
+        refused = str(error)
+    serving = Serving(lambda: registry.database.pool, settings.embedding, target)
+    if refused:
+        serving.note = refused
+    else:
+        await serving.refresh()
+    try:
+        yield serving
+    finally:
+        await serving.close()
+        if target is not None:
+            await target.close()

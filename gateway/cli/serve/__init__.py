@@ -1,0 +1,1 @@
+"""`toolgate serve` and its process."""

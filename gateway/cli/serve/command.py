@@ -1,0 +1,125 @@
+"""`toolgate serve`: the gateway in the foreground."""
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+import sys
+import threading
+from typing import NoReturn
+
+import click
+import uvloop
+
+from config.logging import configure
+from config.settings import Settings
+from gateway.cli.common.failure import NO_DATABASE, USAGE, fail
+from gateway.cli.common.options import CONFIG_FILE
+from gateway.cli.common.settings import settings_option
+from gateway.cli.serve.exposure import check_exposure
+from gateway.cli.serve.process import Serving
+from gateway.guards.issuers import ANY_AUDIENCE, takes_any_audience
+from schemas.errors import ToolgateError
+
+log = logging.getLogger("toolgate.serve")
+
+BACKLOG = 2048
+
+
+@click.command()
+@click.option("--host", help="Address to listen on [default: server.host].")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="TCP port, 0 for a free one [default: server.port].",
+)
+@click.option("--workers", type=int, default=1, metavar="N", help="Processes; only 1.")
+@settings_option
+@click.pass_context
+def serve(
+    ctx: click.Context, settings: Settings, host: str | None, port: int | None, workers: int
+) -> None:
+    """Serve the tools to MCP clients and over JSON-RPC, until Ctrl-C.
+
+    The first line on standard output is the address, printed as soon as calls are answered; the
+    log goes to standard error. /health, /ready and /metrics answer earlier.
+
+    \b
+    SIGTERM, Ctrl-C  let running calls finish (server.drain_s), then stop;
+                     Ctrl-C again stops at once
+    SIGHUP           reads the settings and the files with keys again: sources,
+                     toolsets, profiles, policy, guardrails, limits, upstream and
+                     logging change without a restart; the log names what does
+                     not, and a file with a mistake changes nothing
+
+    \b
+    Examples:
+      toolgate serve --port 9000
+      TOOLGATE_DATABASE__URL=postgresql://db.example.com/toolgate toolgate serve
+    """
+    if workers != 1:
+        _refuse_workers(workers)
+    host = host or settings.server.host
+    check_exposure(host, settings.auth)
+    listener = _listen(host, settings.server.port if port is None else port)
+    configure(settings.logging)
+    try:
+        serving = Serving(settings, listener, ctx.meta[CONFIG_FILE])
+    except ToolgateError as error:  # of a file that the settings name
+        listener.close()
+        fail(str(error), USAGE)
+    if takes_any_audience(settings.auth):
+        log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        failure = runner.run(serving.run())
+    if failure:
+        fail(failure, NO_DATABASE)
+    _leave_threads_behind()
+
+
+def _leave_threads_behind() -> None:
+    """An action in a thread cannot be stopped, and Python would wait for it for ever."""
+    left = [one for one in threading.enumerate() if one is not threading.main_thread()]
+    if any(not thread.daemon for thread in left):
+        log.warning("actions_cut_off", extra={"threads": len(left)})
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def _refuse_workers(workers: int) -> NoReturn:
+    fail(
+        f"--workers {workers}: one command is one process. Start several gateways behind a load "
+        "balancer, with state.backend set to redis or postgres; they share sessions and streams",
+        USAGE,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        fail(
+            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}. "
+            "Is a gateway running already? Choose another port with --port or server.port "
+            "(0 takes a free one)"
+        )
+    listener.set_inheritable(False)
+    return listener
+
+
+def _raise_file_limit() -> None:
+    """Every stream and every connection takes a file descriptor: take all that we may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    log.info("file_limit", extra={"before": soft, "now": hard})

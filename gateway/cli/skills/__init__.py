@@ -1,0 +1,1 @@
+"""`toolgate skills` and `toolgate agents`."""

@@ -1,0 +1,204 @@
+"""`toolgate skills`: instructions for a kind of work with the tools for it."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.text import Text
+
+from config.settings import Settings
+from gateway.cli.access.acts import Act
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import no_such
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import first_line, out, print_json, print_rows, remark, say
+from gateway.cli.common.settings import settings_option
+from registry.skills.document import FILE
+from registry.skills.snapshot import Skill, Skills
+from registry.skills.store import SkillStore, Version
+from registry.tools.by_hand.tools import ManualTools
+
+COMMANDS = {
+    "list": ("gateway.cli.skills.command:list_", "List the skills."),
+    "show": ("gateway.cli.skills.command:show", "Show a skill, its tools and its versions."),
+    "import": ("gateway.cli.skills.folders:import_", "Import directories with a SKILL.md."),
+    "generate": ("gateway.cli.skills.edits:generate", "Make skills of the tags of a source."),
+    "export": ("gateway.cli.skills.folders:export", "Write skills as directories with a SKILL.md."),
+    "link": ("gateway.cli.skills.edits:link", "Give a skill tools."),
+    "unlink": ("gateway.cli.skills.edits:unlink", "Take tools from a skill."),
+    "depend": ("gateway.cli.skills.edits:depend", "Let a skill depend on another."),
+    "rollback": ("gateway.cli.skills.edits:rollback", "Serve an older version again."),
+    "remove": ("gateway.cli.skills.edits:remove", "Remove a skill."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def skills() -> None:
+    """Import, make, list, show, link, export and remove skills.
+
+    A skill is a directory as agentskills.io has it: SKILL.md, whose front matter has a name and a
+    description, and files beside it. `allowed-tools` names the tools here that it works with.
+
+    \b
+    In its `metadata` may stand:
+      toolgate-requires    names of skills that are loaded before it
+      toolgate-suggests    names of skills that it only names
+      toolgate-parent      the skill that it is listed below
+      toolgate-access      TOOL=read, TOOL=write or TOOL=execute
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The skills of a registry that is open."""
+
+    store: SkillStore
+    host_id: str
+
+    async def read(self) -> Skills:
+        return await self.store.skills(self.host_id)
+
+    async def named(self, name: str) -> Skill:
+        found = await self.read()
+        return found.get(name) or no_such("skill", name, found.of(None))
+
+
+@asynccontextmanager
+async def open_skills(settings: Settings, act: Act | None = None) -> AsyncIterator[Opened]:
+    async with open_registry(settings, act) as registry:
+        yield Opened(SkillStore(registry.database.pool, settings.skills), registry.host_id)
+
+
+@click.command(name="list")
+@json_option
+@settings_option
+def list_(settings: Settings, as_json: bool) -> None:
+    """List the skills, each below its parent.
+
+    In a pipe one line each: name, version, number of tools, what it is for.
+    """
+    found = run(_list(settings))
+    if as_json:
+        print_json([_summary(skill) for skill in found.values()])
+        return
+    rows = [
+        (
+            f"{'  ' * _level(skill, found)}{skill.name}",
+            skill.version,
+            str(len(skill.tools)),
+            first_line(skill.description),
+        )
+        for skill in found.values()
+    ]
+    print_rows(("name", "version", "tools", "what it is for"), rows)
+    if found:
+        remark(f"{len(found)} skills. About one of them: toolgate skills show NAME")
+    else:
+        remark("No skills yet. Try: toolgate skills import DIRECTORY")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--version", "number", type=int, metavar="N", help="The text of version number N.")
+@json_option
+@settings_option
+def show(settings: Settings, name: str, number: int | None, as_json: bool) -> None:
+    """Show the skill NAME: what it is for, its tools, what it needs, its versions; and with
+    --version N the SKILL.md of a version.
+
+    With --json all of it.
+    """
+    if number is not None:
+        text = run(_text(settings, name, number))
+        print_json({"name": name, "number": number, "text": text}) if as_json else say(text)
+        return
+    skill, versions, disabled = run(_show(settings, name))
+    if as_json:
+        more = {"disabled": disabled, "versions": versions}
+        print_json({**_summary(skill), **_detail(skill), **more})
+        return
+    out.print(Text(skill.name, "bold").append(f"  version {skill.version}", "not bold"))
+    say(skill.description)
+    marks = dict.fromkeys(disabled, ", disabled")
+    print_rows(
+        ("tool", "access"),
+        [(f"  {tool.name}", f"{tool.access}{marks.get(tool.name, '')}") for tool in skill.tools],
+    )
+    for line in _lines(skill):
+        say(f"  {line}")
+    for one in versions:
+        mark = "served" if one.current else "kept"
+        say(f"  version {one.number} ({one.version}), {one.created:%Y-%m-%d %H:%M}, {mark}")
+
+
+def _level(skill: Skill, found: Mapping[str, Skill]) -> int:
+    level = 0
+    while skill.parent is not None and skill.parent in found and level < len(found):
+        skill, level = found[skill.parent], level + 1
+    return level
+
+
+def _summary(skill: Skill) -> dict[str, Any]:
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "version": skill.version,
+        "number": skill.number,
+        "parent": skill.parent,
+        "tools": {tool.name: tool.access for tool in skill.tools},
+        "missing": _missing(skill),
+    }
+
+
+def _detail(skill: Skill) -> dict[str, Any]:
+    return {
+        "requires": skill.requires,
+        "suggests": skill.suggests,
+        "files": skill.files,
+        "metadata": skill.metadata,
+        "digest": skill.digest,
+        "instructions": skill.instructions,
+    }
+
+
+def _lines(skill: Skill) -> list[str]:
+    facts = {
+        "below": [skill.parent] if skill.parent else [],
+        "needs": skill.requires,
+        "see also": skill.suggests,
+        "files": [FILE, *(file.path for file in skill.files)],
+        "not here": _missing(skill),
+    }
+    return [f"{label}: {', '.join(names)}" for label, names in facts.items() if names]
+
+
+def _missing(skill: Skill) -> list[str]:
+    linked = {tool.name for tool in skill.tools}
+    return [name for name in skill.named if name not in linked]
+
+
+async def _list(settings: Settings) -> Mapping[str, Skill]:
+    async with open_skills(settings) as opened:
+        return (await opened.read()).of(None)
+
+
+async def _show(settings: Settings, name: str) -> tuple[Skill, list[Version], list[str]]:
+    """The skill, its versions, and the names of its tools that are disabled."""
+    async with open_registry(settings) as registry:
+        pool, host_id = registry.database.pool, registry.host_id
+        opened = Opened(SkillStore(pool, settings.skills), host_id)
+        skill = await opened.named(name)
+        served = {tool.id for tool in await registry.store.tools(host_id)}
+        standings = await ManualTools(pool, host_id).disabled()
+        gone = {one.name for one in standings}  # another tool may have the name now
+        disabled = [one.name for one in skill.tools if one.name in gone and one.id not in served]
+        return skill, await opened.store.versions(host_id, name), disabled
+
+
+async def _text(settings: Settings, name: str, number: int) -> str:
+    async with open_skills(settings) as opened:
+        skill = await opened.named(name)
+        return (await opened.store.document(opened.host_id, skill, number)).text

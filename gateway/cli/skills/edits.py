@@ -1,0 +1,189 @@
+"""`toolgate skills`: the commands that change what there is."""
+
+import click
+
+from config.settings import Settings
+from gateway.cli.access.acts import Act
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import USAGE, fail, no_such
+from gateway.cli.common.options import ask, json_option, yes_option
+from gateway.cli.common.output import print_json, remark, say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.skills.command import open_skills
+from gateway.cli.skills.folders import print_saved
+from registry.skills.access import LEVELS, MEANING, Access
+from registry.skills.folders import Folder
+from registry.skills.generated import generated, tag_texts
+from registry.skills.store import Freed, Saved
+
+_LEVELS = "; ".join(f"{level}: {meaning}" for level, meaning in MEANING.items())
+
+
+@click.command()
+@click.option("--source", required=True, metavar="NAME", help="The source whose tools they are of.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Of this tag only; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Print what would be made, and make nothing.")
+@json_option
+@settings_option
+def generate(
+    settings: Settings, source: str, tags: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Make a skill of each tag of a source.
+
+    Tags are those that its description gives its operations. The instructions list the tools of the
+    tag: what reads first, what destroys last. Made again it is a new version; what was linked by
+    command stays.
+    """
+    folders, saved = run(_generate(settings, source, tags, dry_run))
+    if dry_run and not as_json:
+        for folder in folders:
+            say(folder.document.text)
+        return
+    print_saved(saved, as_json, dry_run=dry_run)
+
+
+@click.command()
+@click.argument("skill")
+@click.argument("tools", nargs=-1, required=True, metavar="TOOL...")
+@click.option(
+    "--access",
+    type=click.Choice(LEVELS),
+    help=f"How far it may use them ({_LEVELS}) [default: as far as each tool needs].",
+)
+@json_option
+@settings_option
+def link(
+    settings: Settings, skill: str, tools: tuple[str, ...], access: Access | None, as_json: bool
+) -> None:
+    """Give SKILL one or more tools.
+
+    A level is held against what a tool says of itself, when it is linked and whenever it is
+    called: a tool that says later that it destroys things is withheld from a skill that may only
+    write.
+    """
+
+    async def work() -> dict[str, Access]:
+        async with open_skills(settings, Act("linkTools", skill)) as opened:
+            return await opened.store.link(opened.host_id, skill, tools, access)
+
+    levels = run(work())
+    if as_json:
+        print_json(levels)
+        return
+    for name, level in levels.items():
+        say(f"{skill} may use {name}: {level}")
+
+
+@click.command()
+@click.argument("skill")
+@click.argument("tools", nargs=-1, required=True, metavar="TOOL...")
+@settings_option
+def unlink(settings: Settings, skill: str, tools: tuple[str, ...]) -> None:
+    """Take one or more tools from SKILL.
+
+    One that its SKILL.md names comes back with the next import; take it out there.
+    """
+
+    async def work() -> list[str]:
+        async with open_skills(settings, Act("unlinkTools", skill)) as opened:
+            return await opened.store.unlink(opened.host_id, skill, tools)
+
+    say(f"{skill} has no longer: {', '.join(run(work()))}")
+
+
+@click.command()
+@click.argument("skill")
+@click.argument("on")
+@click.option("--optional", is_flag=True, help="Only name it; do not load it as well.")
+@click.option("--remove", is_flag=True, help="Let it depend on it no longer.")
+@settings_option
+def depend(settings: Settings, skill: str, on: str, optional: bool, remove: bool) -> None:
+    """Let SKILL depend on the skill ON, which is then loaded before it.
+
+    Refused where that would go in a circle; the message names its chain.
+    """
+    if optional and remove:
+        fail("--optional and --remove exclude each other", USAGE)
+
+    async def work() -> None:
+        async with open_skills(settings, Act("dependSkill", skill)) as opened:
+            if remove:
+                await opened.store.undepend(opened.host_id, skill, on)
+            else:
+                await opened.store.depend(opened.host_id, skill, on, required=not optional)
+
+    run(work())
+    verb = "depends no longer on" if remove else "names" if optional else "requires"
+    say(f"{skill} {verb} {on}.")
+
+
+@click.command()
+@click.argument("skill")
+@click.argument("number", type=int)
+@json_option
+@settings_option
+def rollback(settings: Settings, skill: str, number: int, as_json: bool) -> None:
+    """Serve version NUMBER of SKILL again; `toolgate skills show SKILL` tells the numbers.
+
+    Its tools are those that this version names, and those linked by command. The next import of
+    other contents makes a new version.
+    """
+
+    async def work() -> Saved:
+        async with open_skills(settings, Act("rollBackSkill", skill)) as opened:
+            return await opened.store.rollback(opened.host_id, skill, number)
+
+    saved = run(work())
+    print_saved([saved], as_json)
+
+
+@click.command()
+@click.argument("skill")
+@yes_option
+@settings_option
+def remove(settings: Settings, skill: str, yes: bool) -> None:
+    """Remove SKILL with all its versions. Refused while other skills require it.
+
+    Those listed below it are then at the top.
+    """
+    if not yes:
+        ask("remove", f"{skill} and its versions")
+
+    async def work() -> Freed:
+        async with open_skills(settings, Act("deleteSkill", skill)) as opened:
+            return await opened.store.remove(opened.host_id, skill)
+
+    freed = run(work())
+    say(f"Removed {skill}.")
+    if freed.below:
+        say(f"  at the top now, no longer below it: {', '.join(freed.below)}")
+    if freed.naming:
+        say(f"  suggest it no longer: {', '.join(freed.naming)}")
+
+
+async def _generate(
+    settings: Settings, source: str, tags: tuple[str, ...], dry_run: bool
+) -> tuple[list[Folder], list[Saved]]:
+    async with open_registry(settings) as registry:
+        known = await registry.store.sources(registry.host_id)
+        if source not in {one.name for one in known}:
+            no_such("source", source, [one.name for one in known])
+        stored = await registry.store.document(registry.host_id, source)
+        tools = await registry.store.tools(registry.host_id)
+    async with open_skills(settings) as opened:
+        tagged = await opened.store.tagged(opened.host_id, source)
+    about = tag_texts(stored[0], source) if stored else {}
+    folders = generated(source, tools, tagged, about, tags)
+    if not folders:
+        fail(
+            f"No tool of {source} has {'one of these tags' if tags else 'a tag'}; "
+            "tags come from the `tags` of operations."
+        )
+    act = None if dry_run else Act("generateSkills", source)
+    async with open_skills(settings, act) as opened:
+        saved = await opened.store.save(
+            opened.host_id, folders, f"generated:{source}", dry_run=dry_run
+        )
+    if not dry_run:
+        remark("To change what they say: toolgate skills export, edit, toolgate skills import.")
+    return folders, saved

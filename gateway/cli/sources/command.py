@@ -1,0 +1,278 @@
+"""`toolgate sources`: what is imported, and its care."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import click
+import msgspec
+from rich.text import Text
+
+from config.masks import without_queries
+from config.settings import Settings
+from gateway.cli.access.acts import Act
+from gateway.cli.access.credentials import lines, standing, stored_in
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import no_such
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import ask, json_option, yes_option
+from gateway.cli.common.output import harmless, out, print_json, print_rows, remark, say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.imports.report import ITEMS, counted, spoken
+from gateway.upstreams.connections import NO_ENTRIES, Entries
+from registry.sources.pins import Pins
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import configured, left_over
+from schemas.mcp.snapshot import Item
+from schemas.source import McpOptions, Source
+from schemas.tool import Tool
+
+COMMANDS = {
+    "list": ("gateway.cli.sources.command:list_", "List the sources."),
+    "show": ("gateway.cli.sources.command:show", "Show a source."),
+    "versions": ("gateway.cli.sources.versions:versions", "List the versions of a source."),
+    "diff": ("gateway.cli.sources.versions:diff", "Tell what another description would change."),
+    "rollback": (
+        "gateway.cli.sources.versions:rollback",
+        "Serve an older version of a source again.",
+    ),
+    "refresh": ("gateway.cli.imports.command:refresh", "Import a source again."),
+    "prune": ("gateway.cli.sources.command:prune", "Remove what was taken out of the settings."),
+    "remove": ("gateway.cli.sources.command:remove", "Remove a source and its tools."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def sources() -> None:
+    """List, show, compare, roll back, refresh and remove what was imported."""
+
+
+@click.command(name="list")
+@settings_option
+@json_option
+def list_(settings: Settings, as_json: bool) -> None:
+    """List the sources: where they came from and where their calls go.
+
+    In a pipe one line each: name, number of tools, address, location of the description, kind, and
+    who had it imported: settings, example, cli, admin or -. "left over" says that the settings
+    named it once, and do not any more.
+    """
+    found = [_adjusted(one, settings) for one in run(_list(settings))]
+    stale = left_over(found, settings.sources)
+    if as_json:
+        print_json([{**msgspec.to_builtins(s), "left_over": s.name in stale} for s in found])
+    elif out.is_terminal:
+        for source in found:
+            _print_source(source, source.name in stale)
+    else:
+        rows = [
+            (
+                *(s.name, str(s.tool_count), s.base_url or "-"),
+                *(without_queries(s.location), s.kind, _origin(s, s.name in stale)),
+            )
+            for s in found
+        ]
+        print_rows(("name", "tools", "base URL", "description", "kind", "origin"), rows)
+    waiting = settings.sources.keys() - {source.name for source in found}
+    for name in sorted(waiting):
+        if spec := configured(name, settings.sources[name]):
+            remark(f"{name} is not imported yet. {_how_to_import(spec)}")
+    if not found and not waiting:
+        remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
+
+
+@click.command()
+@click.argument("name")
+@settings_option
+@json_option
+def show(settings: Settings, name: str, as_json: bool) -> None:
+    """Show the source NAME: where it came from, where its calls go, and of an MCP server what it
+    said of itself.
+
+    With --json all of it.
+    """
+    source, items, held, tools, stored = run(_detail(settings, name))
+    bindings = (tool.binding for tool in tools)
+    wanted = standing(bindings, settings.sources.get(name), stored)
+    if as_json:
+        counts = {kind: sum(item.kind == kind for item in items) for kind in ITEMS}
+        schemes = {scheme: is_met for scheme, (_, is_met) in wanted.schemes.items()}
+        print_json(
+            {
+                **msgspec.to_builtins(source),
+                **counts,
+                "held": held,
+                "aliases": {alias: tool.name for tool in tools for alias in tool.aliases},
+                "credentials": schemes,
+            }
+        )
+        return
+    _print_source(source, bool(left_over([source], settings.sources)))
+    for line in [*_lines(source, items), *lines(name, wanted), *_aliases(tools)]:
+        say(f"  {line}")
+    for name_held in held:
+        say(f"  held  {name_held}: see `toolgate tools approve {name_held} --diff`", "yellow")
+
+
+def _lines(source: Source, items: Sequence[Item]) -> Iterator[str]:
+    """What there is to say of an MCP server besides."""
+    if source.server is None:
+        return
+    counts = Counter(item.kind for item in items)
+    yield f"has   {', '.join(counted(kind, counts[kind]) for kind in ITEMS)}"
+    info = source.server.info
+    yield f"is    {info.get('name', 'nameless')} {info.get('version', '')}".rstrip()
+    if isinstance(source.options, McpOptions):
+        yield f"names prefix {source.options.prefix}"
+        if source.options.own_sessions:
+            yield "calls each session of a client has one of its own there"
+        if source.options.pin:
+            yield "pins  what is new or changed waits for approval"
+
+
+def _aliases(tools: Sequence[Tool]) -> Iterator[str]:
+    """Names of before that still call a tool."""
+    for tool in tools:
+        for alias in tool.aliases:
+            yield f"alias {alias} calls {tool.name}"
+
+
+def _how_to_import(spec: ImportSpec) -> str:
+    if spec.kind == "python":
+        return "`toolgate serve` does it."
+    return f"Now: toolgate sources refresh {spec.name}"
+
+
+def _adjusted(source: Source, settings: Settings) -> Source:
+    """With the address that calls really go to."""
+    wanted = settings.sources.get(source.name)
+    if wanted is None or wanted.base_url is None:
+        return source
+    return replace(source, base_url=wanted.base_url, base_url_trusted=True)
+
+
+def _origin(source: Source, stale: bool) -> str:
+    return f"{source.origin}, left over" if stale else source.origin or "-"
+
+
+def _print_source(source: Source, stale: bool) -> None:
+    """`stale`: the settings named it once, and do not any more."""
+    tools = "1 tool" if source.tool_count == 1 else f"{source.tool_count} tools"
+    version = f", version {source.version}" if source.version else ""
+    imported = source.updated[:16].replace("T", " ")
+    facts = harmless(f"  {source.kind}, {tools}{version}, imported {imported}")
+    out.print(Text(source.name, "bold").append(facts, "not bold"))
+    say(f"  from  {without_queries(source.location)}")
+    say(f"  calls {_where(source)}")
+    if source.server is not None:
+        say(f"  speaks {spoken(source.server)}")
+    if source.rolled_back is not None:
+        say(
+            f"  is rolled back to version {source.number}, from {source.rolled_back.version}; "
+            f"to end that: toolgate sources refresh {source.name}",
+            "yellow",
+        )
+    if stale:
+        say(
+            "  is left over: the settings do not name it any more, so none of their headers and "
+            "credentials go with its calls; to remove it: toolgate sources prune",
+            "yellow",
+        )
+
+
+def _where(source: Source) -> str:
+    if source.kind == "python":
+        return "what is written in it, in the gateway"
+    if isinstance(source.options, McpOptions) and source.options.command:
+        return f"a process: {shlex.join(source.options.command)}"
+    return source.base_url or "nothing: it has no address; set its base_url"
+
+
+@click.command()
+@click.argument("name")
+@yes_option
+@settings_option
+def remove(settings: Settings, name: str, yes: bool) -> None:
+    """Remove the source NAME and its tools.
+
+    Imported again, its tools are new ones. `toolgate sources refresh` updates instead.
+    """
+    if not yes:
+        source = run(_named(settings, name))
+        ask("remove", f"{source.name} and its {source.tool_count} tools")
+    removed = run(_remove(settings, name))
+    say(f"Removed {name} and its {removed} tools.")
+    wanted = settings.sources.get(name)
+    if wanted and configured(name, wanted):
+        say("The settings still name it, so `toolgate serve` will import it again.", "yellow")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be removed.")
+@yes_option
+@settings_option
+def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
+    """Remove the sources that were taken out of the settings, and their tools.
+
+    Those are the sources that a settings file had imported and that the settings of now do not
+    name. What was imported by command or by the admin API stays. A source to keep is imported by
+    command, under its name, before this.
+    """
+    found = run(_list(settings))
+    stale = left_over(found, settings.sources)
+    if not stale:
+        say("Nothing is left over from other settings.")
+        return
+    count = sum(one.tool_count for one in found if one.name in stale)
+    what = f"{', '.join(stale)} and {counted('tool', count)}"
+    if dry_run:
+        say(f"Would remove {what}.")
+        return
+    if not yes:
+        ask("remove", what)
+    for name, tools in run(_prune(settings, stale)).items():
+        say(f"Removed {name} and its {counted('tool', tools)}.")
+
+
+async def _list(settings: Settings) -> list[Source]:
+    async with open_registry(settings) as registry:
+        return await registry.store.sources(registry.host_id)
+
+
+async def _detail(
+    settings: Settings, name: str
+) -> tuple[Source, list[Item], list[str], list[Tool], Entries]:
+    """The source, its items, the tools of it that wait for approval, those that are served, and
+    what is stored to satisfy its security schemes."""
+    source = _adjusted(await _named(settings, name), settings)
+    async with open_registry(settings) as registry:
+        items = await registry.store.items(registry.host_id)
+        held = await Pins(registry.database.pool).held(registry.host_id)
+        tools = await registry.store.tools(registry.host_id)
+        stored = await stored_in(settings, registry)
+    return (
+        source,
+        [item for item in items if item.source == name],
+        [one.name for one in held if one.source == name],
+        [tool for tool in tools if tool.source == name],
+        stored.get(name, NO_ENTRIES),
+    )
+
+
+async def _named(settings: Settings, name: str) -> Source:
+    found = {source.name: source for source in await _list(settings)}
+    return found[name] if name in found else no_such("source", name, found)
+
+
+async def _prune(settings: Settings, names: Sequence[str]) -> dict[str, int]:
+    """Removes the sources; the number of tools that each had."""
+    async with open_registry(settings, Act("deleteSource", ", ".join(names))) as registry:
+        store, host_id = registry.store, registry.host_id
+        return {name: await store.remove(host_id, name) or 0 for name in names}
+
+
+async def _remove(settings: Settings, name: str) -> int:
+    await _named(settings, name)
+    async with open_registry(settings, Act("deleteSource", name)) as registry:
+        return await registry.store.remove(registry.host_id, name) or 0

@@ -1,0 +1,83 @@
+"""Commands that ask other MCP servers."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+from rich.text import Text
+
+from config.settings import Settings
+from gateway.cli.access.acts import Act
+from gateway.cli.access.credentials import NONE, Stored, stored_in
+from gateway.cli.common.database import Registry, open_registry
+from gateway.cli.common.output import err, harmless
+from gateway.methods.server import SERVER
+from gateway.upstreams.asking import Asking
+from gateway.upstreams.connections import Connections
+from gateway.upstreams.mcp.lister import Lister
+from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.ways import Ways
+
+
+class _NoAudience:
+    """A command asks once; it does not stay to hear what changes."""
+
+    async def lists_changed(self, source: str) -> None: ...
+
+    def resource_changed(self, source: str, uri: str) -> None: ...
+
+    def came_or_went(self, source: str) -> None: ...
+
+
+class _Overheard(logging.Handler):
+    """Shows what a process says that was started for the command: why it does not work."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = vars(record)
+        if record.getMessage() == "stdio_stderr":
+            err.print(Text(harmless(f"{said['source']}: {said['line']}"), style="dim"))
+        elif record.getMessage() == "stdio_exited" and said.get("code"):
+            err.print(Text(f"{said['source']} ended with code {said['code']}", style="dim"))
+
+
+@contextmanager
+def _overhearing() -> Iterator[None]:
+    logger, handler = logging.getLogger("toolgate.upstream"), _Overheard()
+    level, logger.propagate = logger.level, False  # a command tells its own failures
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = True
+
+
+@asynccontextmanager
+async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterator[Asking]:
+    """Asks servers as the gateway does, until the block ends. `stored`: credentials of the
+    registry, by source."""
+    connections = Connections(settings.upstream, settings.sources)
+    connections.store(stored)
+    client = msgspec.to_builtins(SERVER)
+    ways = Ways(connections, settings.upstream, settings.sources, client)
+    servers = Servers(ways, _NoAudience(), settings.upstream)
+    with _overhearing():
+        try:
+            yield Asking(Lister(servers, settings.upstream), connections, settings.imports)
+        finally:
+            await servers.close()
+            await connections.close()
+
+
+@asynccontextmanager
+async def open_asking(
+    settings: Settings, act: Act | None = None
+) -> AsyncIterator[tuple[Registry, Asking, Stored]]:
+    """The registry, and who asks servers with what is stored in it."""
+    async with open_registry(settings, act) as registry:
+        stored = await stored_in(settings, registry)
+        async with open_lister(settings, stored) as lister:
+            yield registry, lister, stored

@@ -1,0 +1,265 @@
+"""`toolgate sources versions | diff | rollback`: what a source was, and what it would be."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import msgspec
+from rich.text import Text
+
+from config.decode import absolute
+from config.settings import Settings
+from gateway.cli.access.acts import Act
+from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.failure import USAGE, fail, no_such
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import harmless, one_line, out, print_json, print_rows, remark, say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.imports.full_report import ORDER, escaped, write
+from gateway.cli.imports.outcome import Format, Reporting, check, report_option, unwanted_option
+from gateway.cli.imports.report import counted, print_saved
+from gateway.cli.imports.shared import progress_of
+from gateway.cli.sources.servers import open_asking
+from registry.sources.compat import Change
+from registry.sources.differences import Difference, ToolChange
+from registry.sources.history import History, RolledTo
+from registry.sources.source_reader import ImportSpec
+from registry.sources.specs import configured, spec_of
+from registry.sources.versions import Versions
+from schemas.source import Version
+
+FATES = {"added": ("+", "green"), "changed": ("~", ""), "removed": ("-", "red")}
+COLUMNS = ("", "imported", "version", "digest", "operations", "title")
+DIGEST = 12  # characters that are shown
+
+
+@click.command()
+@click.argument("name")
+@json_option
+@settings_option
+def versions(settings: Settings, name: str, as_json: bool) -> None:
+    """List the versions of the source NAME, the newest first.
+
+    Each line is one description that it was imported from, and how many operations that gave. An
+    asterisk marks the one that is served.
+
+    `toolgate sources rollback NAME --to NUMBER` serves another one. Of older ones than the last
+    imports.versions_kept the description is gone; their digests are in brackets.
+    """
+    found = run(_versions(settings, name))
+    if as_json:
+        print_json([_as_json(one) for one in found])
+        return
+    print_rows(COLUMNS, [_row(one) for one in found])
+    remark("Serve another one: toolgate sources rollback NAME --to NUMBER")
+
+
+def _row(version: Version) -> Sequence[str]:
+    digest = (version.digest or "-")[:DIGEST]
+    counts = version.outcomes
+    return (
+        f"{version.number}{'*' if version.current else ''}",
+        version.imported[:16].replace("T", " "),
+        version.version or "-",
+        digest if version.kept else f"({digest})",
+        ", ".join(f"{counts[status]} {status}" for status in ORDER if counts.get(status)) or "-",
+        version.title or "",
+    )
+
+
+def _as_json(version: Version) -> dict[str, object]:
+    return {
+        "number": version.number,
+        "imported": version.imported,
+        "title": version.title,
+        "version": version.version,
+        "digest": version.digest,
+        "outcomes": version.outcomes,
+        "current": version.current,
+        "kept": version.kept,
+        "asked": version.asked,
+    }
+
+
+@click.command(cls=Reporting)
+@click.argument("name")
+@click.argument("new", required=False, type=click.Path())
+@report_option
+@click.option("--json", "as_json", is_flag=True, help="The same as --report json.")
+@unwanted_option("breaking", "changes", usual="never")
+@settings_option
+def diff(
+    settings: Settings,
+    name: str,
+    new: str | None,
+    report: Format | None,
+    as_json: bool,
+    fail_on: str | None,
+) -> None:
+    """Tell what the description NEW, a path or a URL, would add, change and remove in the source
+    NAME; without NEW the one at the place where NAME comes from. Nothing is written.
+
+    A change is breaking when calls that worked may not any more, or answers lack what they had: a
+    tool or an argument is gone, more is required, less is accepted, other credentials are needed.
+    Not breaking is what is new, or said otherwise, or only travels otherwise; nor is another name:
+    the old one still calls the tool.
+
+    \b
+    Exit codes: 0; with --fail-on 4 if there is a breaking change, or any.
+
+    \b
+    Examples:
+      toolgate sources diff pets
+      toolgate sources diff pets petshop-2.yaml --fail-on breaking
+      toolgate sources diff pets petshop-2.yaml --report md > review.md
+    """
+    if report and as_json:
+        fail("--json is the same as --report json; leave one of them out", USAGE)
+    found = run(_difference(settings, name, new))
+    printers = {"table": print_difference, "json": _print_json, "md": _print_markdown}
+    printers["json" if as_json else report or "table"](found)
+    breaking = sum(tool.breaking for tool in found.tools)
+    counts = {"changes": len(found.tools) - breaking, "breaking": breaking}
+    check(fail_on or "never", counts)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--to", type=click.IntRange(min=1), metavar="NUMBER", help="The version to serve.")
+@json_option
+@settings_option
+def rollback(settings: Settings, name: str, to: int | None, as_json: bool) -> None:
+    """Serve an older version of the source NAME again.
+
+    It is the one before, or the one that --to says; `toolgate sources versions NAME` lists them.
+
+    Its tools are made of the description of then, with the options of then, and keep their
+    identity. That lasts: the description that was rolled back is not imported again, neither by
+    `toolgate serve` nor by `toolgate import`. Another description ends it, and so does
+    `toolgate sources refresh NAME`.
+    """
+    done = run(_roll_back(settings, name, to))
+    if as_json:
+        print_json({"version": _as_json(done.version), **_told(done.difference)})
+        return
+    print_difference(done.difference)
+    if done.report.saved:
+        print_saved(name, done.report.saved)
+    say(f"{name} is version {done.version.number} again.")
+    remark(f"To end that: toolgate sources refresh {name}")
+
+
+def print_difference(found: Difference) -> None:
+    """At a terminal what changes in a tool stands below it; in a pipe each change is a line: fate,
+    breaking or not, tool, where, what."""
+    if not out.is_terminal:
+        print_rows(("", "", "", "", ""), [row for tool in found.tools for row in _lines(tool)])
+    for tool in found.tools if out.is_terminal else ():
+        _print_tool(tool)
+    say(_summary(found), "red" if found.breaking else "")
+
+
+def _lines(tool: ToolChange) -> list[Sequence[str]]:
+    whole = Change("operation", "", False, tool.operation)
+    return [
+        (
+            tool.fate,
+            "breaking" if one.breaking else "-",
+            tool.name,
+            one.where or "-",
+            one.text,
+        )
+        for one in tool.changes or (whole,)
+    ]
+
+
+def _print_tool(tool: ToolChange) -> None:
+    sign, style = FATES[tool.fate]
+    line = Text(f"{sign} {harmless(one_line(tool.name))}", style)
+    out.print(line.append("  breaking" if tool.breaking else "", "red"))
+    for one in tool.changes:
+        text = harmless(one_line(f"{one.where}: {one.text}" if one.where else one.text))
+        mark = Text("    ! " if one.breaking else "      ", "red")
+        out.print(mark.append(text, "default"), soft_wrap=False)
+
+
+def _summary(found: Difference) -> str:
+    if not found.tools:
+        return f"Nothing changes: {counted('tool', found.unchanged)} of {found.source}."
+    counts = {fate: sum(tool.fate == fate for tool in found.tools) for fate in FATES}
+    told = ", ".join(f"{count} {fate}" for fate, count in counts.items())
+    breaking = sum(tool.breaking for tool in found.tools)
+    return f"{found.source}: {told}, {found.unchanged} unchanged; {breaking} breaking."
+
+
+def _told(found: Difference) -> dict[str, object]:
+    return {
+        "source": found.source,
+        "breaking": found.breaking,
+        "unchanged": found.unchanged,
+        "tools": msgspec.to_builtins(found.tools),
+    }
+
+
+def _print_json(found: Difference) -> None:
+    print_json(_told(found))
+
+
+def _print_markdown(found: Difference) -> None:
+    write(f"## {escaped(_summary(found))}")
+    if not found.tools:
+        return
+    write("\n| tool | | where | change |\n|---|---|---|---|")
+    for tool in found.tools:
+        for fate, breaking, name, where, text in _lines(tool):
+            mark = "**breaking**" if breaking == "breaking" else fate
+            write(f"| {escaped(name)} | {mark} | {escaped(where)} | {escaped(text)} |")
+
+
+async def _versions(settings: Settings, name: str) -> list[Version]:
+    async with open_registry(settings) as registry:
+        found = await Versions(registry.database.pool).listed(registry.host_id, name)
+        return found or no_such("source", name, await _names(registry))
+
+
+async def _names(registry: Registry) -> list[str]:
+    return [one.name for one in await registry.store.sources(registry.host_id)]
+
+
+async def _difference(settings: Settings, name: str, new: str | None) -> Difference:
+    async with open_asking(settings) as (registry, lister, _):
+        spec = _elsewhere(await _spec(registry, settings, name), new)
+        versions = Versions(registry.database.pool)
+        history = History(registry.store, versions, registry.host_id, settings.imports, lister)
+        return await history.difference(spec)
+
+
+async def _spec(registry: Registry, settings: Settings, name: str) -> ImportSpec:
+    """As the settings want it, else as it was imported."""
+    wanted = settings.sources.get(name)
+    if wanted and (spec := configured(name, wanted)):
+        return spec
+    source = await registry.store.source(registry.host_id, name)
+    if source is None:
+        no_such("source", name, await _names(registry))
+    return spec_of(source)
+
+
+def _elsewhere(spec: ImportSpec, new: str | None) -> ImportSpec:
+    if new is None:
+        return spec
+    if spec.kind in {"mcp", "python"}:
+        fail(f"{spec.name} has no description; leave {new} out", USAGE)
+    return replace(spec, location=absolute(new, Path.cwd()))
+
+
+async def _roll_back(settings: Settings, name: str, to: int | None) -> RolledTo:
+    with progress_of(name) as advance:
+        async with open_registry(settings, Act("rollBack", name)) as registry:
+            versions = Versions(registry.database.pool)
+            history = History(registry.store, versions, registry.host_id, settings.imports)
+            try:
+                return await history.roll_back(name, to, advance)
+            except LookupError:
+                no_such("source", name, await _names(registry))

@@ -1,0 +1,234 @@
+"""`toolgate tools add`: tools that are made by hand."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from config.settings import Settings
+from gateway.cli.access.acts import Act
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.options import check_tier, finding_options, json_option
+from gateway.cli.common.output import print_json, remark, say
+from gateway.cli.common.settings import settings_option
+from gateway.functions import load_functions
+from gateway.upstreams.sandbox.runs import Sandbox
+from gateway.upstreams.script import OFF
+from registry.importers.openapi import parse
+from registry.tools.by_hand.changes import New, ToolRefused
+from registry.tools.by_hand.making import make, way_of
+from registry.tools.by_hand.tools import ManualTools
+from registry.tools.by_hand.wanted import Cost, Known, KnownFunction, Lifecycle, Wanted
+from schemas.binding import FunctionBinding, Language, ScriptBinding
+from schemas.errors import Fault, ImportRejected
+from schemas.jsonrpc import decode_strict
+
+FILE_BYTES = 10 * 2**20
+
+_OPTIONS = [
+    click.option("--description", metavar="TEXT", default="", help="What it does, for the model."),
+    click.option("--title", metavar="TEXT", help="Its name for people."),
+    click.option("--input-schema", metavar="FILE|JSON", help="JSON Schema of its arguments."),
+    click.option("--rest", metavar="REQUEST", help='As in "GET https://example.com/pets/{id}".'),
+    click.option("--graphql", metavar="DOCUMENT", help="One operation with one field."),
+    click.option("--hybrid", metavar="ID", help="An action: host/service/action/version."),
+    click.option("--mcp", metavar="TOOL", help="A tool of the MCP server --source."),
+    click.option("--function", metavar="NAME", help="One of `functions` in the settings."),
+    click.option("--script", metavar="FILE", help="Source code that defines main(arguments)."),
+    click.option("--language", type=click.Choice(get_args(Language)), help="Of the script."),
+    click.option("--url", metavar="URL", help="Where calls of --graphql and --hybrid go."),
+    click.option("--source", metavar="NAME", help="The source through which its calls go."),
+    click.option("--scope", metavar="SCOPES", help="Of a hybrid action: one of them is needed."),
+    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Several times, if need be."),
+    click.option("--toolset", "toolsets", metavar="NAME", multiple=True, help="That it is in."),
+    finding_options,
+    click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="[default: active]"),
+    click.option("--personas", metavar="TEXT", help="Whom it is for."),
+    click.option("--cost", type=click.Choice(get_args(Cost)), help="Of a call, as you judge it."),
+]
+
+
+def described_by(command: Any) -> Any:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("name", required=False)
+@described_by
+@click.option("--from", "file", metavar="FILE", help="YAML or JSON with one tool or several.")
+@click.option("--dry-run", is_flag=True, help="Say what it would be; write nothing.")
+@json_option
+@settings_option
+def add(
+    settings: Settings,
+    name: str | None,
+    file: str | None,
+    dry_run: bool,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """Make the tool NAME by hand.
+
+    Exactly one of --rest, --graphql, --hybrid, --mcp, --function and --script says what a call of
+    it does.
+
+    Arguments of --rest go where the request has their names in braces; the others go into the
+    query, or with POST, PUT and PATCH into a JSON body. Its calls go to the host of the request;
+    with a path, as in "GET /pets/{id}", to --source NAME, with the base URL, the headers and the
+    credentials of that. What has an address of its own makes a source of it, by the name of the
+    host or by --source; headers for it stand in the settings as sources.NAME.headers.
+
+    A function gets the arguments by name: its parameters and their annotations are the input
+    schema, unless one is given; a parameter annotated as gateway.hybrid.Call gets who calls.
+
+    A FILE has `tools`: a list of objects with the names of these options, in snake_case
+    (input_schema, tags), and also output_schema, annotations, examples, and `code`, source code
+    without a file. All of them are made or none.
+
+    \b
+    Examples:
+      toolgate tools add weather --description "The weather of a city" \\
+          --rest "GET https://api.example.com/weather?city={city}"
+      toolgate tools add findPet --rest "GET /pets/{id}" --source pets
+      toolgate tools add countWords --function count-words
+      toolgate tools add slug --script slug.py --language python \\
+          --input-schema slug.json
+      toolgate tools add --from tools.yaml --dry-run
+    """
+    if (name is None) == (file is None):
+        fail("expected the NAME of a tool, or --from FILE", USAGE)
+    folder = Path(file).parent if file else Path()
+    objects = _objects(file) if file else [_object(name, said)]
+    if file and any(value for value in said.values()):
+        fail("--from FILE says it all: it goes with --dry-run and --json only", USAGE)
+    wanted = [_coded(one, folder, settings) for one in _read(objects, file or "the options")]
+    for one in wanted:
+        check_tier(one.tier, settings.policy.tiers)
+    made = run(_add(settings, wanted, dry_run))
+    if as_json:
+        print_json([_told(new) for new in made])
+    for new in made if not as_json else ():
+        where = f", through the source {new.address.name}" if new.address else ""
+        say(f"{'Would add' if dry_run else 'Added'} {new.draft.name}{where}.")
+    for warning in _warnings(settings, made):
+        click.echo(f"toolgate: {warning}", err=True)
+    if not dry_run and not as_json:
+        remark(f"Try it: toolgate tools show {made[0].draft.name}")
+
+
+def _object(name: str | None, said: dict[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in said.items() if value not in (None, ())}
+    if "input_schema" in given:
+        given["input_schema"] = schema_of(given["input_schema"])
+    return {"name": name, **given}
+
+
+def schema_of(text: str) -> Any:
+    """JSON, or that of a file."""
+    if text.lstrip().startswith("{"):
+        try:
+            return decode_strict(text.encode())
+        except (Fault, UnicodeEncodeError) as error:
+            fail(f"--input-schema: {error}", USAGE)
+    return _parsed(text)
+
+
+def _parsed(file: str) -> dict[str, Any]:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        if len(data) > FILE_BYTES:
+            fail(f"{file} has more than {FILE_BYTES} bytes")
+        return parse(data, file, "expected a JSON or YAML object", unique=True)
+    except OSError as error:
+        fail(f"{file}: {(error.strerror or str(error)).lower()}")
+    except ImportRejected as error:
+        fail(str(error))
+
+
+def _objects(file: str) -> list[Any]:
+    document = _parsed(file)
+    if "tools" not in document:
+        return [document]
+    if not isinstance(document["tools"], list) or not document["tools"] or len(document) > 1:
+        fail(f"{file}: expected `tools`, a list of tools, and nothing beside it")
+    return list(document["tools"])
+
+
+def _read(objects: Sequence[Any], place: str) -> Iterator[Wanted]:
+    for number, one in enumerate(objects):
+        try:
+            yield msgspec.convert(one, Wanted)
+        except msgspec.ValidationError as error:
+            name = one.get("name") if isinstance(one, dict) else None
+            which = f" {name}" if isinstance(name, str) else f" {number + 1}" * (len(objects) > 1)
+            fail(f"{place}: tool{which}: {error}", USAGE)
+
+
+def _coded(wanted: Wanted, folder: Path, settings: Settings) -> Wanted:
+    """With the source code instead of the path of its file."""
+    try:
+        way_of(wanted)
+    except ToolRefused as error:
+        fail(str(error))
+    if wanted.script is None:
+        return wanted
+    try:
+        with (folder / wanted.script).open("rb") as file:
+            code = file.read(settings.scripts.source_bytes + 1).decode()
+    except OSError as error:
+        fail(f"{wanted.script}: {(error.strerror or str(error)).lower()}")
+    except UnicodeDecodeError:
+        fail(f"{wanted.script} is no text in UTF-8")
+    return replace(wanted, script=None, code=code)
+
+
+async def _add(settings: Settings, wanted: Sequence[Wanted], dry_run: bool) -> list[New]:
+    functions = {}
+    if any(one.function is not None for one in wanted):
+        loaded = load_functions(settings.functions)
+        functions = {
+            name: KnownFunction(one.schema, one.description, one.takes)
+            for name, one in loaded.items()
+        }
+    act = None if dry_run else Act("createTool", ", ".join(one.name for one in wanted))
+    async with open_registry(settings, act) as registry:
+        sources = await registry.store.sources(registry.host_id)
+        tools = await registry.store.tools(registry.host_id)
+        by_name = {one.name: one for one in sources}
+        known = Known(by_name, tuple(tools), functions, settings.scripts.source_bytes)
+        made = [make(one, known) for one in wanted]
+        await ManualTools(registry.database.pool, registry.host_id).add(made, dry_run=dry_run)
+    return made
+
+
+def _told(new: New) -> dict[str, Any]:
+    draft = new.draft
+    return {
+        "name": draft.name,
+        "title": draft.title,
+        "description": draft.description,
+        "inputSchema": draft.input_schema,
+        "binding": draft.binding,
+        "source": new.address.name if new.address else None,
+        "baseUrl": new.address.base_url if new.address else None,
+    }
+
+
+def _warnings(settings: Settings, made: Sequence[New]) -> Iterator[str]:
+    bindings = [new.draft.binding for new in made]
+    languages = {one.language for one in bindings if isinstance(one, ScriptBinding)}
+    if languages and not settings.scripts.enabled:
+        yield f"{OFF}: nobody can call them until they are switched on"
+    for language in sorted(languages if settings.scripts.enabled else ()):
+        if reason := asyncio.run(Sandbox(lambda: settings.scripts).missing(language)):
+            yield f"{language} {reason}"
+    if any(isinstance(one, FunctionBinding) for one in bindings):
+        yield "a gateway that runs needs the function in its settings (SIGHUP reads them again)"

@@ -1,0 +1,119 @@
+"""A tool's arguments: explained to a person, and read from the shell."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.cli.common.failure import USAGE, fail
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json
+from schemas.jsonschema import Checker
+
+OPTIONS_SHOWN = 8
+DEPTH = 4  # of references and alternatives that are followed to name a kind
+SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "'[]'", "object": "'{}'"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    name: str
+    kind: str  # "integer", "one of cat, dog", "array of string"
+    required: bool
+    description: str
+
+
+def arguments_of(schema: Mapping[str, Any]) -> list[Argument]:
+    """The properties of a tool's input schema; those that have to be given come first."""
+    required = schema.get("required", [])
+    found = [
+        Argument(
+            name,
+            _kind(one, schema),
+            name in required,
+            str(one.get("description", "")) if isinstance(one, dict) else "",
+        )
+        for name, one in schema.get("properties", {}).items()
+    ]
+    return sorted(found, key=lambda argument: not argument.required)
+
+
+def example(name: str, arguments: Sequence[Argument]) -> str:
+    """A command that calls the tool with what it needs."""
+    pairs = [f"{one.name}={_sample(one.kind)}" for one in arguments if one.required]
+    return " ".join(["toolgate tools call", name, *pairs])
+
+
+def _sample(kind: str) -> str:
+    if kind.startswith("one of "):
+        return kind.removeprefix("one of ").partition(",")[0]
+    return SAMPLES.get(kind.partition(" ")[0], "TEXT")
+
+
+def _kind(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> str:
+    if not isinstance(schema, dict) or depth == 0:
+        return "any"
+    if reference := schema.get("$ref"):
+        defined = root.get("$defs", {}).get(str(reference).removeprefix("#/$defs/"))
+        return _kind(defined, root, depth - 1)
+    if options := schema.get("enum"):
+        more = ", …" if len(options) > OPTIONS_SHOWN else ""
+        named = ("null" if one is None else str(one) for one in options[:OPTIONS_SHOWN])
+        return f"one of {', '.join(named)}{more}"
+    if kinds := list(dict.fromkeys(_alternatives(schema, root, depth))):
+        return " or ".join(kinds)
+    return "any"
+
+
+def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Iterator[str]:
+    types = schema.get("type", [])
+    for one in [types] if isinstance(types, str) else types:
+        inner = _kind(schema.get("items"), root, depth - 1) if one == "array" else "any"
+        yield one if inner == "any" else f"array of {inner}"
+    for keyword in ("anyOf", "oneOf"):
+        for branch in schema.get(keyword, []):
+            yield _kind(branch, root, depth - 1)
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The value of --args."""
+    try:
+        found = decode_json(text.encode())
+    except ParseError as error:
+        fail(f"--args: {error}", USAGE)
+    if not isinstance(found, dict):
+        fail("--args: expected a JSON object", USAGE)
+    return found
+
+
+def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE each, the values as they were typed."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            fail(f"{pair!r}: expected NAME=VALUE", USAGE)
+        if name in found:
+            fail(f'{name} is given twice. A list is one value: {name}=\'["a", "b"]\'', USAGE)
+        found[name] = value
+    return found
+
+
+def typed(pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker) -> dict[str, Any]:
+    """`given` and `pairs`, whose values are read as JSON except where the tool wants the text."""
+    arguments = {**given, **{name: _json_or_text(text) for name, text in pairs.items()}}
+    for name in _rejected(checker, arguments) & pairs.keys():
+        as_text = {**arguments, name: pairs[name]}
+        if name not in _rejected(checker, as_text):
+            arguments = as_text
+    return arguments
+
+
+def _rejected(checker: Checker, arguments: Mapping[str, Any]) -> set[str]:
+    return {problem.argument for problem in checker.explain(arguments)}
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return decode_json(text.encode())
+    except ParseError:
+        return text

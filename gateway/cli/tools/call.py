@@ -1,0 +1,135 @@
+"""`toolgate tools call`: the way through the gateway that a client's call takes."""
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+from rich.json import JSON
+
+from config.settings import Settings
+from gateway.app import Gateway
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import fail, no_such
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import harmless, out, print_json
+from gateway.cli.common.settings import settings_option
+from gateway.cli.tools.arguments import read_object, read_pairs, typed
+from gateway.context import Context, Identity, new_request_id
+from registry.catalog.services import by_service
+from schemas.binding import PythonBinding
+from schemas.jsonrpc import ErrorReply, Request
+from schemas.mcp.revisions import V2026_07_28
+from schemas.tool import Tool
+
+
+@click.command()
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--args", "args_json", metavar="JSON", help="Arguments as one object; - reads stdin.")
+@json_option
+@settings_option
+def call(
+    settings: Settings,
+    name: str,
+    arguments: tuple[str, ...],
+    args_json: str | None,
+    as_json: bool,
+) -> None:
+    """Call the tool NAME and print its answer. Exit code 1 when the tool reports an error. The id
+    of a hybrid action, host/service/action/version, names its tool too.
+
+    A VALUE is read as JSON where it is JSON, unless the tool wants the text itself.
+
+    \b
+    Examples:
+      toolgate tools call listPets limit=3 species=cat
+      toolgate tools call createPet name=Rex tags='["good", "boy"]'
+      toolgate tools call createPet --args '{"name": "Rex"}'
+      echo '{"name": "Rex"}' | toolgate tools call createPet --args -
+    """
+    pairs = read_pairs(arguments)
+    text = sys.stdin.read() if args_json == "-" else args_json
+    given = {} if text is None else read_object(text)
+    result, refused = run(_call(settings, name, pairs, given))
+    if as_json:
+        print_json(result)
+    else:
+        for item in result["content"]:
+            _print_content(item)
+    if result.get("isError"):
+        advice = f" Its arguments: toolgate tools show {name}" if refused else ""
+        fail(f"{name} reported an error.{advice}")
+
+
+def _print_content(item: dict[str, Any]) -> None:
+    """Text as it came, in a terminal made readable and harmless; of binary content its type."""
+    if "text" not in item:
+        part = item.get("resource", item)
+        encoded = part.get("data") or part.get("blob") or ""
+        size = len(encoded) * 3 // 4
+        out.print(f"({part.get('mimeType', item['type'])}, about {size} bytes; --json has them)")
+    elif not out.is_terminal:
+        sys.stdout.write(item["text"] + "\n")
+    elif item["text"].startswith(("{", "[")):
+        out.print(_readable(item["text"]))
+    else:
+        out.print(harmless(item["text"]), markup=False)
+
+
+def _readable(text: str) -> JSON | str:
+    try:
+        return JSON(text)
+    except ValueError:
+        return harmless(text)
+
+
+def _uncut(settings: Settings) -> Settings:
+    """Answers come whole: what is kept of them in here nobody can ask for afterwards."""
+    answers = settings.answers
+    whole = replace(answers, tokens=0, inline_bytes=answers.download_bytes)
+    return replace(settings, answers=whole)
+
+
+async def _call(
+    settings: Settings, name: str, pairs: dict[str, str], given: dict[str, Any]
+) -> tuple[dict[str, Any], bool]:
+    """The result, and whether that is because the tool does not take the arguments."""
+    gateway = Gateway(_uncut(settings))
+    try:
+        async with open_registry(settings) as registry:
+            await gateway.secrets.load(registry.database.pool)
+            await gateway.catalogs.reload(registry.store, registry.host_id)
+        return await _dispatch(gateway, name, pairs, given)
+    finally:
+        await gateway.upstreams.client.close()
+
+
+async def _dispatch(
+    gateway: Gateway, name: str, pairs: dict[str, str], given: dict[str, Any]
+) -> tuple[dict[str, Any], bool]:
+    catalog = gateway.catalogs.of(gateway.principal.tenant)
+    tool = catalog.get(name) or catalog.service(name)
+    if tool is None:
+        no_such("tool", name, [*(one.name for one in catalog.tools), *by_service(catalog.tools)])
+    _check_loaded(tool, gateway)
+    checker = catalog.checker(tool)
+    arguments = typed(pairs, given, checker)
+    context = Context(Identity(gateway.principal), V2026_07_28, new_request_id())
+    request = Request("2.0", "tools/call", {"name": tool.name, "arguments": arguments}, 1)
+    reply = await gateway.dispatcher.dispatch(context, request)
+    if reply is None or isinstance(reply, ErrorReply):
+        fail(reply.error.message if reply else "no answer")
+    result: dict[str, Any] = msgspec.json.decode(reply.result)
+    return result, not checker.accepts(arguments)
+
+
+def _check_loaded(tool: Tool, gateway: Gateway) -> None:
+    """What is written in Python runs only where the settings name it."""
+    if isinstance(tool.binding, PythonBinding) and tool.source not in gateway.upstreams.services:
+        fail(
+            f"{tool.name} is written in Python, and these settings do not name its source "
+            f"{tool.source}: give the settings file that does, as in "
+            f"toolgate -c FILE tools call {tool.name}"
+        )

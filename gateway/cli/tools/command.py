@@ -1,0 +1,221 @@
+"""`toolgate tools`: what the gateway offers, looked at from the shell."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import click
+
+from config.settings import Settings
+from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.failure import no_such
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import json_option, source_option
+from gateway.cli.common.output import first_line, one_line, print_json, print_rows, remark
+from gateway.cli.common.settings import settings_option
+from gateway.cli.search.serving import searched
+from gateway.cli.tools.costs import print_costs
+from gateway.cli.tools.show import held_back, summary, waiting
+from registry.embedding.serving import NONE_YET
+from registry.search import Filters, Found, Hit, Mode, Query
+from registry.sources.specs import configured
+from registry.tools.by_hand.changes import Standing
+from registry.tools.by_hand.tools import ManualTools
+from schemas.tool import Tool
+
+COMMANDS = {
+    "list": ("gateway.cli.tools.command:list_", "List the tools."),
+    "search": ("gateway.cli.tools.command:search_", "Find tools by what they do."),
+    "show": ("gateway.cli.tools.show:show", "Show a tool and its arguments."),
+    "approve": ("gateway.cli.tools.approve:approve", "Let tools be served that are held back."),
+    "call": ("gateway.cli.tools.call:call", "Call a tool and print its answer."),
+    "add": ("gateway.cli.tools.add:add", "Make a tool by hand."),
+    "edit": ("gateway.cli.tools.edit:edit", "Change what is said of a tool."),
+    "reset-description": ("gateway.cli.tools.edit:reset", "Give back the imported description."),
+    "disable": ("gateway.cli.tools.edit:disable", "Take tools out of service."),
+    "enable": ("gateway.cli.tools.edit:enable", "Take disabled tools into service again."),
+    "remove": ("gateway.cli.tools.edit:remove", "Remove a tool that was made by hand."),
+}
+COLUMNS = ("name", "source", "what it does")
+TO_MAKE_VECTORS = "`toolgate embed backfill` makes them, and so does `toolgate serve`."
+BY_HAND = "-"  # where others have a source
+NONE_HELD: Mapping[str, str] = {}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def tools() -> None:
+    """List, show, search, approve and call tools, and make and change them by hand."""
+
+
+@click.command(name="list")
+@source_option
+@click.option("--tokens", is_flag=True, help="With what each costs a model, the most first.")
+@click.option("--profile", metavar="NAME", help="The same, as clients of this profile see them.")
+@click.option("--disabled", is_flag=True, help="Those instead that were taken out of service.")
+@json_option
+@settings_option
+def list_(
+    settings: Settings,
+    source: str | None,
+    tokens: bool,
+    profile: str | None,
+    disabled: bool,
+    as_json: bool,
+) -> None:
+    """List the tools by name.
+
+    In a pipe one line each: name, source, what it does. Of one that is held back until it is
+    approved the line says so instead. With --tokens the tokens (characters / 4) that its entry in
+    a list has stand in front; * marks those that are shortened there.
+    """
+    if disabled:
+        _print_disabled(run(_disabled(settings, source)), as_json)
+        return
+    found, held = run(_tools(settings, source))
+    if tokens or profile:
+        print_costs(settings, [one for one in found if one.name not in held], profile, as_json)
+        return
+    if as_json:
+        print_json([summary(one) | waiting(one, held) for one in found])
+        return
+    _print_tools(found, held)
+    if found:
+        remark(f"{len(found)} tools. About one of them: toolgate tools show NAME")
+    else:
+        remark(how_to_get_tools(settings))
+    if held:
+        remark(f"{len(held)} of them wait for approval: toolgate tools approve --all --diff")
+
+
+@click.command(name="search")
+@click.argument("query", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, 100), default=5, show_default=True)
+@click.option("--words", is_flag=True, help="By words alone, the last of which may be half typed.")
+@source_option
+@click.option("--domain", metavar="NAME", help="Only of this domain.")
+@click.option("--namespace", metavar="NAME", help="Only of this namespace.")
+@click.option("--tier", metavar="NAME", help="Only of this tier.")
+@json_option
+@settings_option
+def search_(
+    settings: Settings,
+    query: tuple[str, ...],
+    limit: int,
+    words: bool,
+    as_json: bool,
+    **among: str | None,
+) -> None:
+    """Find tools by what QUERY means and by its words, best first, as search_tools of the gateway
+    does. Where vectors are missing, or the model is away, a line on standard error says so.
+
+    \b
+    Examples:
+      toolgate tools search file a bug report
+      toolgate tools search --source github --limit 20 release
+      toolgate tools search --words create iss
+    """
+    found, is_empty = run(_search(settings, " ".join(query), limit, Among(**among), words))
+    hits = found.hits
+    if found.note and not is_empty:
+        click.echo(f"toolgate: {one_line(found.note)}", err=True)
+    if as_json:
+        print_json(hits)
+        return
+    _print_tools(hits)
+    if not hits:
+        remark(how_to_get_tools(settings) if is_empty else "Nothing found; try other words.")
+
+
+def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HELD) -> None:
+    print_rows(
+        COLUMNS,
+        [
+            (
+                one.name,
+                one.source or BY_HAND,
+                f"held back: {held[one.name]}"
+                if one.name in held
+                else first_line(one.title or one.description),
+            )
+            for one in found
+        ],
+    )
+
+
+def how_to_get_tools(settings: Settings) -> str:
+    if any(configured(name, one) for name, one in settings.sources.items()):
+        return "Nothing is imported yet; `toolgate serve` imports what the settings name."
+    return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"
+
+
+def _print_disabled(found: Sequence[Standing], as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": one.name, "source": one.source} for one in found])
+        return
+    print_rows(("name", "source"), [(one.name, one.source or BY_HAND) for one in found])
+    if found:
+        remark("To take one into service again: toolgate tools enable NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """What tools have to be of, to be found."""
+
+    source: str | None
+    domain: str | None
+    namespace: str | None
+    tier: str | None
+
+
+def _one(name: str | None) -> tuple[str, ...] | None:
+    return None if name is None else (name,)
+
+
+async def _disabled(settings: Settings, source: str | None) -> list[Standing]:
+    async with open_registry(settings) as registry:
+        await check_source(registry, source)
+        found = await ManualTools(registry.database.pool, registry.host_id).disabled()
+    return [one for one in found if source in {None, one.source}]
+
+
+async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], dict[str, str]]:
+    """By name, and why some of them are held back."""
+    async with open_registry(settings) as registry:
+        await check_source(registry, source)
+        found = await registry.store.tools(registry.host_id)
+        late = await registry.store.tools(registry.host_id, held=True)
+        held = await held_back(registry)
+    tools = [tool for tool in (*found, *late) if source in {None, tool.source}]
+    names = {tool.name for tool in tools}
+    return (
+        sorted(tools, key=lambda tool: tool.name),
+        {name: reason for name, reason in held.items() if name in names},
+    )
+
+
+async def _search(
+    settings: Settings, query: str, limit: int, among: Among, words: bool
+) -> tuple[Found, bool]:
+    """What was found, and whether there are no tools at all."""
+    async with open_registry(settings) as registry:
+        await check_source(registry, among.source)
+        filters = Filters(
+            registry.host_id,
+            sources=_one(among.source),
+            domains=_one(among.domain),
+            namespaces=_one(among.namespace),
+            tiers=_one(among.tier),
+        )
+        mode: Mode = "lexical" if words else "hybrid"
+        wanted = Query(query, limit, mode, filters, prefix=words)
+        done = await searched(settings, registry, wanted)
+        is_empty = not done.found.hits and not await registry.store.tools(registry.host_id)
+    missing = done.note == NONE_YET and not words
+    note = f"{done.found.note} {TO_MAKE_VECTORS}" if missing else done.found.note
+    return replace(done.found, note=note), is_empty
+
+
+async def check_source(registry: Registry, name: str | None) -> None:
+    if name is not None and await registry.store.source(registry.host_id, name) is None:
+        no_such(
+            "source", name, [one.name for one in await registry.store.sources(registry.host_id)]
+        )

@@ -1,0 +1,165 @@
+"""`toolgate tools edit | reset-description | disable | enable | remove`."""
+
+import getpass
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, get_args
+
+import click
+
+from config.settings import Settings
+from gateway.cli.access.acts import Act
+from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.failure import USAGE, fail, no_such
+from gateway.cli.common.options import ask, check_tier, finding_options, yes_option
+from gateway.cli.common.output import say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.tools.add import schema_of
+from registry.importers.texts import cut
+from registry.tools.by_hand.changes import COST_TIERS, Change, Details, NoSuchTool
+from registry.tools.by_hand.tools import ManualTools
+from registry.tools.by_hand.wanted import Lifecycle
+from schemas.errors import Fault
+from schemas.jsonrpc import decode_strict
+
+T = TypeVar("T")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--description", metavar="TEXT", help="What it does, for the model.")
+@click.option("--title", metavar="TEXT", help="Its name for people.")
+@click.option("--input-schema", metavar="FILE|JSON", help="JSON Schema of its arguments.")
+@click.option("--example", "examples", metavar="JSON", multiple=True, help="Arguments of a call.")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Instead of those it has.")
+@finding_options
+@click.option("--lifecycle", type=click.Choice(get_args(Lifecycle)), help="Retired: not found.")
+@click.option("--personas", metavar="TEXT", help="Whom it is for.")
+@click.option("--cost", type=click.Choice(["", *COST_TIERS]), help="Of a call, as you judge it.")
+@settings_option
+def edit(settings: Settings, name: str, **said: Any) -> None:
+    """Change what is said of the tool NAME.
+
+    "" takes a text away, but no description: by it models choose a tool.
+
+    Of an imported tool the description, which imports leave alone from then on (tools
+    reset-description ends that), and what no description says: --domain, --namespace, --tier,
+    --weight, --lifecycle, --personas, --cost, --keyword. Of a tool made by hand all of it.
+
+    \b
+    Examples:
+      toolgate tools edit listPets --description "Pets that can be bought"
+      toolgate tools edit deletePet --tier confidential --lifecycle deprecated
+    """
+    given = {key: value for key, value in said.items() if value not in (None, ())}
+    if not given:
+        fail("expected something to change; `toolgate tools edit --help` says what", USAGE)
+    description = given.get("description")
+    if description is not None and not description.strip():
+        fail("a description has to say something: by it models choose a tool", USAGE)
+    check_tier(given.get("tier"), settings.policy.tiers)
+    change, user = _change(given), getpass.getuser()
+    run(_with(settings, Act("editTool", name), lambda tools: tools.edit(name, change, user)))
+    say(f"Changed {name}.")
+
+
+@click.command(name="reset-description")
+@click.argument("name")
+@settings_option
+def reset(settings: Settings, name: str) -> None:
+    """Give the tool NAME the description of its source again.
+
+    Imports then keep it up to date.
+    """
+    text = run(
+        _with(settings, Act("resetDescription", name), lambda tools: tools.reset_description(name))
+    )
+    say(f"{name} has the description of its source again:\n{text}")
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@settings_option
+def disable(settings: Settings, names: tuple[str, ...]) -> None:
+    """Take tools out of service.
+
+    Clients neither see nor call them, whatever is imported, until `toolgate tools enable`.
+    `toolgate tools list --disabled` shows them.
+    """
+    done = run(
+        _with(settings, Act("disableTool", ", ".join(names)), lambda tools: tools.disable(names))
+    )
+    for name in names:
+        say(f"Disabled {name}." if name in done else f"{name} is disabled already.")
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@settings_option
+def enable(settings: Settings, names: tuple[str, ...]) -> None:
+    """Take disabled tools into service again."""
+    done = run(
+        _with(settings, Act("enableTool", ", ".join(names)), lambda tools: tools.enable(names))
+    )
+    for name in names:
+        say(f"Enabled {name}." if name in done else f"{name} is not disabled.")
+
+
+@click.command()
+@click.argument("name")
+@yes_option
+@settings_option
+def remove(settings: Settings, name: str, yes: bool) -> None:
+    """Remove the tool NAME, which was made by hand.
+
+    With it goes the source that was made for it alone.
+    A tool that was imported is taken out of service with `toolgate tools disable`.
+    """
+    if not yes:
+        ask("remove", name)
+    run(_with(settings, Act("deleteTool", name), lambda tools: tools.remove(name)))
+    say(f"Removed {name}.")
+
+
+async def _with(settings: Settings, act: Act, work: Callable[[ManualTools], Awaitable[T]]) -> T:
+    async with open_registry(settings, act) as registry:
+        tools = ManualTools(registry.database.pool, registry.host_id)
+        try:
+            return await work(tools)
+        except NoSuchTool as error:
+            there = [one.name for one in await registry.store.tools(registry.host_id)]
+            disabled = [one.name for one in await tools.disabled()]
+            no_such("tool", error.name, [*there, *disabled])
+
+
+def _change(given: dict[str, Any]) -> Change:
+    schema = given.get("input_schema")
+    description = given.get("description")
+    return Change(
+        description=None if description is None else cut(description),
+        title=given.get("title"),
+        input_schema=None if schema is None else schema_of(schema),
+        examples=tuple(map(_example, given["examples"])) if "examples" in given else None,
+        tags=_listed(given.get("tags")),
+        details=Details(
+            given.get("domain"),
+            given.get("namespace"),
+            given.get("tier"),
+            given.get("weight"),
+            given.get("lifecycle"),
+            given.get("personas"),
+            _listed(given.get("keywords")),
+            given.get("cost"),
+        ),
+    )
+
+
+def _listed(given: Sequence[str] | None) -> tuple[str, ...] | None:
+    """One empty text: nothing."""
+    return None if given is None else tuple(one for one in given if one)
+
+
+def _example(text: str) -> Any:
+    try:
+        return decode_strict(text.encode())
+    except (Fault, UnicodeEncodeError) as error:
+        fail(f"--example: {error}", USAGE)

@@ -1,0 +1,216 @@
+"""`toolgate tools show`: all that is known of one tool."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from config.settings import Settings
+from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.failure import fail, no_such
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import out, print_json, print_rows, say
+from gateway.cli.common.settings import settings_option
+from gateway.cli.tools.arguments import Argument, arguments_of, example
+from gateway.cli.tools.costs import cost_of
+from registry.catalog.services import by_service
+from registry.embedding.status import Embedding, embedding_of
+from registry.sources.pins import Pins
+from registry.tools.by_hand.changes import NoSuchTool, Standing
+from registry.tools.by_hand.tools import ManualTools
+from schemas.binding import (
+    Binding,
+    FunctionBinding,
+    GatewayBinding,
+    GraphQLBinding,
+    McpBinding,
+    OpenAPIBinding,
+    PythonBinding,
+    ScriptBinding,
+)
+from schemas.source import Source
+from schemas.tool import Tool
+
+_DETAILS = {
+    "routing_domain": "domain",
+    "semantic_namespace": "namespace",
+    "sensitivity_tier": "tier",
+    "target_personas": "personas",
+    "cost_tier": "cost",
+}
+
+
+@click.command()
+@click.argument("name")
+@json_option
+@settings_option
+def show(settings: Settings, name: str, as_json: bool) -> None:
+    """Show the tool NAME: what it does, its arguments, where its calls go, and how it is found. The
+    id of a hybrid action, host/service/action/version, names its tool too, and so does a name that
+    it had before.
+
+    With --json all of it, the input schema as models see it included.
+    """
+    tool, address, held, standing, embedding = run(_tool(settings, name))
+    if as_json:
+        print_json(
+            summary(tool)
+            | _detail(tool)
+            | waiting(tool, held)
+            | {"standing": standing, "embedding": embedding}
+        )
+        return
+    arguments = arguments_of(msgspec.json.decode(tool.input_schema))
+    of = f"of {tool.source}" if tool.source else "made by hand"
+    out.print(Text(tool.name, "bold").append(f"  {of}", "not bold"))
+    if tool.aliases:
+        say(f"It was {', '.join(tool.aliases)}; that still calls it.")
+    say(tool.description)
+    say(f"\n{_target(tool.binding, address)}\n{cost_of(settings, tool)}")
+    for line in (*_standing(standing), _embedding(embedding)):
+        say(line)
+    say("")
+    _print_arguments(arguments)
+    if tool.name in held:
+        say(
+            f"\nHeld back: {held[tool.name]}. Now: toolgate tools approve {tool.name} --diff", "red"
+        )
+    else:
+        say(f"\nTry: {example(tool.name, arguments)}")
+
+
+def summary(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "source": tool.source,
+        "title": tool.title,
+        "description": tool.description,
+    }
+
+
+def waiting(tool: Tool, held: Mapping[str, str]) -> dict[str, Any]:
+    return {"held": held[tool.name]} if tool.name in held else {}
+
+
+async def held_back(registry: Registry) -> dict[str, str]:
+    """Why tools are held back, by name."""
+    held = await Pins(registry.database.pool).held(registry.host_id)
+    return {one.name: one.reason for one in held}
+
+
+def _standing(standing: Standing) -> Iterator[str]:
+    """Whose its description is, and what else is said of it by hand."""
+    if standing.overridden:
+        since = f" since {standing.override_ts:%Y-%m-%d %H:%M}" if standing.override_ts else ""
+        yield f"described by hand{since}, by {standing.override_user}; imports leave that alone"
+    elif standing.manual and standing.source:
+        yield f"made by hand; its calls go through the source {standing.source}"
+    told = [f"{name} {said}" for key, name in _DETAILS.items() if (said := getattr(standing, key))]
+    if standing.lifecycle_status != "active":
+        told.append(standing.lifecycle_status)
+    if standing.semantic_weight != 1:
+        told.append(f"weight {standing.semantic_weight:g}")
+    if standing.keywords:
+        told.append(f"keywords {', '.join(map(str, standing.keywords))}")
+    if standing.tags:
+        told.append(f"tags {', '.join(standing.tags)}")
+    if told:
+        yield "; ".join(told)
+
+
+def _embedding(embedding: Embedding) -> str:
+    model = f", {embedding.model}" if embedding.model else ""
+    when = f", {embedding.embedded:%Y-%m-%d %H:%M}" if embedding.embedded else ""
+    error = f": {embedding.error}" if embedding.error else ""
+    return f"embedding {embedding.status}{model}{when}{error}"
+
+
+def _print_arguments(arguments: Sequence[Argument]) -> None:
+    if not arguments:
+        say("It takes no arguments.")
+        return
+    print_rows(
+        ("argument", "kind", "", "description"),
+        [
+            (one.name, one.kind, "required" if one.required else "", one.description)
+            for one in arguments
+        ],
+        wrap=True,
+    )
+
+
+def _target(binding: Binding, address: str | None) -> str:
+    """What a call of the tool reaches, and who may make it."""
+    match binding:
+        case OpenAPIBinding():
+            return f"{binding.method} {address or '(no address)'}{binding.path}"
+        case GraphQLBinding():
+            asks = f"\nasks for {binding.selection}" if binding.selection else ""
+            return f"{binding.operation} {binding.field}  {address or '(no address)'}{asks}"
+        case McpBinding():
+            spoken = "" if binding.eras == "both" else f", in its {binding.eras} era only"
+            return f"tool {binding.name}  {address or 'of a process'}{spoken}"
+        case FunctionBinding():
+            return f"function {binding.name} of the settings, in this gateway"
+        case ScriptBinding():
+            return f"a script in {binding.language}, {len(binding.source)} characters, in a sandbox"
+        case GatewayBinding():
+            return "this gateway itself"
+    where = "in this gateway" if isinstance(binding, PythonBinding) else address or "(no address)"
+    facts = [
+        f"side {binding.side or 'query and command'}",
+        f"scope {binding.scope or 'any'}",
+        *(["needs no token"] if binding.skip_auth else []),
+        *([] if binding.validated else ["its data is not checked"]),
+    ]
+    return f"service {binding.service}  {where}\n{', '.join(facts)}"
+
+
+def _detail(tool: Tool) -> dict[str, Any]:
+    return {
+        "annotations": tool.annotations,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "binding": tool.binding,
+        "digest": tool.digest,
+        "toolsets": tool.toolsets,
+        "aliases": tool.aliases,
+        **({} if tool.definition is None else {"definition": tool.definition}),
+    }
+
+
+async def _tool(
+    settings: Settings, name: str
+) -> tuple[Tool, str | None, dict[str, str], Standing, Embedding]:
+    """The tool, the address of its source, what is held back, and what stands in the registry."""
+    async with open_registry(settings) as registry:
+        tools = [
+            *await registry.store.tools(registry.host_id, held=True),
+            *await registry.store.tools(registry.host_id),
+        ]
+        aliases = {alias: tool for tool in tools for alias in tool.aliases}
+        found = {**aliases, **by_service(tools), **{tool.name: tool for tool in tools}}
+        by_hand = ManualTools(registry.database.pool, registry.host_id)
+        if name not in found:
+            disabled = {one.name for one in await by_hand.disabled()}
+            if name in disabled:
+                fail(f"{name} is disabled. To take it into service: toolgate tools enable {name}")
+            no_such("tool", name, [*found, *disabled])
+        tool = found[name]
+        source = await registry.store.source(registry.host_id, tool.source)
+        try:
+            standing = await by_hand.standing(tool.name)
+        except NoSuchTool:
+            no_such("tool", name, found)
+        embedding = await embedding_of(registry.database.pool, registry.host_id, tool.id)
+        held = await held_back(registry)
+        return tool, _address(source, settings), held, standing, embedding
+
+
+def _address(source: Source | None, settings: Settings) -> str | None:
+    if source is None:
+        return None
+    adjusted = settings.sources.get(source.name)
+    return (adjusted.base_url if adjusted else None) or source.base_url
