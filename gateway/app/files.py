@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.context import Context
-from gateway.upstreams.uploads import ReadResource
+from gateway.upstreams.http.uploads import ReadResource
 from schemas.jsonrpc import Request, decode_members
 from schemas.mcp.revisions import V2025_11_25
 

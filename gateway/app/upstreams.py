@@ -14,18 +14,18 @@ from gateway.hybrid import Service
 from gateway.methods.server import SERVER
 from gateway.state.idempotency import Idempotency
 from gateway.state.kept import Kept
-from gateway.upstreams.caller import OwnAudiences
-from gateway.upstreams.client import Client
-from gateway.upstreams.downloads import Downloads
+from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.function import FunctionUpstream
-from gateway.upstreams.graphql import GraphQLUpstream
-from gateway.upstreams.hybrid import HybridUpstream
+from gateway.upstreams.graphql.upstream import GraphQLUpstream
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.http.downloads import Downloads
+from gateway.upstreams.http.tls import contexts
+from gateway.upstreams.http.uploads import ReadResource, Uploads
+from gateway.upstreams.hybrid.upstream import HybridUpstream
 from gateway.upstreams.mcp.ways import Ways
-from gateway.upstreams.openapi import OpenAPIUpstream
 from gateway.upstreams.python import Limits, PythonUpstream
+from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream
-from gateway.upstreams.tls import contexts
-from gateway.upstreams.uploads import ReadResource, Uploads
 from registry.database.postgres import Pool
 from schemas.binding import (
     FunctionBinding,

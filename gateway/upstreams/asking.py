@@ -1,7 +1,7 @@
 """What imports ask of servers: MCP servers for their lists, GraphQL endpoints for their schemas."""
 
 from config.settings import Imports
-from gateway.upstreams.connections import Connections
+from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from registry.sources.introspection import introspect
 from registry.sources.source_reader import ImportSpec

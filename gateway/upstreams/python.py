@@ -14,8 +14,8 @@ from gateway.abc import Command, Once
 from gateway.context import Context, Principal
 from gateway.hybrid import Call, Failure, Handler, Service
 from gateway.state.finishing import Finishing
-from gateway.upstreams.answers import no_answer, status_failure
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.http.answers import no_answer, status_failure
+from gateway.upstreams.http.deadline import Deadline
 from schemas.binding import PythonBinding
 from schemas.errors import Fault, InternalError
 from schemas.hybrid import RUNTIME_EXCEPTION, Status, StatusFault, status_members

@@ -12,7 +12,7 @@ from graphql import validate as problems
 from graphql.execution.values import get_variable_values
 from msgspec.structs import replace
 
-from gateway.upstreams.graphql import build
+from gateway.upstreams.graphql.upstream import build
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.client import Client
-from gateway.upstreams.openapi import OpenAPIUpstream
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from registry.importers.imported import Imported
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import OpenAPIBinding

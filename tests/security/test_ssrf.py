@@ -14,14 +14,14 @@ from msgspec.json import encode
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.client import HttpRequest
-from gateway.upstreams.connections import Connections, UpstreamFailed
-from gateway.upstreams.credentials import Credentials
+from gateway.upstreams.auth.credentials import Credentials
+from gateway.upstreams.http.client import HttpRequest
+from gateway.upstreams.http.connections import Connections, UpstreamFailed
+from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.rest.files import File, Remote, Upload
-from gateway.upstreams.uploads import Uploads
 from registry.documents import addresses
 from registry.documents.fetch import fetch
 from registry.sources.introspection import introspect

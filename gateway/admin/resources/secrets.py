@@ -9,7 +9,7 @@ from gateway.admin.ground import Ground
 from gateway.admin.operations import Asked, Operation, Paging
 from gateway.admin.pages import Page
 from gateway.admin.problems import Problem, conflict, not_found
-from gateway.upstreams.schemes import NotAskedFor, check_asked_for
+from gateway.upstreams.auth.schemes import NotAskedFor, check_asked_for
 from registry.access.secrets import Keys, Secrets, StoredSecret
 from registry.sources.store import ToolStore
 

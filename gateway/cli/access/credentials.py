@@ -8,8 +8,7 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local import Check
-from gateway.upstreams.connections import NO_ENTRIES, Entries
-from gateway.upstreams.requirements import (
+from gateway.upstreams.auth.requirements import (
     Alternative,
     bears,
     borne,
@@ -18,6 +17,7 @@ from gateway.upstreams.requirements import (
     met,
     settable,
 )
+from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.access.secrets import Keys, Secrets
 from registry.sources.imports import Report
 from schemas.binding import Binding, Credential, OpenAPIBinding

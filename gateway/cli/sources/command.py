@@ -20,7 +20,7 @@ from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows, remark, say
 from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.report import ITEMS, counted, spoken
-from gateway.upstreams.connections import NO_ENTRIES, Entries
+from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, left_over

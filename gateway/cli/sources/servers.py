@@ -14,7 +14,7 @@ from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.output import err, harmless
 from gateway.methods.server import SERVER
 from gateway.upstreams.asking import Asking
-from gateway.upstreams.connections import Connections
+from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways

@@ -11,7 +11,7 @@ from gateway.abc import Asked
 from gateway.context import Context
 from gateway.protocol.sealed import Sealer
 from gateway.upstreams.mcp.eras import ROUNDS, canonical
-from gateway.upstreams.mcp.hearers import ClientHearer, News
+from gateway.upstreams.mcp.listeners import ClientHearer, News
 from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Members, ParkedCall, Parking, Work
 from gateway.upstreams.mcp.remote import RemoteParking
 from schemas.errors import InvalidParams

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Raw
 
-from gateway.upstreams.connections import TooLarge, UpstreamFailed
+from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.aside import Aside
+from gateway.upstreams.mcp.background_tasks import Aside
 from gateway.upstreams.mcp.envelope import with_envelope
 from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts
 from gateway.upstreams.mcp.link import (

@@ -10,19 +10,19 @@ import aiohttp
 from msgspec import UNSET, Raw
 from yarl import URL
 
-from gateway.upstreams.answers import AWAY
-from gateway.upstreams.behalf import AUTHORIZATION, proof, refuted
-from gateway.upstreams.caller import Holder
-from gateway.upstreams.client import LARGE_BODY_BYTES
-from gateway.upstreams.connections import Pool, TooLarge, UpstreamFailed, read
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.auth.delegation import AUTHORIZATION, proof, refuted
+from gateway.upstreams.http.answers import AWAY
+from gateway.upstreams.http.client import LARGE_BODY_BYTES
+from gateway.upstreams.http.connections import Pool, TooLarge, UpstreamFailed, read
+from gateway.upstreams.http.deadline import Deadline
+from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.aside import Aside
+from gateway.upstreams.mcp.background_tasks import Aside
 from gateway.upstreams.mcp.events import EventStream, JsonText
-from gateway.upstreams.mcp.patience import Patience
+from gateway.upstreams.mcp.idle_timeout import Patience
 from gateway.upstreams.mcp.talk import Exchange, Talk
 from gateway.upstreams.mcp.wire import Garbage, Message
-from gateway.upstreams.reasons import is_outage, why
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")

@@ -7,7 +7,7 @@ servers exist that answer so (the TypeScript SDK's example, 2026-07-28).
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.upstreams.connections import TooLarge
+from gateway.upstreams.http.connections import TooLarge
 
 PAUSE_S = 1.0  # when the server does not say how long
 SHORTEST_PAUSE_S = 0.01

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 from msgspec import Raw
 
-from gateway.upstreams.caller import Holder
-from gateway.upstreams.connections import Pool, UpstreamFailed
+from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.http.connections import Pool, UpstreamFailed
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.endpoint import (
     HEADERS,

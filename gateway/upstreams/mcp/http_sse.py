@@ -8,9 +8,9 @@ from typing import Any
 
 from yarl import URL
 
-from gateway.upstreams.caller import Holder
-from gateway.upstreams.connections import Pool
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.http.connections import Pool
+from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, Endpoint
 from gateway.upstreams.mcp.events import EventStream, ServerEvent

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.upstreams.caller import Holder
-from gateway.upstreams.connections import Connections, Pool, UpstreamFailed
+from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.http.connections import Connections, Pool, UpstreamFailed
 from gateway.upstreams.mcp.envelope import DISCOVER
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.http_sse import open_http_sse

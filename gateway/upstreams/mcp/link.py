@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Raw
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from schemas.mcp.revisions import Revision
 
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp.link import Hearer
 
 LISTEN = "subscriptions/listen"

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from config.settings import Upstream as Limits
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import arrays
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.upstreams.caller import Caller, Holder
+from gateway.upstreams.auth.caller import Caller, Holder
 from gateway.upstreams.mcp.link import Hearer, Link
 from schemas.errors import RelayedFault, Unavailable
 

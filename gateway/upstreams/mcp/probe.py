@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.endpoint import HttpFault, HttpRefused
 from gateway.upstreams.mcp.envelope import read_discovered
 from gateway.upstreams.mcp.link import Facts, Link, SessionLost

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from gateway.upstreams.connections import TooLarge
+from gateway.upstreams.http.connections import TooLarge
 from gateway.upstreams.mcp import confine
 from gateway.upstreams.mcp.events import Lines
 

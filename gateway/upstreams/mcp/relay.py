@@ -16,9 +16,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway.abc import Asked
 from gateway.context import Context
 from gateway.protocol.shapes import is_failure
-from gateway.upstreams.behalf import Headers
-from gateway.upstreams.caller import Caller
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.auth.caller import Caller
+from gateway.upstreams.auth.delegation import Headers
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.deferred import Deferred
 from gateway.upstreams.mcp.eras import (
     ROUNDS,
@@ -28,8 +28,8 @@ from gateway.upstreams.mcp.eras import (
     handshake_params,
     stateless_params,
 )
-from gateway.upstreams.mcp.hearers import ClientHearer, Translated, wanted_level
 from gateway.upstreams.mcp.link import Hearer, Link, SessionLost, Timeout
+from gateway.upstreams.mcp.listeners import ClientHearer, Translated, wanted_level
 from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Members, answer_of
 from gateway.upstreams.mcp.pool import PLAIN, Terms
 from gateway.upstreams.mcp.server import Server

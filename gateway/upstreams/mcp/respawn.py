@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 
 FIRST_PAUSE_S = 0.5
 

@@ -11,10 +11,10 @@ from msgspec import Raw
 
 from config.settings import Upstream as Limits
 from gateway.context import Context
-from gateway.upstreams.behalf import NONE, Headers, on_behalf, proof, refuted
-from gateway.upstreams.caller import Caller, Holder
-from gateway.upstreams.connections import Pool as Connected
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.auth.caller import Caller, Holder
+from gateway.upstreams.auth.delegation import NONE, Headers, on_behalf, proof, refuted
+from gateway.upstreams.http.connections import Pool as Connected
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.endpoint import HttpRefused
 from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
 from gateway.upstreams.mcp.pool import Pool, Terms

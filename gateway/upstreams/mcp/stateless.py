@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from msgspec import Raw
 
-from gateway.upstreams.connections import Pool
+from gateway.upstreams.http.connections import Pool
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.endpoint import HEADERS, SSE, TROUBLE, Endpoint
 from gateway.upstreams.mcp.envelope import routing_headers, with_envelope

@@ -2,7 +2,7 @@
 
 import time
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.link import Facts, Hearer, Hello, SessionLost, Timeout
 from gateway.upstreams.mcp.process import Command, Process

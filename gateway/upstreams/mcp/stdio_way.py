@@ -5,8 +5,8 @@ from typing import Any
 
 from config.settings import Upstream as Limits
 from config.sources import SourceSettings
-from gateway.upstreams.caller import Holder
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.envelope import DISCOVER
 from gateway.upstreams.mcp.link import Facts, Hearer, Hello, Link, StatelessWay, Timeout

@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.upstreams.mcp import wire
+from gateway.upstreams.mcp.idle_timeout import Patience
 from gateway.upstreams.mcp.link import Hearer, Timeout
-from gateway.upstreams.mcp.patience import Patience
 from gateway.upstreams.mcp.wire import Message
 from schemas.errors import Fault, InternalError, ToolgateError, Unavailable
 from schemas.jsonrpc import RequestId

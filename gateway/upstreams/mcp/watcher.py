@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.mcp.calm import Calm
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.mcp.backoff import Calm
 from gateway.upstreams.mcp.envelope import DISCOVER
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN

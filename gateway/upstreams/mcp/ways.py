@@ -5,8 +5,8 @@ from typing import Any
 
 from config.settings import Upstream as Limits
 from config.sources import SourceSettings
-from gateway.upstreams.caller import Holder
-from gateway.upstreams.connections import Connections, UpstreamFailed
+from gateway.upstreams.auth.caller import Holder
+from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp.http_way import HttpWay
 from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
 from gateway.upstreams.mcp.probe import Spoken, options_of

@@ -14,7 +14,7 @@ from gateway.upstreams.rest.files import (
     media_type_of,
 )
 from gateway.upstreams.rest.multipart import Multipart
-from gateway.upstreams.serialize import FORM, in_query, is_json, plain
+from gateway.upstreams.rest.serialize import FORM, in_query, is_json, plain
 from schemas.binding import Body, Parameter, Part
 from schemas.jsonrpc import encode
 

@@ -14,7 +14,7 @@ from gateway.upstreams.rest.files import (
     media_type_of,
     name_of,
 )
-from gateway.upstreams.serialize import in_header, is_json, pairs_of, plain
+from gateway.upstreams.rest.serialize import in_header, is_json, pairs_of, plain
 from schemas.binding import Body, Parameter, Part
 from schemas.jsonrpc import encode
 

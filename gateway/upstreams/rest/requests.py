@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.json import decode
 
-from gateway.upstreams.client import HttpRequest
+from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.rest.bodies import Written, written
 from gateway.upstreams.rest.files import Upload
-from gateway.upstreams.serialize import in_cookie, in_header, in_path, in_query, in_querystring
+from gateway.upstreams.rest.serialize import in_cookie, in_header, in_path, in_query, in_querystring
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 

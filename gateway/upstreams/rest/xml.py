@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from gateway.upstreams.serialize import plain
+from gateway.upstreams.rest.serialize import plain
 from schemas.binding import Body, Xml
 from schemas.errors import InvalidParams
 

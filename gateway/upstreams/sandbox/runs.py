@@ -18,7 +18,7 @@ from anyio import CapacityLimiter
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from config.settings import Scripts
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.sandbox.filter import MACHINES, program
 from gateway.upstreams.sandbox.languages import Runtime, runtime
 from gateway.upstreams.sandbox.process import Ended, Process

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from config.load import load
-from gateway.upstreams import graphql
+from gateway.upstreams.graphql import upstream as graphql
 from gateway.upstreams.rest.requests import build
 from registry.importers.imported import Imported
 from registry.sources.source_reader import ImportSpec, Origins, find

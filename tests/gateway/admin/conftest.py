@@ -18,7 +18,7 @@ from gateway.guards.authentication import Authenticator
 from gateway.policy.engine import Engine
 from gateway.state.memory_stores import MemorySessions
 from gateway.upstreams.asking import Asking
-from gateway.upstreams.connections import Connections
+from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import FeedState
 from registry.database.postgres import Database

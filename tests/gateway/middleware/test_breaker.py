@@ -13,7 +13,7 @@ from gateway.abc import Call
 from gateway.context import Context, Identity, Principal
 from gateway.middleware.breaker import Breaker
 from gateway.middleware.refusals import RefusalCounts
-from gateway.upstreams.answers import failed, outage
+from gateway.upstreams.http.answers import failed, outage
 from schemas.binding import HybridBinding, McpBinding, OpenAPIBinding, PythonBinding
 from schemas.errors import InvalidParams, RelayedFault, SourceDown, Unreachable
 from schemas.mcp.revisions import JSON_RPC

@@ -6,8 +6,8 @@ from msgspec import Raw
 
 from config.sources import TokenExchange
 from gateway.context import Context, Identity, Letter, Principal
-from gateway.upstreams.client import Client
-from gateway.upstreams.openapi import OpenAPIUpstream
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool, ToolResult

@@ -8,8 +8,8 @@ import pytest
 
 from config.settings import Upstream as Limits
 from config.sources import SourceSettings
-from gateway.upstreams.client import Client, HttpRequest
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.client import Client, HttpRequest
+from gateway.upstreams.http.connections import UpstreamFailed
 from schemas.source import Source
 
 GET = HttpRequest("GET", "/x", {})

@@ -10,8 +10,8 @@ from msgspec import UNSET, Raw
 
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Letter, Principal
-from gateway.upstreams.client import Client
-from gateway.upstreams.hybrid import HybridUpstream
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.hybrid.upstream import HybridUpstream
 from schemas.binding import HybridBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.source import HybridOptions, Source

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.upstreams.hybrid import HybridUpstream
+from gateway.upstreams.hybrid.upstream import HybridUpstream
 from tests.gateway.upstreams.conftest import opened
 from tests.gateway.upstreams.hybrid_calls import (
     DELETE,

@@ -3,7 +3,7 @@
 import pytest
 
 from config.sources import SourceSettings
-from gateway.upstreams.client import HttpRequest
+from gateway.upstreams.http.client import HttpRequest
 from tests.gateway.upstreams.conftest import GET, failure, opened, source
 from tests.servers.raw import response, speaking
 from tests.servers.rest import Flaky, Recorder, Silent

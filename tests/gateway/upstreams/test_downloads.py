@@ -7,8 +7,8 @@ import pytest
 from yarl import URL
 
 from gateway.context import Principal
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.downloads import NAME_LIMIT, Downloads, name_of
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.downloads import NAME_LIMIT, Downloads, name_of
 from schemas.errors import Unavailable
 from tests.fixtures_servers import Serve
 from tests.gateway.upstreams.conftest import GET, opened, source

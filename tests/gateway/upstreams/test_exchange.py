@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.graphql import GraphQLUpstream
+from gateway.upstreams.graphql.upstream import GraphQLUpstream
 from schemas.binding import Credential, GraphQLBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool

@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.graphql import META_ERRORS, GraphQLUpstream, build
+from gateway.upstreams.graphql.upstream import META_ERRORS, GraphQLUpstream, build
 from registry.importers.graphql import read
 from schemas.binding import GraphQLBinding, Variable
 from schemas.errors import InvalidParams

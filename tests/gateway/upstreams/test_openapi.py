@@ -4,7 +4,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.openapi import OpenAPIUpstream
+from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2025_06_18

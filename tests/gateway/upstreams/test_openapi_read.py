@@ -7,8 +7,8 @@ import pytest
 from msgspec import UNSET
 from msgspec.json import encode
 
-from gateway.upstreams.client import HttpResponse
-from gateway.upstreams.openapi import read
+from gateway.upstreams.http.client import HttpResponse
+from gateway.upstreams.rest.upstream import read
 from schemas.tool import AudioContent, EmbeddedResource, ImageContent, TextContent
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0"

@@ -5,11 +5,11 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.answers import failed, outage
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.graphql import GraphQLUpstream
+from gateway.upstreams.graphql.upstream import GraphQLUpstream
+from gateway.upstreams.http.answers import failed, outage
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.endpoint import HttpRefused
-from gateway.upstreams.openapi import OpenAPIUpstream
+from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import GraphQLBinding, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Outage, Tool

@@ -9,8 +9,8 @@ import pytest
 from config.load import load
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Letter
-from gateway.upstreams.caller import OwnAudiences, audiences_of
-from gateway.upstreams.client import Client
+from gateway.upstreams.auth.caller import OwnAudiences, audiences_of
+from gateway.upstreams.http.client import Client
 from schemas.mcp.revisions import V2025_06_18
 from tests.gateway.upstreams.callers import Calling, caller
 from tests.gateway.upstreams.conftest import limits

@@ -7,8 +7,8 @@ import pytest
 from msgspec import UNSET
 from msgspec.json import encode
 
-from gateway.upstreams.client import HttpResponse
-from gateway.upstreams.replies import read_batch, read_legacy, read_single
+from gateway.upstreams.http.client import HttpResponse
+from gateway.upstreams.hybrid.replies import read_batch, read_legacy, read_single
 from schemas.tool import ToolResult
 from tests.gateway.upstreams.hybrid_calls import STATUS, failure, text, value
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.upstreams.serialize import in_cookie, in_header, in_path, in_query, plain
+from gateway.upstreams.rest.serialize import in_cookie, in_header, in_path, in_query, plain
 from schemas.binding import Parameter
 from schemas.errors import InvalidParams
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.openapi import OpenAPIUpstream
+from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool

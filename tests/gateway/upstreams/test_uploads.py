@@ -8,8 +8,8 @@ from msgspec import Raw
 from msgspec.json import encode
 
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.openapi import OpenAPIUpstream
-from gateway.upstreams.uploads import FETCHED_LIMIT, Uploads
+from gateway.upstreams.http.uploads import FETCHED_LIMIT, Uploads
+from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from registry.documents import addresses
 from schemas.binding import Body, OpenAPIBinding, Part
 from schemas.mcp.revisions import V2025_06_18

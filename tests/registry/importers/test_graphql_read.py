@@ -9,7 +9,7 @@ from graphql import build_schema, introspection_from_schema, parse, validate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstreams.graphql import document
+from gateway.upstreams.graphql.upstream import document
 from registry.importers.graphql import Options, read
 from registry.importers.imported import Imported
 from schemas.errors import ImportRejected

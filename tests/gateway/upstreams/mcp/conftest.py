@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from config.sources import SourceSettings
-from gateway.upstreams.connections import Connections
+from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.link import Hello, Timeout
 from gateway.upstreams.mcp.probe import UNKNOWN

@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 from config.sources import SourceSettings
 from gateway.abc import Asked
 from gateway.context import Context, Session
-from gateway.upstreams.client import Client
+from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.servers import Servers

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstreams.connections import TooLarge
+from gateway.upstreams.http.connections import TooLarge
 from gateway.upstreams.mcp.events import EventStream, JsonText, Lines, ServerEvent
 
 LIMIT = 1000

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from config.sources import SourceSettings
-from gateway.upstreams.connections import Connections, UpstreamFailed
+from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.probe import UNKNOWN

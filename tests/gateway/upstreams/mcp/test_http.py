@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from schemas.errors import InvalidParams, RelayedFault

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.http_sse import open_http_sse
 from gateway.upstreams.mcp.link import SessionLost, Timeout

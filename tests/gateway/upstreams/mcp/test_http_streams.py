@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from tests.gateway.upstreams.mcp.conftest import PATIENT, Ears
 from tests.servers.mcp_wire import Scripted, Turn, event, note, question, reply

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstreams.connections import Connections
+from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import DEFINITION_BYTES, Lister, source_of
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways

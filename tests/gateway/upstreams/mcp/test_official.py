@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from gateway.upstreams.client import Client
+from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.ways import Ways
 from schemas.source import McpOptions, Source

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from config.sources import SourceSettings
-from gateway.upstreams.client import Client
-from gateway.upstreams.connections import Connections, UpstreamFailed
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp import process
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.nobody import Nobody

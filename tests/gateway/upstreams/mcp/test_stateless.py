@@ -9,7 +9,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.link import Timeout
 from schemas.errors import RelayedFault
 from tests.gateway.upstreams.mcp.conftest import PATIENT, Ears

@@ -15,7 +15,7 @@ import anyio
 import psutil
 import pytest
 
-from gateway.upstreams.connections import UpstreamFailed
+from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import process
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.link import SessionLost, Timeout

@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.upstreams.connections import Connections
-from gateway.upstreams.mcp import calm, watcher
-from gateway.upstreams.mcp.calm import Calm
+from gateway.upstreams.http.connections import Connections
+from gateway.upstreams.mcp import backoff as calm
+from gateway.upstreams.mcp import watcher
+from gateway.upstreams.mcp.backoff import Calm
 from gateway.upstreams.mcp.server import Server
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways
@@ -109,7 +110,7 @@ def test_a_few_changes_are_read_at_once():
 
 
 def test_a_change_after_a_minute_of_quiet_is_the_first_again(monkeypatch):
-    monkeypatch.setattr("gateway.upstreams.mcp.calm.AT_ONCE", 0)
+    monkeypatch.setattr("gateway.upstreams.mcp.backoff.AT_ONCE", 0)
     calm = Calm()
     now, waits = 0.0, []
     for _ in range(4):  # a change comes with each reading

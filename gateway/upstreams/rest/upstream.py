@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from gateway.context import Context
 from gateway.state.kept import uri_of
-from gateway.upstreams import answers
-from gateway.upstreams.answers import failed, unanswered
-from gateway.upstreams.client import Client, Download, HttpRequest, HttpResponse, Reader
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.connections import read as whole
-from gateway.upstreams.credentials import Credentials
-from gateway.upstreams.downloads import Downloads
-from gateway.upstreams.paging import following, with_next
+from gateway.upstreams.auth.credentials import Credentials
+from gateway.upstreams.http import answers
+from gateway.upstreams.http.answers import failed, unanswered
+from gateway.upstreams.http.client import Client, Download, HttpRequest, HttpResponse, Reader
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.connections import read as whole
+from gateway.upstreams.http.downloads import Downloads
+from gateway.upstreams.http.uploads import Uploads
+from gateway.upstreams.rest.paging import following, with_next
 from gateway.upstreams.rest.requests import build
-from gateway.upstreams.serialize import is_json
-from gateway.upstreams.uploads import Uploads
+from gateway.upstreams.rest.serialize import is_json
 from schemas.binding import OpenAPIBinding
 from schemas.source import Source
 from schemas.tool import ResourceLink, TextContent, Tool, ToolResult

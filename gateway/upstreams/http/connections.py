@@ -12,10 +12,10 @@ from yarl import URL
 from config.conflicts_sources import FRAMING
 from config.settings import Upstream as Limits
 from config.sources import SchemeSettings, SourceSettings
-from gateway.upstreams.caller import OwnAudiences
-from gateway.upstreams.exchange import Exchange
-from gateway.upstreams.tls import USUAL, Contexts, contexts
-from gateway.upstreams.tokens import Tokens
+from gateway.upstreams.auth.caller import OwnAudiences
+from gateway.upstreams.auth.exchange import Exchange
+from gateway.upstreams.auth.tokens import Tokens
+from gateway.upstreams.http.tls import USUAL, Contexts, contexts
 from registry.documents.addresses import PublicResolver, check_url_host
 from registry.documents.bodies import read_at_most
 from schemas.errors import ToolgateError

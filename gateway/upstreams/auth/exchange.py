@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import aiohttp
 
 from config.sources import TokenExchange
-from gateway.upstreams.caller import Caller
-from gateway.upstreams.token_endpoint import (
+from gateway.upstreams.auth.caller import Caller
+from gateway.upstreams.auth.token_endpoint import (
     Login,
     Token,
     TokenEndpoint,
     TokenFailed,
     client_token,
 )
-from gateway.upstreams.tokens import Tokens
+from gateway.upstreams.auth.tokens import Tokens
 
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.http.deadline import Deadline
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.upstream")

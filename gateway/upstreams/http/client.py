@@ -18,9 +18,9 @@ from yarl import URL
 from config.settings import Upstream as Limits
 from config.sources import SourceSettings
 from gateway.context import Context
-from gateway.upstreams.behalf import on_behalf, proof, refuted
-from gateway.upstreams.caller import Caller, OwnAudiences
-from gateway.upstreams.connections import (
+from gateway.upstreams.auth.caller import Caller, OwnAudiences
+from gateway.upstreams.auth.delegation import on_behalf, proof, refuted
+from gateway.upstreams.http.connections import (
     NOBODY,
     Connections,
     Pool,
@@ -28,8 +28,8 @@ from gateway.upstreams.connections import (
     UpstreamFailed,
     read,
 )
-from gateway.upstreams.deadline import Deadline
-from gateway.upstreams.reasons import is_outage, why
+from gateway.upstreams.http.deadline import Deadline
+from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.rest.files import Stream, Upload
 from schemas.source import Source
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from gateway.context import Context
-from gateway.upstreams.answers import lost, no_answer
-from gateway.upstreams.batching import CORRELATION_ID, Batching, Post, exchange
-from gateway.upstreams.client import Client
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.replies import read_legacy
+from gateway.upstreams.http.answers import lost, no_answer
+from gateway.upstreams.http.client import Client
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.hybrid.batching import CORRELATION_ID, Batching, Post, exchange
+from gateway.upstreams.hybrid.replies import read_legacy
 from schemas.binding import HybridBinding
 from schemas.errors import ToolgateError
 from schemas.hybrid import split

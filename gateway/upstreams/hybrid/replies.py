@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.upstreams import answers
-from gateway.upstreams.answers import by_status, no_answer, status_failure
-from gateway.upstreams.client import HttpResponse
-from gateway.upstreams.serialize import is_json
+from gateway.upstreams.http import answers
+from gateway.upstreams.http.answers import by_status, no_answer, status_failure
+from gateway.upstreams.http.client import HttpResponse
+from gateway.upstreams.rest.serialize import is_json
 from schemas.hybrid import UPSTREAM_FAILED, Status, StatusFault, status_members
 from schemas.tool import TextContent, ToolResult
 

@@ -12,10 +12,8 @@ from msgspec.structs import replace
 
 from config.sources import SchemeSettings
 from gateway.context import Context
-from gateway.upstreams.behalf import on_behalf
-from gateway.upstreams.client import HttpRequest
-from gateway.upstreams.connections import Connections, Pool, UpstreamFailed
-from gateway.upstreams.requirements import (
+from gateway.upstreams.auth.delegation import on_behalf
+from gateway.upstreams.auth.requirements import (
     Alternative,
     bears,
     borne,
@@ -23,7 +21,7 @@ from gateway.upstreams.requirements import (
     entry_for,
     refusal,
 )
-from gateway.upstreams.token_endpoint import (
+from gateway.upstreams.auth.token_endpoint import (
     Login,
     Token,
     TokenEndpoint,
@@ -31,6 +29,8 @@ from gateway.upstreams.token_endpoint import (
     basic,
     client_token,
 )
+from gateway.upstreams.http.client import HttpRequest
+from gateway.upstreams.http.connections import Connections, Pool, UpstreamFailed
 from schemas.binding import Credential
 from schemas.source import Source
 

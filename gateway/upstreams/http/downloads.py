@@ -10,9 +10,9 @@ import aiohttp
 
 from gateway.context import Principal
 from gateway.state.kept import About, Full, Kept
-from gateway.upstreams.answers import charset_of, essence, is_textual
-from gateway.upstreams.client import Download
-from gateway.upstreams.connections import TooLarge, declared_within
+from gateway.upstreams.http.answers import charset_of, essence, is_textual
+from gateway.upstreams.http.client import Download
+from gateway.upstreams.http.connections import TooLarge, declared_within
 from schemas.errors import Unavailable
 
 _SETTING = "answers.download_bytes"

@@ -21,9 +21,9 @@ from yarl import URL
 
 from config.settings import Upstream as Limits
 from gateway.context import Context
-from gateway.upstreams.client import HttpRequest
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.http.client import HttpRequest
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.rest.files import (
     ANY_TYPE,
     File,

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.upstreams.answers import lost
-from gateway.upstreams.caller import Caller
-from gateway.upstreams.client import Client, HttpRequest
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.replies import read_batch, read_single
+from gateway.upstreams.auth.caller import Caller
+from gateway.upstreams.http.answers import lost
+from gateway.upstreams.http.client import Client, HttpRequest
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.hybrid.replies import read_batch, read_single
 from schemas.jsonrpc import Request, encode
 from schemas.source import Source
 from schemas.tool import ToolResult

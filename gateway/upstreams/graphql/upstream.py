@@ -12,11 +12,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from gateway.context import Context
-from gateway.upstreams import answers
-from gateway.upstreams.answers import failed, unanswered
-from gateway.upstreams.client import Client, HttpRequest, HttpResponse
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.selections import narrowed
+from gateway.upstreams.graphql.selections import narrowed
+from gateway.upstreams.http import answers
+from gateway.upstreams.http.answers import failed, unanswered
+from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
+from gateway.upstreams.http.connections import UpstreamFailed
 from schemas.binding import GraphQLBinding
 from schemas.jsonrpc import encode
 from schemas.source import Source

@@ -6,7 +6,7 @@ One timer, set again only when it goes off: a sign of life is an assignment.
 import asyncio
 from types import TracebackType
 
-from gateway.upstreams.deadline import Deadline
+from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp.link import Timeout
 
 CLOCK_S = 0.001  # timers may go off this much too early

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 
-from gateway.upstreams.token_endpoint import Token, TokenFailed
+from gateway.upstreams.auth.token_endpoint import Token, TokenFailed
 
 log = logging.getLogger("toolgate.upstream")
 

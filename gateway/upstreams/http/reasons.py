@@ -5,7 +5,7 @@ from types import UnionType
 
 import aiohttp
 
-from gateway.upstreams.connections import TooLarge
+from gateway.upstreams.http.connections import TooLarge
 from registry.documents.addresses import is_private
 
 

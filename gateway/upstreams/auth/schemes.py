@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from config.sources import SchemeSettings
-from gateway.upstreams.requirements import entry_for
+from gateway.upstreams.auth.requirements import entry_for
 from registry.names.similar_names import meant
 from registry.sources.store import ToolStore
 from schemas.binding import OpenAPIBinding

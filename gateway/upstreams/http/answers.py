@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from gateway.upstreams.client import HttpResponse
-from gateway.upstreams.connections import UpstreamFailed
-from gateway.upstreams.serialize import is_json
+from gateway.upstreams.http.client import HttpResponse
+from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.rest.serialize import is_json
 from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
 from schemas.jsonrpc import encode
 from schemas.tool import (

@@ -4,9 +4,9 @@ token, or one that it is exchanged for."""
 from collections.abc import Iterable, Mapping
 
 from gateway.context import Context
-from gateway.upstreams.caller import Caller, NoCaller, audiences_of, bare, caller_of
-from gateway.upstreams.connections import Pool, UpstreamFailed
-from gateway.upstreams.token_endpoint import TokenFailed
+from gateway.upstreams.auth.caller import Caller, NoCaller, audiences_of, bare, caller_of
+from gateway.upstreams.auth.token_endpoint import TokenFailed
+from gateway.upstreams.http.connections import Pool, UpstreamFailed
 
 AUTHORIZATION = "Authorization"
 SCOPE_TOKEN = "X-Scope-Token"  # noqa: S105 - the name of a header

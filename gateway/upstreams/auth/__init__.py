@@ -1,0 +1,1 @@
+"""Credentials for services: static, tokens, exchange, delegation."""

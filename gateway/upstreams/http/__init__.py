@@ -1,0 +1,1 @@
+"""HTTP to services: connection pools, TLS, deadlines, downloads and uploads."""

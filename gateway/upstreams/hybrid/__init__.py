@@ -1,0 +1,1 @@
+"""Hybrid services over HTTP."""
