@@ -14,9 +14,9 @@ from gateway.app.oauth import ToldToClients, endpoints_of, resources_of
 from gateway.guards.oauth import demanding
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.policy import Judging, shown_to_people
-from gateway.policy.approving import Approving
+from gateway.policy.approvals import Approving
 from gateway.policy.refusals import Refusals
-from gateway.policy.sight import Sight
+from gateway.policy.visibility import Sight
 from registry.access.follower import AccessFeed, Load
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database, Pool

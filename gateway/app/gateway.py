@@ -28,7 +28,7 @@ from gateway.app.shared import Shared
 from gateway.app.stored_secrets import StoredSecrets
 from gateway.app.upstreams import Upstreams
 from gateway.context import Principal
-from gateway.methods.answering import Answering, Mismatches
+from gateway.methods.answers import Answering, Mismatches
 from gateway.methods.refused import telling
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics

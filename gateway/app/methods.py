@@ -8,21 +8,21 @@ from gateway.app.access import Access
 from gateway.app.federation import Federation
 from gateway.app.shared import Shared
 from gateway.app.skills import SkillParts, file_reader
-from gateway.methods.agents import Agents
-from gateway.methods.answering import Answering
+from gateway.methods.answers import Answering
+from gateway.methods.built_in import Own
+from gateway.methods.call_tool import Passing
 from gateway.methods.completion import Completion
-from gateway.methods.describe import Describe, DescribeSeveral
+from gateway.methods.describe_tools import Describe, DescribeSeveral
 from gateway.methods.discovery import Discovery
-from gateway.methods.finding import Find, Finding, Limits
 from gateway.methods.lifecycle import Lifecycle
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.logging import Logging
-from gateway.methods.own import Own
-from gateway.methods.passing import Passing
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import Resources
+from gateway.methods.search_tools import Find, Finding, Limits
 from gateway.methods.services import Services
-from gateway.methods.skill_files import SkillFiles
+from gateway.methods.skills.agents import Agents
+from gateway.methods.skills.files import SkillFiles
 from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tasks import Tasks
 from gateway.methods.tools import Tools

@@ -6,16 +6,16 @@ import anyio
 
 from config.limits import Limits as LimitSettings
 from config.settings import Settings
-from gateway.methods.offers import announced
+from gateway.methods.capabilities import announced
 from gateway.state.answers import Answers
 from gateway.state.asks import Asks
-from gateway.state.beats import beat
 from gateway.state.bus import Bus
+from gateway.state.heartbeat import beat
 from gateway.state.hub import Hub
-from gateway.state.kept import Kept, Limits
 from gateway.state.news import fingerprint
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.sessions import Sessions
+from gateway.state.stored_answers import Kept, Limits
 from gateway.state.stores import Keep, make_stores
 from gateway.state.streams import Streams
 from registry.catalog.catalog import Kind

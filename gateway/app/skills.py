@@ -6,13 +6,13 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from config.settings import Settings
-from gateway.methods.agents import Agents
-from gateway.methods.finding import Find
 from gateway.methods.lists import Lists
-from gateway.methods.skill_files import SkillFiles
-from gateway.methods.skill_handles import Handles
-from gateway.methods.skill_list import ListSkills
-from gateway.methods.skills import Limits, ReadFile, UseSkill
+from gateway.methods.search_tools import Find
+from gateway.methods.skills.agents import Agents
+from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.handles import Handles
+from gateway.methods.skills.list_skills import ListSkills
+from gateway.methods.skills.use_skill import Limits, ReadFile, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.sessions import Sessions
 from registry.database.postgres import Pool

@@ -13,7 +13,7 @@ from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
 from gateway.methods.server import SERVER
 from gateway.state.idempotency import Idempotency
-from gateway.state.kept import Kept
+from gateway.state.stored_answers import Kept
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.graphql.upstream import GraphQLUpstream

@@ -6,8 +6,8 @@ from msgspec import Raw
 
 from gateway.abc import Asked, Relay
 from gateway.context import Context
+from gateway.methods.capabilities import has, require
 from gateway.methods.lists import Lists
-from gateway.methods.offers import has, require
 from gateway.methods.prompts import find
 from gateway.methods.relayed import handed_on, members_of, view
 from gateway.protocol import failures

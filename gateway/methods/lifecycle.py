@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.context import Context
+from gateway.methods.capabilities import capabilities
 from gateway.methods.lists import Lists
-from gateway.methods.offers import capabilities
 from gateway.methods.server import SERVER, STAMP
 from registry.catalog.catalog import Catalog
 from schemas.jsonrpc import Request

@@ -10,10 +10,10 @@ from msgspec import Raw
 
 from config.types import DisclosureMode
 from gateway.context import Context
-from gateway.methods.agents import Agents, fitting
 from gateway.methods.checks import scopes_of
 from gateway.methods.server import STAMP
-from gateway.policy.sight import Sight
+from gateway.methods.skills.agents import Agents, fitting
+from gateway.policy.visibility import Sight
 from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog, Located, Page
 from registry.catalog.catalogs import Catalogs

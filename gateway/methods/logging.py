@@ -5,8 +5,8 @@ from typing import Any
 
 from gateway.abc import SessionChange
 from gateway.context import Context, Session
+from gateway.methods.capabilities import require
 from gateway.methods.lists import Lists
-from gateway.methods.offers import require
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import LOG_LEVELS, LevelParams, read

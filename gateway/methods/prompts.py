@@ -4,10 +4,10 @@ from msgspec import Raw
 
 from gateway.abc import Asked, Relay
 from gateway.context import Context
+from gateway.methods.capabilities import require
 from gateway.methods.lists import Lists
-from gateway.methods.offers import require
 from gateway.methods.relayed import handed_on, members_of, view
-from gateway.methods.skill_files import SkillFiles
+from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members
 from registry.catalog.catalog import Catalog

@@ -11,15 +11,15 @@ from msgspec import Raw
 
 from gateway.abc import Asked, Relay
 from gateway.context import Context, Session
+from gateway.methods.capabilities import require, subscribes
 from gateway.methods.lists import Lists
-from gateway.methods.offers import require, subscribes
 from gateway.methods.relayed import handed_on, members_of, view
 from gateway.methods.server import WRITTEN
-from gateway.methods.skill_files import SkillFiles
+from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, View
 from gateway.state.hub import Hub
-from gateway.state.kept import Kept, Whole, handle_of
+from gateway.state.stored_answers import Kept, Whole, handle_of
 from registry.catalog.catalog import Catalog, Located
 from schemas.errors import MethodNotFound, RelayedFault, SessionRequired
 from schemas.jsonrpc import Request, encode

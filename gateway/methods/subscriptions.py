@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.context import Context, Outbox, Peer
+from gateway.methods.capabilities import capabilities, subscribes
 from gateway.methods.lists import Lists
-from gateway.methods.offers import capabilities, subscribes
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
 from gateway.state.news import KINDS, METHODS
 from gateway.state.sessions import Sessions

@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from gateway.abc import Asked, Relay
 from gateway.context import Context, Peer
+from gateway.methods.capabilities import capabilities
 from gateway.methods.lists import Lists
-from gateway.methods.offers import capabilities
 from gateway.methods.relayed import handed_on, members_of, view
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members

@@ -9,12 +9,12 @@ from msgspec.structs import replace as replaced
 
 from gateway.abc import Call, Execute
 from gateway.context import Context
-from gateway.methods.answering import Answering
+from gateway.methods.answers import Answering
+from gateway.methods.call_tool import CALLS, Passing
+from gateway.methods.capabilities import check_task
 from gateway.methods.checks import check_key, check_scope, problems_of, told
-from gateway.methods.describe import unknown_tool
+from gateway.methods.describe_tools import unknown_tool
 from gateway.methods.lists import Lists, Mean
-from gateway.methods.offers import check_task
-from gateway.methods.passing import CALLS, Passing
 from gateway.methods.relayed import handed_on, members_of, view
 from gateway.methods.results import META_APPROVAL, call_result, plain_members, plain_result, renamed
 from gateway.methods.usage import Usage

@@ -8,9 +8,9 @@ from msgspec import Raw
 from gateway.abc import Call, Execute
 from gateway.audit.arguments import shown
 from gateway.context import Context
-from gateway.policy.approving import Approving
+from gateway.policy.approvals import Approving
 from gateway.policy.engine import Decision
-from gateway.policy.sight import Sight
+from gateway.policy.visibility import Sight
 from schemas.errors import Denied, TooManyRequests, Unavailable
 from schemas.jsonrpc import encode
 from schemas.masking import masks_of

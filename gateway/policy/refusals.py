@@ -3,7 +3,7 @@
 from gateway.context import Context
 from gateway.policy.engine import Decision
 from gateway.policy.rules import Subject
-from gateway.policy.sight import Sight
+from gateway.policy.visibility import Sight
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from gateway.abc import Counter, SessionChange, SessionRecord, SessionStore
 from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
 from gateway.state.bus import Bus
-from gateway.state.elsewhere import Elsewhere
 from gateway.state.hub import Hub
 from gateway.state.news import KINDS
 from gateway.state.open_sessions import OpenSessions, SessionLimits
+from gateway.state.peer_nodes import Elsewhere
 from gateway.state.records import changed, record_of, restored, update
 from gateway.state.tasks import Tasks
 from gateway.state.telling import Telling

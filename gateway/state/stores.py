@@ -9,7 +9,8 @@ from typing import Any
 
 from config.settings import State
 from gateway.abc import Counter, Log, SessionStore
-from gateway.state import bus, kept
+from gateway.state import bus
+from gateway.state import stored_answers as kept
 from gateway.state.memory_stores import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.postgres import Opened, PostgresCounter, PostgresSessions
 from gateway.state.postgres_log import PostgresLog

@@ -19,8 +19,10 @@ from gateway.protocol.admission import introduced
 from gateway.protocol.dispatcher import usable_id
 from gateway.protocol.positions import STANDALONE
 from gateway.protocol.running import run_cancellable
-from gateway.transports.event_streams import EventStreams
-from gateway.transports.http import (
+from gateway.transports.event_stream import EventStreams
+from gateway.transports.mcp import Endpoint
+from gateway.transports.peers import StreamPeer
+from gateway.transports.request import (
     caller,
     letter,
     query_value,
@@ -28,9 +30,7 @@ from gateway.transports.http import (
     require_json,
     require_same_site,
 )
-from gateway.transports.mcp import Endpoint
-from gateway.transports.peers import StreamPeer
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 from gateway.transports.watch import Watch, send_all
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound, Unavailable
 from schemas.jsonrpc import Invalid, Message, Request, Response, decode, encode

@@ -27,7 +27,8 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Answer as Reply
 from gateway.protocol.running import Batches
 from gateway.transports.fault_headers import fault_headers
-from gateway.transports.http import (
+from gateway.transports.query_options import wishes_of
+from gateway.transports.request import (
     letter,
     one_command,
     query_value,
@@ -35,9 +36,8 @@ from gateway.transports.http import (
     require_json,
     require_same_site,
 )
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 from gateway.transports.watch import Watch
-from gateway.transports.wishes import wishes_of
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,

@@ -12,8 +12,8 @@ from gateway.state.asks import Asks
 from gateway.state.hub import Hub
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
-from gateway.transports.http import query_value
-from gateway.transports.wishes import wishes_of
+from gateway.transports.query_options import wishes_of
+from gateway.transports.request import query_value
 from schemas.errors import SessionNotFound, UnknownToolset
 
 

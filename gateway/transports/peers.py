@@ -8,9 +8,9 @@ from gateway.context import Session
 from gateway.protocol import sse
 from gateway.state.asks import Asks
 from gateway.state.streams import Ids, Recording, Streams
+from gateway.transports.heartbeat import Pulse
 from gateway.transports.mcp import McpFront
-from gateway.transports.pulse import Pulse
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import ErrorReply, Reply, encode
 

@@ -9,12 +9,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.context import Identity, Principal, Session
 from gateway.protocol.admission import Headers, check_version
 from gateway.protocol.positions import STANDALONE, read_position
-from gateway.transports.event_streams import EventStreams
-from gateway.transports.http import caller, header, require_acceptable, routing_headers
+from gateway.transports.event_stream import EventStreams
 from gateway.transports.http_sse import HttpSse
 from gateway.transports.mcp import Endpoint, McpFront
-from gateway.transports.posting import Posting
-from gateway.transports.responder import Responder
+from gateway.transports.post import Posting
+from gateway.transports.request import caller, header, require_acceptable, routing_headers
+from gateway.transports.responses import Responder
 from schemas.errors import Fault, MethodNotAllowed, SessionRequired
 from schemas.mcp.revisions import STATELESS
 

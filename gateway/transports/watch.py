@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Message, Receive
 
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 
 WATCH_AFTER_S = 0.05  # most calls are over by then, and need no second task
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.context import Principal
-from gateway.state.kept import PIECE_BYTES, About, Full, Kept, Limits, handle_of, uri_of
+from gateway.state.stored_answers import PIECE_BYTES, About, Full, Kept, Limits, handle_of, uri_of
 from gateway.state.stores import Keep
 from tests.contracts.backends import DEADLINE_S, Backend
 from tests.gateway.keeping import ROOMY, keeping

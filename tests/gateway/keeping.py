@@ -1,8 +1,8 @@
 """What keeps answers, in memory, and what makes them fit."""
 
-from gateway.methods.answering import Answering, Mismatches
-from gateway.state.kept import Kept, Limits
+from gateway.methods.answers import Answering, Mismatches
 from gateway.state.memory_stores import MemoryCounter, MemoryLog
+from gateway.state.stored_answers import Kept, Limits
 
 ROOMY = Limits(keep_s=900, caller_bytes=1 << 28, kept_bytes=1 << 29)
 

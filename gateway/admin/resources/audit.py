@@ -13,7 +13,7 @@ from gateway.admin.problems import conflict, unavailable
 from gateway.audit.reading import AuditQuery, Recorded, search
 from gateway.audit.records import Entry
 from gateway.audit.verifying import Report, verify
-from gateway.policy.explaining import BUILT_INS, OF_OPERATOR
+from gateway.policy.explain import BUILT_INS, OF_OPERATOR
 from registry.access.policies import Policies
 
 READ = "admin:audit:read"

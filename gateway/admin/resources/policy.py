@@ -17,7 +17,7 @@ from gateway.admin.pages import Page
 from gateway.admin.problems import Mistake, Problem, conflict, invalid, not_found, sentence
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from gateway.policy.explaining import BUILT_INS, OF_OPERATOR, Explanation, explain
+from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
 from gateway.policy.rules import Subject
 from registry.access.approvals import Approval, ApprovalRefused, Approvals
 from registry.access.policies import Policies, PolicyChanged, StoredRule

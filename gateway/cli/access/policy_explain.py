@@ -13,7 +13,7 @@ from gateway.cli.common.output import print_json, print_rows, remark, say
 from gateway.cli.common.settings import settings_option
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from gateway.policy.explaining import Explanation, explain
+from gateway.policy.explain import Explanation, explain
 from gateway.policy.rules import Subject
 from registry.access.policies import stored_rules
 from schemas.errors import ParseError

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import aiohttp
 
 from gateway.context import Principal
-from gateway.state.kept import About, Full, Kept
+from gateway.state.stored_answers import About, Full, Kept
 from gateway.upstreams.http.answers import charset_of, essence, is_textual
 from gateway.upstreams.http.client import Download
 from gateway.upstreams.http.connections import TooLarge, declared_within

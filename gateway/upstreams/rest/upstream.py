@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from gateway.context import Context
-from gateway.state.kept import uri_of
+from gateway.state.stored_answers import uri_of
 from gateway.upstreams.auth.credentials import Credentials
 from gateway.upstreams.http import answers
 from gateway.upstreams.http.answers import failed, unanswered

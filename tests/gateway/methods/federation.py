@@ -14,9 +14,9 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Asked
 from gateway.context import Context, Identity, Principal, Session
-from gateway.methods.agents import Agents
 from gateway.methods.lists import Lists
-from gateway.methods.skill_files import SkillFiles
+from gateway.methods.skills.agents import Agents
+from gateway.methods.skills.files import SkillFiles
 from gateway.protocol.shapes import Members
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs

@@ -10,9 +10,9 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Counter, Verdict
 from gateway.context import Context, Identity, Principal
-from gateway.methods.answering import NOTHING_ASKED, Answering, Asked
-from gateway.state.kept import Kept
+from gateway.methods.answers import NOTHING_ASKED, Answering, Asked
 from gateway.state.memory_stores import MemoryLog
+from gateway.state.stored_answers import Kept
 from schemas.binding import McpBinding, OpenAPIBinding
 from schemas.errors import Unavailable
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25, Revision

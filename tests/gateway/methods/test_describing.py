@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.json import decode
 
 from gateway.context import Context, Identity, Principal, Wishes
-from gateway.methods.describe import DescribeSeveral
+from gateway.methods.describe_tools import DescribeSeveral
 from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs

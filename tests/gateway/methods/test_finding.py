@@ -11,8 +11,8 @@ from psycopg import OperationalError
 
 from config.settings import Toolset
 from gateway.context import Context, Identity, Principal, Session, Wishes
-from gateway.methods.finding import ANY_DOMAIN, BY_WORDS, Finding, Limits
 from gateway.methods.lists import Lists
+from gateway.methods.search_tools import ANY_DOMAIN, BY_WORDS, Finding, Limits
 from gateway.methods.usage import HOLDS_S, Usage
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs

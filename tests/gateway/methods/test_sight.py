@@ -5,12 +5,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.policy import Rule
-from gateway.methods.agents import given
 from gateway.methods.completion import Completion
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import Resources
-from gateway.policy.sight import Sight
+from gateway.methods.skills.agents import given
+from gateway.policy.visibility import Sight
 from gateway.state.hub import Hub
 from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill, Skills, SkillTool

@@ -10,15 +10,15 @@ from msgspec import Raw
 
 from gateway.abc import SessionChange
 from gateway.context import Context, Identity, Principal, Session, Wishes
-from gateway.methods.agents import Agents, given
+from gateway.methods.capabilities import announced, capabilities
 from gateway.methods.lists import Lists, Modes
-from gateway.methods.offers import announced, capabilities
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import Resources
-from gateway.methods.skill_files import SkillFiles
-from gateway.methods.skill_handles import Handles
-from gateway.methods.skill_list import ListSkills
-from gateway.methods.skills import Limits, UseSkill
+from gateway.methods.skills.agents import Agents, given
+from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.handles import Handles
+from gateway.methods.skills.list_skills import ListSkills
+from gateway.methods.skills.use_skill import Limits, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.hub import Hub
 from gateway.state.news import MESSAGES

@@ -11,8 +11,8 @@ from config.policy import Rule
 from gateway.abc import Call
 from gateway.context import Context, Identity, Note, Principal
 from gateway.middleware.policy import Judging, shown_to_people
-from gateway.policy.approving import Approving
-from gateway.policy.sight import Sight
+from gateway.policy.approvals import Approving
+from gateway.policy.visibility import Sight
 from registry.access.approvals import Approvals
 from registry.database.postgres import Database
 from schemas.binding import GatewayBinding

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from config.policy import Policy, Rule
 from gateway.context import Context, Identity, Note, Principal
 from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
-from gateway.policy.explaining import explain
+from gateway.policy.explain import explain
 from gateway.policy.facts import CLAIMS
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import CompiledRule, Subject, Values
-from gateway.policy.sight import Sight
+from gateway.policy.visibility import Sight
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC

@@ -3,7 +3,7 @@
 import pytest
 
 from config.policy import Rule
-from gateway.policy.sight import Sight
+from gateway.policy.visibility import Sight
 from registry.access.policies import Policies
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST

@@ -1,7 +1,7 @@
 import anyio
 import pytest
 
-from gateway.state.beats import beat
+from gateway.state.heartbeat import beat
 from gateway.state.memory_stores import MemorySessions
 from tests.gateway.state.conftest import Shared
 

@@ -9,9 +9,9 @@ import pytest
 from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal
 from gateway.state.bus import STREAM
-from gateway.state.elsewhere import CANCELS
 from gateway.state.memory_stores import MemorySessions
 from gateway.state.news import MESSAGES
+from gateway.state.peer_nodes import CANCELS
 from gateway.state.sessions import STREAM_LIMIT
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests, Unavailable
 from tests.gateway.state.conftest import ANN, IDLE_S, Node, stores_of, until

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.context import Identity, Principal
 from gateway.protocol.admission import Headers
-from gateway.transports.http import (
+from gateway.transports.request import (
     caller,
     header,
     letter,

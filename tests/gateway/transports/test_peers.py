@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from gateway.context import Principal, Session
+from gateway.transports.heartbeat import Pulse
 from gateway.transports.peers import Peer, StreamPeer
-from gateway.transports.pulse import Pulse
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.revisions import V2024_11_05

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from gateway.transports import watch as watch_module
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 from gateway.transports.watch import Watch, send_all
 from tests.gateway.asgi import DISCONNECT, Wire, part
 

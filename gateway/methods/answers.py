@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from gateway.context import Context
 from gateway.methods.cutting import cut_at
 from gateway.methods.projection import Paths, paths_of, project
-from gateway.state.kept import About, Full, Kept, Slice, uri_of
+from gateway.state.stored_answers import About, Full, Kept, Slice, uri_of
 from registry.display.budgets import CHARACTERS
 from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
 from schemas.errors import InvalidParams, ParseError, Unavailable

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from gateway.context import Context
-from gateway.methods.agents import Agents, Given, given
+from gateway.methods.skills.agents import Agents, Given, given
 from gateway.protocol.sealed import Sealer
 from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill

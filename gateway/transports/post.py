@@ -14,7 +14,10 @@ from gateway.protocol.admission import Admitted, admit
 from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.running import member_server, run_cancellable
 from gateway.transports.fault_headers import fault_headers
-from gateway.transports.http import (
+from gateway.transports.heartbeat import Pulse
+from gateway.transports.mcp import Endpoint
+from gateway.transports.peers import Peer, SessionPeer
+from gateway.transports.request import (
     header,
     letter,
     one_command,
@@ -23,10 +26,7 @@ from gateway.transports.http import (
     require_json,
     routing_headers,
 )
-from gateway.transports.mcp import Endpoint
-from gateway.transports.peers import Peer, SessionPeer
-from gateway.transports.pulse import Pulse
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 from gateway.transports.watch import Watch
 from schemas.errors import (
     Fault,

@@ -11,10 +11,10 @@ from msgspec import Raw
 
 from gateway.abc import SessionChange
 from gateway.context import Context, Session
-from gateway.methods.agents import Agents, Given, given
 from gateway.methods.lists import Lists
-from gateway.methods.skill_handles import Handles
-from gateway.methods.skill_list import by_words, line_of
+from gateway.methods.skills.agents import Agents, Given, given
+from gateway.methods.skills.handles import Handles
+from gateway.methods.skills.list_skills import by_words, line_of
 from gateway.state.news import MESSAGES
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS

@@ -4,9 +4,9 @@ from typing import Any
 
 from gateway.context import Context
 from gateway.methods.checks import problems_of, told
-from gateway.methods.describe import unknown_tool
+from gateway.methods.describe_tools import unknown_tool
 from gateway.methods.lists import Lists
-from gateway.methods.skill_handles import Handles
+from gateway.methods.skills.handles import Handles
 from schemas.binding import GatewayBinding
 from schemas.errors import InvalidParams, ParseError
 from schemas.jsonrpc import Request, decode_json

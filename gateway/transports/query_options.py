@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from config.types import DisclosureMode
 from gateway.context import NO_WISHES, Wishes
-from gateway.transports.http import query_value
+from gateway.transports.request import query_value
 from schemas.errors import InvalidRequest
 
 MODES: tuple[str, ...] = get_args(DisclosureMode)

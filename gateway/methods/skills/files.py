@@ -11,11 +11,11 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.context import Context
-from gateway.methods.agents import Agents, given
+from gateway.methods.capabilities import require
 from gateway.methods.lists import Lists
-from gateway.methods.offers import require
 from gateway.methods.server import STAMP, WRITTEN
-from gateway.methods.skills import ReadFile, content_of, instructions_of
+from gateway.methods.skills.agents import Agents, given
+from gateway.methods.skills.use_skill import ReadFile, content_of, instructions_of
 from gateway.protocol import cursors
 from gateway.protocol.shapes import Members, View
 from registry.catalog.catalog import Catalog

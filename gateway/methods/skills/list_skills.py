@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.context import Context
-from gateway.methods.agents import Agents
-from gateway.methods.describe import answer
-from gateway.methods.finding import AWAY, BY_WORDS, Find, unsearched
+from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
+from gateway.methods.search_tools import AWAY, BY_WORDS, Find, unsearched
+from gateway.methods.skills.agents import Agents
 from registry.catalog import words as wording
 from registry.display.budgets import CHARACTERS
 from registry.display.fitting import length

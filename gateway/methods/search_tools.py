@@ -11,9 +11,9 @@ from psycopg_pool import PoolTimeout
 
 from config.settings import Toolset
 from gateway.context import Context
-from gateway.methods.describe import answer
+from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
-from gateway.methods.skill_handles import Handles
+from gateway.methods.skills.handles import Handles
 from registry.catalog.catalog import Catalog
 from registry.catalog.tool_list import said
 from registry.catalog.words import by_words

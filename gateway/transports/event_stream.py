@@ -11,7 +11,7 @@ from gateway.protocol import sse
 from gateway.protocol.positions import STANDALONE, Position
 from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, Said
 from gateway.transports.mcp import McpFront
-from gateway.transports.responder import Responder
+from gateway.transports.responses import Responder
 from gateway.transports.watch import Watch, send_all
 from schemas.errors import InvalidRequest, Unavailable
 

@@ -1,0 +1,1 @@
+"""Skills and agents as MCP methods and tools."""
