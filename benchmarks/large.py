@@ -37,7 +37,7 @@ from registry.search.indexes import ensure_indexes, predicate
 from registry.search.run import effort
 from registry.search.statements import Shape
 from registry.search.transaction import LOOKUPS, transaction
-from registry.search.vectors import Vector, VectorDumper
+from registry.search.vectors import HalfVector, VectorDumper
 
 HOST = "00000000-0000-0000-0000-000000000001"
 MODEL = "made/up"
@@ -171,9 +171,9 @@ async def _prepare(database: Database, count: int) -> None:
 
 
 async def _write(database: Database, begin: int, block: Floats) -> None:
-    rows = [(HOST, _id(begin + at), MODEL, Vector.of(row)) for at, row in enumerate(block)]
+    rows = [(HOST, _id(begin + at), MODEL, HalfVector.of(row)) for at, row in enumerate(block)]
     async with borrowed(database.pool) as connection, connection.cursor() as cursor:
-        cursor.adapters.register_dumper(Vector, VectorDumper)
+        cursor.adapters.register_dumper(HalfVector, VectorDumper)
         await cursor.executemany(
             "INSERT INTO entity_embedding_t (host_id, entity_type, entity_id, model, dimension,"
             " source_hash, status, embedding) VALUES (%s, 'tool', %s, %s, 384, '', 'ready',"
@@ -212,7 +212,7 @@ async def _searched(
             rows = await opened.rows(
                 LOOKUPS,
                 statements.candidates(shape),
-                {**values, **words, "q0": Vector.of(query)},
+                {**values, **words, "q0": HalfVector.of(query)},
             )
             best = sorted(rows, key=lambda row: -row[4])[:TOP]
             ms = (time.perf_counter() - started) * 1000

@@ -33,7 +33,7 @@ from registry.embedding.providers import make_embedder
 from registry.evaluation.corpus import Corpus, loaded
 from registry.evaluation.scratch import CARELESS
 from registry.evaluation.sets import Listed
-from registry.search import Found, Mode, Query, Search
+from registry.search import Mode, Search, SearchQuery, SearchResult
 
 COUNT, QUICK_COUNT = 12_000, 600  # tools
 REQUESTS, QUICK_REQUESTS = 400, 40
@@ -51,7 +51,7 @@ RECALL_TARGETS = (Target("least", 98.0),)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    inside: Sequence[tuple[float, Found]]  # milliseconds of a search, and what it found
+    inside: Sequence[tuple[float, SearchResult]]  # milliseconds of a search, and what it found
     recall: float  # of vectors, per cent
     loaded_s: float
     called: list[float] = field(default_factory=list)  # milliseconds of a call of search_tools
@@ -117,9 +117,9 @@ async def _inside(
 
 async def _ask(
     search: Search, corpus: Corpus, request: str, mode: Mode, limit: int = 5
-) -> tuple[float, Found]:
+) -> tuple[float, SearchResult]:
     started = time.perf_counter()
-    found = await search.run(Query(request, limit, mode, corpus.filters))
+    found = await search.run(SearchQuery(request, limit, mode, corpus.filters))
     return (time.perf_counter() - started) * 1000, found
 
 

@@ -30,7 +30,7 @@ RESERVED_ISSUER = "key"
 """Who has an API key is "key:NAME", so that no issuer can have this name."""
 
 
-class Issuer(Struct, frozen=True, forbid_unknown_fields=True):
+class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `auth.issuers`: whose tokens are good, with one of `key_file`, `jwks_file` and
     `jwks_url`. What is empty is as in `auth`, but for the tenant."""
 
@@ -60,7 +60,7 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True):
     tenant_claim: ClaimName
     tenants: Mapping[str, HostId]
     roles_claim: ClaimName
-    issuers: Mapping[IssuerName, Issuer]
+    issuers: Mapping[IssuerName, IssuerSettings]
     development_secret: DevelopmentSecret
     api_keys: bool
     revocation_s: Seconds

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from config.auth import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, Issuer
+from config.auth import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, IssuerSettings
 from config.loopback import in_the_clear
 from config.problem import KeyPath, Problem, Where, dotted
 from config.settings import Settings
@@ -79,7 +79,7 @@ def _tenants(auth: Auth) -> Found:
     for path, issuer in _all(auth):
         if issuer.tenants and not issuer.tenant_claim:
             yield (*path, "tenants"), "expected tenant_claim beside it, whose values these are"
-        if isinstance(issuer, Issuer) and issuer.tenant and issuer.tenant_claim:
+        if isinstance(issuer, IssuerSettings) and issuer.tenant and issuer.tenant_claim:
             yield (*path, "tenant"), "expected tenant or tenant_claim, found both"
 
 
@@ -103,7 +103,7 @@ def _times(auth: Auth) -> Found:
         yield ("jwks_stale_s",), f"{text} fetched again, found {auth.jwks_stale_s:g}"
 
 
-def _all(auth: Auth) -> Iterator[tuple[KeyPath, Auth | Issuer]]:
+def _all(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]]:
     """Every issuer with a key, and where it stands below `auth`."""
     if any(getattr(auth, key) for key in KEYS):
         yield (), auth

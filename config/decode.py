@@ -14,7 +14,7 @@ from typing import Any, Literal
 import yaml
 from msgspec import ValidationError, convert
 
-from config.document import UNREADABLE, Loader, Value, expanded
+from config.document import UNREADABLE, Loader, YamlValue, expanded
 from config.kinds import Kind, item_kind, key_kind, members, needed
 from config.problem import KeyPath, Problem, SettingsError, dotted
 
@@ -30,7 +30,7 @@ SECRET = (
 OF_SOURCES = (("headers",), ("env",), ("credentials",), ("exchange",))  # keys that hold secrets
 
 
-def decode(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def decode(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
     """Data that `msgspec.convert` accepts for `kind`, provided that no problem was added."""
     if value.loose and not kind.scalar:
         value = _expanded(value, problems)
@@ -47,7 +47,7 @@ def decode(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> 
     return _scalar(value, kind, path, problems)
 
 
-def _expanded(value: Value, problems: list[Problem]) -> Value:
+def _expanded(value: YamlValue, problems: list[Problem]) -> YamlValue:
     try:
         return expanded(value)
     except SettingsError as error:
@@ -55,7 +55,7 @@ def _expanded(value: Value, problems: list[Problem]) -> Value:
         return replace(value, data=UNREADABLE)
 
 
-def _section(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _section(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
     data = _entries(value, kind, path, problems)
     problems.extend(_lacking(value, data, kind, path))
     known = members(kind)
@@ -74,7 +74,9 @@ def _section(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -
     }
 
 
-def _lacking(value: Value, data: Mapping[str, Value], kind: Kind, path: KeyPath) -> list[Problem]:
+def _lacking(
+    value: YamlValue, data: Mapping[str, YamlValue], kind: Kind, path: KeyPath
+) -> list[Problem]:
     """Members that are needed and not there; where one is misspelled, that is told already."""
     known = members(kind)
     if (value.data is not None and not isinstance(value.data, dict)) or data.keys() - known:
@@ -88,16 +90,18 @@ def _lacking(value: Value, data: Mapping[str, Value], kind: Kind, path: KeyPath)
     ]
 
 
-def _mapping(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _mapping(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
     result = {}
     for key, item in _entries(value, kind, path, problems).items():
-        name = Value(key, item.where, item.directory)
+        name = YamlValue(key, item.where, item.directory)
         if _convert(key, key_kind(kind), name, path, problems) is not MISSING:
             result[key] = decode(item, item_kind(kind), (*path, key), problems)
     return result
 
 
-def _entries(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> dict[str, Value]:
+def _entries(
+    value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]
+) -> dict[str, YamlValue]:
     if isinstance(value.data, dict):
         return value.data
     if value.data is not None:  # a key whose entries are all commented out is none at all
@@ -105,7 +109,7 @@ def _entries(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -
     return {}
 
 
-def _list(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _list(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
     if not isinstance(value.data, list):
         if value.data is not None:
             problems.append(_mismatch(value, value.data, kind, path))
@@ -116,7 +120,7 @@ def _list(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> A
     )
 
 
-def _scalar(value: Value, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _scalar(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
     data = value.data
     if kind.optional and (data is None or (value.loose and not data)):
         return None
@@ -146,7 +150,9 @@ def _typed(text: str) -> Any:
         return text
 
 
-def _convert(data: Any, kind: Kind, value: Value, path: KeyPath, problems: list[Problem]) -> Any:
+def _convert(
+    data: Any, kind: Kind, value: YamlValue, path: KeyPath, problems: list[Problem]
+) -> Any:
     try:
         return convert(data, kind.annotation)
     except ValidationError:
@@ -162,7 +168,7 @@ def absolute(text: str, directory: Path) -> str:
     return str(Path(directory, home).absolute())
 
 
-def _mismatch(value: Value, data: Any, kind: Kind, path: KeyPath) -> Problem:
+def _mismatch(value: YamlValue, data: Any, kind: Kind, path: KeyPath) -> Problem:
     hidden = secret(path) or value.origin == "file"  # which may be any
     found = "a value that is not shown" if hidden else _excerpt(data, kind)
     return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {found}")

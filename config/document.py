@@ -27,7 +27,7 @@ Origin = Literal["here", "environment", "file"]  # where the text of a value sta
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class YamlValue:
     """A scalar, a `dict[str, Value]` or a `list[Value]`, and where it comes from."""
 
     data: Any
@@ -90,7 +90,7 @@ def _content(path: str, directory: Path) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-class Document:
+class YamlDocument:
     """One YAML text. Problems gather in `problems`; a syntax error is raised at once."""
 
     def __init__(
@@ -108,35 +108,35 @@ class Document:
         self.problems: list[Problem] = []
         self._numbered = False
 
-    def read(self, text: bytes | str, *, lines: bool = True) -> Value:
+    def read(self, text: bytes | str, *, lines: bool = True) -> YamlValue:
         """`lines` False: a line number would not help, because it is one variable's text."""
         self._numbered = lines
         try:
             loader = Loader(text)
             node = loader.get_single_node()
             if node is None:
-                return Value(None, self.name, self.directory)
+                return YamlValue(None, self.name, self.directory)
             return self._value(loader, node, (), self._where(node.start_mark))
         except yaml.MarkedYAMLError as error:
             raise SettingsError(self._syntax(error, text)) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise SettingsError(Problem(self.name, "", "expected YAML in UTF-8")) from error
 
-    def _value(self, loader: Any, node: Any, path: KeyPath, where: str) -> Value:
+    def _value(self, loader: Any, node: Any, path: KeyPath, where: str) -> YamlValue:
         if len(path) > DEPTH_LIMIT:
             raise SettingsError(Problem(where, dotted(path[:3]) + "…", "nested too deeply"))
         if isinstance(node, yaml.MappingNode):
-            return Value(self._mapping(loader, node, path), where, self.directory)
+            return YamlValue(self._mapping(loader, node, path), where, self.directory)
         if isinstance(node, yaml.SequenceNode):
             items = [
                 self._value(loader, item, (*path, str(index)), self._where(item.start_mark))
                 for index, item in enumerate(node.value)
             ]
-            return Value(items, where, self.directory)
+            return YamlValue(items, where, self.directory)
         return self._scalar(_constructed(loader, node), node.value, path, where)
 
-    def _mapping(self, loader: Any, node: Any, path: KeyPath) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+    def _mapping(self, loader: Any, node: Any, path: KeyPath) -> dict[str, YamlValue]:
+        found: dict[str, YamlValue] = {}
         for key_node, value_node in node.value:
             where = self._where(key_node.start_mark)
             # `host: {{ HOST }}`, a template nobody filled in, is a mapping as the key of another.
@@ -148,16 +148,16 @@ class Document:
             found[key] = self._value(loader, value_node, below, where)
         return found
 
-    def _scalar(self, data: Any, text: str, path: KeyPath, where: str) -> Value:
+    def _scalar(self, data: Any, text: str, path: KeyPath, where: str) -> YamlValue:
         if self.env is None or not isinstance(data, str) or "$" not in data:
-            return Value(data, where, self.directory, text, origin=self.origin)
+            return YamlValue(data, where, self.directory, text, origin=self.origin)
         try:
             result, origin = interpolate(data, self.env, self.directory)
         except Unfit as unfit:
             self.problems.append(Problem(where, dotted(path), str(unfit)))
-            return Value(UNREADABLE, where, self.directory)
+            return YamlValue(UNREADABLE, where, self.directory)
         loose = "${" in data
-        return Value(result, where, self.directory, result, loose, origin)
+        return YamlValue(result, where, self.directory, result, loose, origin)
 
     def _where(self, mark: Any) -> str:
         return f"{self.name}:{mark.line + 1}" if self._numbered else self.name
@@ -190,9 +190,9 @@ def _constructed(loader: Any, node: Any) -> Any:
         return node.value
 
 
-def expanded(value: Value) -> Value:
+def expanded(value: YamlValue) -> YamlValue:
     """A bare text read as YAML, where its target is a list or a mapping; may raise."""
-    document = Document(value.where, value.directory, None, value.origin)
+    document = YamlDocument(value.where, value.directory, None, value.origin)
     result = document.read(value.text, lines=False)
     if document.problems:
         raise SettingsError(*document.problems)

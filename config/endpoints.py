@@ -20,7 +20,7 @@ from config.types import (
 )
 
 
-class Server(Struct, frozen=True, forbid_unknown_fields=True):
+class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     host: Host
     port: Port
     allowed_hosts: tuple[HostHeader, ...]

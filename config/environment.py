@@ -10,7 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from config.document import Value, expanded
+from config.document import YamlValue, expanded
 from config.kinds import Kind, item_kind, key_kind, members
 from config.problem import KeyPath, Problem, SettingsError
 
@@ -19,10 +19,12 @@ NESTING = "__"
 FILE_VARIABLE = "TOOLGATE_CONFIG"  # which file to read; no setting itself
 
 
-def overridden(tree: Value, root: Kind, env: Mapping[str, str], problems: list[Problem]) -> Value:
+def overridden(
+    tree: YamlValue, root: Kind, env: Mapping[str, str], problems: list[Problem]
+) -> YamlValue:
     """`tree` with every variable applied; where two overlap, the finer one wins."""
     for name in sorted(_variables(env), key=lambda name: (name.count(NESTING), name)):
-        value = Value(env[name], name, Path.cwd(), env[name], True, "environment")
+        value = YamlValue(env[name], name, Path.cwd(), env[name], True, "environment")
         parts = name[len(PREFIX) :].lower().split(NESTING)
         try:
             tree = _put(tree, root, parts, value)
@@ -55,7 +57,7 @@ def _linked(name: str, service: str) -> bool:
     )
 
 
-def _put(tree: Value, kind: Kind, parts: list[str], value: Value) -> Value:
+def _put(tree: YamlValue, kind: Kind, parts: list[str], value: YamlValue) -> YamlValue:
     if not parts:
         whole = value if kind.scalar else expanded(value)
         return merged(tree, whole) if kind.section else whole
@@ -63,13 +65,13 @@ def _put(tree: Value, kind: Kind, parts: list[str], value: Value) -> Value:
         raise LookupError(parts[0])
     if not isinstance(tree.data, dict | None):
         return tree  # the file has something else here; it is reported when that is decoded
-    children: dict[str, Value] = tree.data or {}
+    children: dict[str, YamlValue] = tree.data or {}
     key, below = _step(kind, parts[0], children)
-    child = children.get(key, Value(None, value.where, value.directory))
+    child = children.get(key, YamlValue(None, value.where, value.directory))
     return replace(tree, data={**children, key: _put(child, below, parts[1:], value)})
 
 
-def _step(kind: Kind, part: str, children: Mapping[str, Value]) -> tuple[str, Kind]:
+def _step(kind: Kind, part: str, children: Mapping[str, YamlValue]) -> tuple[str, Kind]:
     """The key that `part` of a variable's name means. LookupError: there is none."""
     if kind.section:
         return part, members(kind)[part]
@@ -86,7 +88,7 @@ def _spelt(part: str, key: Kind) -> str:
     return part.upper() if key.marked("capitals") else part
 
 
-def merged(below: Value, above: Value) -> Value:
+def merged(below: YamlValue, above: YamlValue) -> YamlValue:
     """Mappings are merged key by key; anything else replaces what was there."""
     if not isinstance(below.data, dict):
         return above

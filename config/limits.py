@@ -16,7 +16,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
     concurrent: Amount = 0
 
 
-class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
+class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     window_s: Seconds
     calls: Count  # in the window, before a share of failures tells anything
@@ -26,7 +26,7 @@ class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
     probes: Count
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+class LimitsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     principal_calls: Amount
     tenant_calls: Amount
     per_s: Seconds

@@ -9,7 +9,7 @@ from msgspec import convert, to_builtins
 
 from config.conflicts import conflicts
 from config.decode import SECRET, WITH_PASSWORDS, decode, without_credentials
-from config.document import Document, Value
+from config.document import YamlDocument, YamlValue
 from config.environment import FILE_VARIABLE, merged, overridden
 from config.kinds import kind_of
 from config.problem import KeyPath, Problem, SettingsError
@@ -80,8 +80,10 @@ def _without_password(url: str) -> str:
     return URL_PASSWORD_PARAMETER.sub(rf"\1{MASK}", URL_PASSWORD.sub(rf"\1:{MASK}@", url))
 
 
-def _read(file: Path, name: str, env: Mapping[str, str] | None, problems: list[Problem]) -> Value:
-    document = Document(name, file.parent.absolute(), env)
+def _read(
+    file: Path, name: str, env: Mapping[str, str] | None, problems: list[Problem]
+) -> YamlValue:
+    document = YamlDocument(name, file.parent.absolute(), env)
     try:
         text = file.read_bytes()
     except OSError as error:
@@ -92,20 +94,20 @@ def _read(file: Path, name: str, env: Mapping[str, str] | None, problems: list[P
     return value
 
 
-def _root(value: Value) -> Value:
+def _root(value: YamlValue) -> YamlValue:
     if value.data is not None and not isinstance(value.data, dict):
         text = "expected a mapping such as `server: {port: 8765}` as the whole file"
         raise SettingsError(Problem(value.where, "", text))
     return value
 
 
-def _where(tree: Value, *paths: KeyPath) -> str:
+def _where(tree: YamlValue, *paths: KeyPath) -> str:
     """Where the first of these settings stands that is no default."""
     places = [_at(tree, path).where for path in paths]
     return next((place for place in places if not place.startswith(DEFAULTS.name)), places[0])
 
 
-def _at(tree: Value, path: KeyPath) -> Value:
+def _at(tree: YamlValue, path: KeyPath) -> YamlValue:
     for key in path:
         tree = tree.data[key]
     return tree

@@ -13,7 +13,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from config.settings import Logging
+from config.settings import LoggingSettings
 
 OWN = logging.makeLogRecord({}).__dict__.keys() | {
     "message",
@@ -26,7 +26,7 @@ QUIET = re.compile(r"[\w./:@%+,-]+")  # a value that reads well without quotes
 COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
 
-def configure(settings: Logging, stream: TextIO | None = None) -> None:
+def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     """Log to `stream` (standard error); may be called again, after settings were reloaded."""
     stream = sys.stderr if stream is None else stream
     handler = _Handler(stream)

@@ -69,7 +69,7 @@ class Guardrail(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Text = ""
 
 
-class Guardrails(Struct, frozen=True, forbid_unknown_fields=True):
+class GuardrailsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     mask: bool  # what schemas mark with x-mask
     rules: Mapping[RuleName, Guardrail]
     inspect_bytes: Count

@@ -29,7 +29,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     depth: Count | None = None
 
 
-class Profiles(Struct, frozen=True, forbid_unknown_fields=True):
+class ProfilesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     default: ProfileName
     server_name: ServerName
     own: Mapping[ProfileName, Profile]

@@ -5,6 +5,6 @@ from msgspec import Struct
 from config.types import SecretKey
 
 
-class Secrets(Struct, frozen=True, forbid_unknown_fields=True):
+class SecretsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     key: SecretKey
     old_keys: tuple[SecretKey, ...]

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from config.audit import Audit
 from config.auth import Admin, Auth, OAuth
-from config.endpoints import Mcp, Metrics, Portal, Rpc, Server
-from config.limits import Breaker, Limits
-from config.policy import Guardrails, Policy
-from config.profiles import Profiles
-from config.secrets import Secrets
+from config.endpoints import Mcp, Metrics, Portal, Rpc, ServerSettings
+from config.limits import BreakerSettings, LimitsSettings
+from config.policy import GuardrailsSettings, Policy
+from config.profiles import ProfilesSettings
+from config.secrets import SecretsSettings
 from config.sources import SourceSettings
 from config.types import (
     Amount,
@@ -45,7 +45,7 @@ from config.types import (
 )
 
 
-class Database(Struct, frozen=True, forbid_unknown_fields=True):
+class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):
     url: DatabaseUrl
     data_dir: Directory
     system_user: SystemUser
@@ -62,7 +62,7 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True):
     host_id: HostId
 
 
-class State(Struct, frozen=True, forbid_unknown_fields=True):
+class StateSettings(Struct, frozen=True, forbid_unknown_fields=True):
     backend: Literal["memory", "postgres", "redis"]
     redis_url: RedisUrl
     secret: Secret
@@ -73,7 +73,7 @@ class State(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Bytes
 
 
-class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
+class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Seconds
     connect_timeout_s: Seconds
     connections: Count
@@ -100,7 +100,7 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     stdio_restart_max_s: Seconds
 
 
-class Answers(Struct, frozen=True, forbid_unknown_fields=True):
+class AnswersSettings(Struct, frozen=True, forbid_unknown_fields=True):
     inline_bytes: Bytes
     download_bytes: Bytes
     tokens: Amount
@@ -133,7 +133,7 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     prune: bool
 
 
-class Embedding(Struct, frozen=True, forbid_unknown_fields=True):
+class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     provider: Literal[
         "bundled", "sentence-transformers", "openai-compatible", "local-http", "disabled"
     ]
@@ -153,7 +153,7 @@ class Embedding(Struct, frozen=True, forbid_unknown_fields=True):
     threads: Count
 
 
-class Search(Struct, frozen=True, forbid_unknown_fields=True):
+class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     semantic_share: Share
     limit: Count
     limit_max: Count
@@ -175,7 +175,7 @@ class Disclosure(Struct, frozen=True, forbid_unknown_fields=True):
     when_down: Literal["lexical", "fail_closed"]
 
 
-class Skills(Struct, frozen=True, forbid_unknown_fields=True):
+class SkillsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     listed: bool
     instructions_tokens: ToolTokens
     handle_s: Seconds
@@ -196,7 +196,7 @@ class Scripts(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Count
 
 
-class Logging(Struct, frozen=True, forbid_unknown_fields=True):
+class LoggingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"]
     format: Literal["auto", "console", "json"]
     access: bool
@@ -214,9 +214,9 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    server: Server
+    server: ServerSettings
     metrics: Metrics
-    database: Database
+    database: DatabaseSettings
     tenant: Tenant
     mcp: Mcp
     rpc: Rpc
@@ -224,24 +224,24 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     auth: Auth
     oauth: OAuth
     policy: Policy
-    guardrails: Guardrails
-    limits: Limits
-    breaker: Breaker
+    guardrails: GuardrailsSettings
+    limits: LimitsSettings
+    breaker: BreakerSettings
     audit: Audit
     admin: Admin
-    secrets: Secrets
-    upstream: Upstream
-    answers: Answers
+    secrets: SecretsSettings
+    upstream: UpstreamSettings
+    answers: AnswersSettings
     budgets: Budgets
-    profiles: Profiles
-    embedding: Embedding
-    search: Search
+    profiles: ProfilesSettings
+    embedding: EmbeddingSettings
+    search: SearchSettings
     disclosure: Disclosure
-    skills: Skills
+    skills: SkillsSettings
     scripts: Scripts
     imports: Imports
-    logging: Logging
-    state: State
+    logging: LoggingSettings
+    state: StateSettings
     functions: Mapping[FunctionName, EntryPoint]
     sources: Mapping[SourceName, SourceSettings]
     toolsets: Mapping[ToolsetName, Toolset]

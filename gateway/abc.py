@@ -39,7 +39,7 @@ Guard = Callable[[Execute], Execute]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class RepeatableCommand:
     """A command that its sender may send again."""
 
     principal: Principal
@@ -48,7 +48,9 @@ class Command:
     body: bytes  # equal for equal requests
 
 
-Once = Callable[[Command, Callable[[], Awaitable[ToolResult]]], Coroutine[Any, Any, ToolResult]]
+Once = Callable[
+    [RepeatableCommand, Callable[[], Awaitable[ToolResult]]], Coroutine[Any, Any, ToolResult]
+]
 """Run a command, or give the result that it gave before. Raises StatusFault."""
 
 
@@ -65,7 +67,7 @@ class Upstream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RelayRequest:
     """A request for another MCP server, in that server's own names and URIs."""
 
     source: Source
@@ -78,7 +80,7 @@ class Asked:
 class Relay(Protocol):
     """Asks other MCP servers, whatever era they and the client are of."""
 
-    async def request(self, asked: Asked, context: Context) -> dict[str, Raw]:
+    async def request(self, asked: RelayRequest, context: Context) -> dict[str, Raw]:
         """The members of the result. Raises the server's error as a Fault, code and data as they
         came, and Unreachable when there is no answer."""
 

@@ -65,7 +65,7 @@ Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class CallHeaders:
     """What a hybrid call carries besides its data: the headers that its service may want."""
 
     side: Side | None = None  # the portal path that it came by
@@ -80,11 +80,11 @@ class Letter:
     mirrored: Mapping[str, str] | None = field(default_factory=dict)
 
 
-NO_LETTER = Letter()
+NO_LETTER = CallHeaders()
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class QueryOptions:
     """What the query of an address asks for, besides a toolset; None: as the settings have it."""
 
     profile: str | None = None  # that lists are written for; None: that of the client's name
@@ -92,7 +92,7 @@ class Wishes:
     agent: str | None = None  # whose skills are here, where no token says it
 
 
-NO_WISHES = Wishes()
+NO_WISHES = QueryOptions()
 
 
 class Outbox:
@@ -245,7 +245,7 @@ class Peer(Protocol):
 
 
 @dataclass(slots=True)
-class Note:
+class AuditDraft:
     """What is to be remembered of a message: whoever serves it writes down what they know."""
 
     subject: str = ""  # name of the tool, prompt or resource
@@ -266,18 +266,18 @@ class Context:
     request_id: str
     session: Session | None = None
     peer: Peer | None = None  # None where the front has no way to say anything but the answer
-    letter: Letter = NO_LETTER
+    letter: CallHeaders = NO_LETTER
     toolset: str | None = None  # whose tools alone are here; None: all
-    wishes: Wishes = NO_WISHES
+    wishes: QueryOptions = NO_WISHES
     params: Mapping[str, Any] = field(default_factory=dict)  # of a call that is handed on
-    note: Note | None = None  # None where nothing is remembered
+    note: AuditDraft | None = None  # None where nothing is remembered
     failed: Fault | None = None  # what the message failed by, once it did
 
     @property
     def principal(self) -> Principal:
         return self.identity.principal
 
-    def noted(self, note: Note) -> "Context":
+    def noted(self, note: AuditDraft) -> "Context":
         """The same surroundings with a note of their own. (`dataclasses.replace` takes 6 us.)"""
         other = object.__new__(Context)
         for name in _FIELDS:

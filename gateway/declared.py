@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from registry.importers.hybrid import ID_LIMIT, Unusable, closed, size_of
+from registry.importers.hybrid import ID_LIMIT, UnusableSchema, closed, size_of
 from schemas.hybrid import Action, Side
 
 _SIDES = get_args(Side)
@@ -74,7 +74,7 @@ def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
     _expect(id_, "schema", isinstance(schema, Mapping), f"None or {_SCHEMA}", schema)
     try:
         closed(dict(schema))
-    except Unusable as problem:
+    except UnusableSchema as problem:
         raise ValueError(f"{id_}: schema: {problem}") from problem
     return dict(schema)
 

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from gateway.hybrid import Call, Handler
+from gateway.hybrid import ActionCall, Handler
 from gateway.modules import module
 from schemas.errors import InvalidParams, ToolgateError
 
@@ -32,7 +32,7 @@ class Function:
     """A function of the settings, as it is called."""
 
     target: str  # module:function
-    handler: Handler  # takes the values by name, and the `Call`
+    handler: Handler  # takes the values by name, and the `ActionCall`
     description: str  # of its docstring; may be empty
     schema: dict[str, Any] | None  # None: its annotations say nothing that JSON has
     takes: tuple[str, ...]  # names of its parameters
@@ -96,7 +96,7 @@ def load_function(target: str) -> Function:
 
 
 def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., Any]:
-    def call(values: Mapping[str, Any], call: Call) -> Any:
+    def call(values: Mapping[str, Any], call: ActionCall) -> Any:
         return function(**values, **dict.fromkeys(callers, call))
 
     return call
@@ -104,7 +104,7 @@ def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., A
 
 def _is_for_call(parameter: inspect.Parameter) -> bool:
     said = parameter.annotation
-    return said is Call or Call in get_args(said)
+    return said is ActionCall or ActionCall in get_args(said)
 
 
 def _read(

@@ -11,12 +11,12 @@
     sources:
       rules: {python: rules.py}
 
-A function takes the data, and the `Call` if it has a second parameter; one with a default is given
-it only if it is named `call` or annotated so. A function that is not `async` runs in a thread; one
-that is must not block, or it holds up every other call. It returns None for nothing, text, or
-anything that JSON can say; text that is JSON counts as JSON, and numbers that JSON does not have,
-NaN and infinity, become null. `raise Failure(...)` answers with a Status of your own; any other
-exception is a bug, and the client learns no more than that.
+A function takes the data, and the `ActionCall` if it has a second parameter; one with a default is
+given it only if it is named `call` or annotated so. A function that is not `async` runs in a
+thread; one that is must not block, or it holds up every other call. It returns None for nothing,
+text, or anything that JSON can say; text that is JSON counts as JSON, and numbers that JSON does
+not have, NaN and infinity, become null. `raise Failure(...)` answers with a Status of your own; any
+other exception is a bug, and the client learns no more than that.
 
 A module attribute HYBRID_SPEC, the path of a spec.yaml (relative to the module's folder), describes
 the actions in the place of the decorators: schema, scope, skipAuth. A function that it does not
@@ -38,13 +38,13 @@ from anyio import CapacityLimiter, to_thread
 from gateway.context import Principal
 from gateway.declared import declared
 from gateway.modules import module
-from registry.importers.hybrid import Described, read_file
+from registry.importers.hybrid import ServiceDescription, read_file
 from schemas.errors import ToolgateError
 from schemas.hybrid import Action, Side, Status
 
 log = logging.getLogger("toolgate.hybrid")
 
-__all__ = ["Call", "Failure", "Status", "action"]
+__all__ = ["ActionCall", "Failure", "Status", "action"]
 
 SPEC = "HYBRID_SPEC"
 _MARK = "__hybrid_action__"
@@ -53,7 +53,7 @@ Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ActionCall:
     """What surrounds the data of one call."""
 
     principal: Principal
@@ -121,7 +121,7 @@ class Handler:
     takes_call: bool
     is_async: bool
 
-    async def __call__(self, data: Any, call: Call) -> Any:
+    async def __call__(self, data: Any, call: ActionCall) -> Any:
         arguments = (data, call) if self.takes_call else (data,)
         if self.is_async:
             return await self.function(*arguments)
@@ -184,7 +184,7 @@ def _spec_file(module: ModuleType, named: Any) -> Path:
     return Path(module.__file__ or "").parent / named
 
 
-def _read_spec(file: Path) -> Described:
+def _read_spec(file: Path) -> ServiceDescription:
     try:
         described = read_file(file.read_bytes(), str(file))
     except OSError as error:
@@ -222,8 +222,8 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def _takes_call(function: Function, target: str) -> bool:
-    """Whether the function takes the `Call` too. Raises ToolgateError when it takes neither that
-    nor the data alone."""
+    """Whether the function takes the `ActionCall` too. Raises ToolgateError when it takes neither
+    that nor the data alone."""
     signature = inspect.signature(function)
     places = [one for one in signature.parameters.values() if one.kind in _BY_POSITION]
     takes_call = len(places) > 1 and (places[1].default is places[1].empty or _for_call(places[1]))
@@ -237,8 +237,9 @@ def _takes_call(function: Function, target: str) -> bool:
 
 
 def _for_call(parameter: inspect.Parameter) -> bool:
-    """Whether its name or its annotation, perhaps still text, says that it is for the `Call`."""
+    """Whether its name or its annotation, perhaps still text, says that it is for the
+    `ActionCall`."""
     said = parameter.annotation
     if isinstance(said, str):
-        return parameter.name == "call" or Call.__name__ in re.findall(r"\w+", said)
-    return parameter.name == "call" or Call in (said, *get_args(said))
+        return parameter.name == "call" or ActionCall.__name__ in re.findall(r"\w+", said)
+    return parameter.name == "call" or ActionCall in (said, *get_args(said))

@@ -26,7 +26,7 @@ PARTS_EXPLAINED = 5000  # values inside the arguments; more have their first pro
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ArgumentProblem:
     """One thing that is wrong with the arguments."""
 
     argument: str  # "pet.tags[0]"; empty for the arguments as a whole
@@ -52,7 +52,7 @@ class Checker:
         """Raises ValueError for arguments that are nested too deeply to be checked."""
         return self._compiled.is_valid(arguments)
 
-    def explain(self, arguments: Mapping[str, Any]) -> list[Problem]:
+    def explain(self, arguments: Mapping[str, Any]) -> list[ArgumentProblem]:
         """What is wrong with `arguments`; empty when nothing is."""
         errors = self._errors(arguments)
         found = (problem for error in errors for problem in self._problems(error))
@@ -75,26 +75,30 @@ class Checker:
             return [error]
         return []
 
-    def _problems(self, error: ValidationError) -> Iterator[Problem]:
+    def _problems(self, error: ValidationError) -> Iterator[ArgumentProblem]:
         where = _path(error.instance_path)
         match error.kind:
             case ValidationErrorKind.AnyOf(context) | ValidationErrorKind.OneOfNotValid(context):
                 for inner in _nearest(context):
                     yield from self._problems(inner)
             case ValidationErrorKind.Required(name):
-                yield Problem(_join(where, name), "is required")
+                yield ArgumentProblem(_join(where, name), "is required")
             case ValidationErrorKind.AdditionalProperties(names):
                 known = self._known(error)
                 for name in names:
-                    yield Problem(_join(where, _cut(name, VALUE_SHOWN)), _not_known(name, known))
+                    yield ArgumentProblem(
+                        _join(where, _cut(name, VALUE_SHOWN)), _not_known(name, known)
+                    )
             case ValidationErrorKind.Type(types):
                 wanted = " or ".join(sorted(types))
-                yield Problem(where, f"expected {wanted}, got {_shown(error.instance)}")
+                yield ArgumentProblem(where, f"expected {wanted}, got {_shown(error.instance)}")
             case ValidationErrorKind.Enum(options):
                 allowed = ", ".join(_shown(option) for option in options[:NAMES_SHOWN])
-                yield Problem(where, f"expected one of {allowed}, got {_shown(error.instance)}")
+                yield ArgumentProblem(
+                    where, f"expected one of {allowed}, got {_shown(error.instance)}"
+                )
             case _:
-                yield Problem(where, _shortened(error.message))
+                yield ArgumentProblem(where, _shortened(error.message))
 
     def _known(self, error: ValidationError) -> list[str]:
         """The properties beside the `additionalProperties` that was violated."""

@@ -15,13 +15,13 @@ Origin = Literal["settings", "example", "cli", "admin"]
 OutcomeStatus = Literal["imported", "degraded", "held", "skipped", "excluded"]
 
 
-class Asked(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the options of every kind say."""
 
     guarded: bool = False  # named by who is no operator: only public addresses are asked and called
 
 
-class HybridOptions(Asked, frozen=True, omit_defaults=True):
+class HybridOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How a hybrid service behind the gateway is called; stored in `api_t.options`."""
 
     side: Side | None = None  # which portal path it answers on, here and there
@@ -32,7 +32,7 @@ class HybridOptions(Asked, frozen=True, omit_defaults=True):
 Prefix = Literal["always", "conditional", "never"]
 
 
-class McpOptions(Asked, frozen=True, omit_defaults=True):
+class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How another MCP server is reached and shown; stored in `api_t.options`."""
 
     command: tuple[str, ...] = ()  # of a stdio server, and its arguments; else it has an address
@@ -42,7 +42,7 @@ class McpOptions(Asked, frozen=True, omit_defaults=True):
     pin: bool = False  # definitions that change are held back until somebody approves them
 
 
-class OpenAPIOptions(Asked, frozen=True, omit_defaults=True):
+class OpenAPIOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How an OpenAPI description is read; stored in `api_t.options`."""
 
     entry: str | None = None  # the file to begin with, of a directory or an archive
@@ -51,7 +51,7 @@ class OpenAPIOptions(Asked, frozen=True, omit_defaults=True):
     media_types: tuple[str, ...] = ()  # of request bodies, the ones to prefer first
 
 
-class GraphQLOptions(Asked, frozen=True, omit_defaults=True):
+class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How the fields of a GraphQL service become tools; stored in `api_t.options`."""
 
     overlay: str | None = None

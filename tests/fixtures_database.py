@@ -17,7 +17,7 @@ import msgspec
 import psycopg
 import pytest
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import Embedded
 from registry.database.postgres import Database
 from registry.sources.store import ToolStore

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from config.load import load
-from config.settings import Database as DatabaseSettings
-from config.settings import Settings
+from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
 from gateway.app import Gateway
 from tests.fixtures_servers import serving

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from starlette.types import Send
 
-from gateway.admin.problems import MEDIA_TYPE, Problem
+from gateway.admin.problems import MEDIA_TYPE, ProblemDetails
 
 # Answers are for who asked and for now, and nothing for a browser to make something of.
 COMMON = {
@@ -16,15 +16,15 @@ COMMON = {
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class AdminResponse:
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = "application/json"
 
 
-def problem_response(problem: Problem, request_id: str) -> Response:
-    return Response(problem.status, problem.encode(request_id), problem.headers, MEDIA_TYPE)
+def problem_response(problem: ProblemDetails, request_id: str) -> AdminResponse:
+    return AdminResponse(problem.status, problem.encode(request_id), problem.headers, MEDIA_TYPE)
 
 
 def tag_of(body: bytes) -> str:
@@ -32,7 +32,9 @@ def tag_of(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
-async def send_response(send: Send, response: Response, request_id: str, *, head: bool) -> None:
+async def send_response(
+    send: Send, response: AdminResponse, request_id: str, *, head: bool
+) -> None:
     """`head`: only what would stand in front of the body."""
     headers = {**COMMON, "x-request-id": request_id}
     headers |= {name.lower(): value for name, value in response.headers.items()}

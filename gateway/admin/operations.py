@@ -77,7 +77,7 @@ class Paging(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OperationInput:
     """A request that has been read."""
 
     principal: Principal
@@ -92,7 +92,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class OperationOutput:
     """An answer that is more than its body."""
 
     value: Any
@@ -101,7 +101,7 @@ class Given:
     untold: Any = None  # what a repetition gets instead, if not the same
 
 
-Handle = Callable[[Asked], Awaitable[Any]]
+Handle = Callable[[OperationInput], Awaitable[Any]]
 """Gives the body of the answer, or Given. Raises Problem, and the errors of `answering`."""
 
 

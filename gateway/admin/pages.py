@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gateway.admin.operations import Paging
-from gateway.admin.problems import Mistake, Problem, invalid
+from gateway.admin.problems import Mistake, ProblemDetails, invalid
 
 T = TypeVar("T")
 
 
-class Page(Struct, Generic[T], frozen=True, omit_defaults=True):
+class ListPage(Struct, Generic[T], frozen=True, omit_defaults=True):
     """`next` is the cursor of the page behind; without it this is the last."""
 
     items: tuple[T, ...]
@@ -30,18 +30,18 @@ class Pages:
     def limit(self, asked: Paging) -> int:
         return min(asked.limit or self._size, self._limit)
 
-    def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> Page[T]:
+    def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
         """The entries in the order of their keys, which are unlike."""
         after = place(asked.after)
         found = sorted((one for one in entries if key(one) > after), key=key)
         return self.cut(asked, found, key)
 
-    def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> Page[T]:
+    def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
         """Of `found`, which begins behind the cursor and has one more than fits where there is
         more."""
         limit = self.limit(asked)
         shown = found[:limit]
-        return Page(tuple(shown), cursor(key(shown[-1])) if len(found) > limit else "")
+        return ListPage(tuple(shown), cursor(key(shown[-1])) if len(found) > limit else "")
 
 
 def cursor(after: str) -> str:
@@ -62,7 +62,7 @@ def place(sealed: str | None) -> str:
     return after
 
 
-def unknown() -> Problem:
+def unknown() -> ProblemDetails:
     """A cursor is none of ours."""
     text = "expected `next` of the page before, unchanged"
     return invalid("The cursor cannot be read.", Mistake(text, parameter="after"))

@@ -32,7 +32,7 @@ class ProblemDocument(Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(eq=False)
-class Problem(Exception):
+class ProblemDetails(Exception):
     """Why a request is not served; public. Not frozen: whoever passes it on notes where."""
 
     status: int
@@ -56,27 +56,29 @@ def sentence(error: Exception) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def bad_request(detail: str, *errors: Mistake) -> Problem:
-    return Problem(400, "bad-request", detail, errors)
+def bad_request(detail: str, *errors: Mistake) -> ProblemDetails:
+    return ProblemDetails(400, "bad-request", detail, errors)
 
 
-def invalid(detail: str, *errors: Mistake) -> Problem:
+def invalid(detail: str, *errors: Mistake) -> ProblemDetails:
     """The request can be read, and asks for what cannot be."""
-    return Problem(422, "invalid", detail, errors)
+    return ProblemDetails(422, "invalid", detail, errors)
 
 
-def not_found(what: str, name: str) -> Problem:
-    return Problem(404, "not-found", f"There is no {what} {name[:100]!r}.")
+def not_found(what: str, name: str) -> ProblemDetails:
+    return ProblemDetails(404, "not-found", f"There is no {what} {name[:100]!r}.")
 
 
-def conflict(detail: str) -> Problem:
-    return Problem(409, "conflict", detail)
+def conflict(detail: str) -> ProblemDetails:
+    return ProblemDetails(409, "conflict", detail)
 
 
-def changed() -> Problem:
+def changed() -> ProblemDetails:
     """What If-Match names is not there any longer."""
-    return Problem(412, "precondition-failed", "It is not as the condition says: read it again.")
+    return ProblemDetails(
+        412, "precondition-failed", "It is not as the condition says: read it again."
+    )
 
 
-def unavailable(detail: str) -> Problem:
-    return Problem(503, "unavailable", detail, headers={"Retry-After": "1"})
+def unavailable(detail: str) -> ProblemDetails:
+    return ProblemDetails(503, "unavailable", detail, headers={"Retry-After": "1"})

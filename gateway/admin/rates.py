@@ -1,7 +1,7 @@
 """How often one caller may ask this gateway, counted before anything else is done for them."""
 
 from config.auth import Admin as Settings
-from gateway.admin.problems import Problem
+from gateway.admin.problems import ProblemDetails
 from gateway.context import Identity
 from gateway.networks import network
 from gateway.state.rates import LocalRates
@@ -25,9 +25,9 @@ class RequestRates:
             raise _too_many(self._most, self._window_s, whole_seconds(wait_s))
 
 
-def _too_many(most: int, window_s: float, wait_s: int) -> Problem:
+def _too_many(most: int, window_s: float, wait_s: int) -> ProblemDetails:
     text = (
         f"Too many requests: at most {most} in {window_s:g} s (admin.requests); try again in "
         f"{wait_s} s."
     )
-    return Problem(429, "too-many-requests", text, headers={"Retry-After": str(wait_s)})
+    return ProblemDetails(429, "too-many-requests", text, headers={"Retry-After": str(wait_s)})

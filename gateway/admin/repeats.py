@@ -13,8 +13,8 @@ import psycopg
 from msgspec import Struct
 from psycopg_pool import PoolTimeout
 
-from gateway.admin.answers import Response
-from gateway.admin.problems import Mistake, Problem, bad_request, unavailable
+from gateway.admin.answers import AdminResponse
+from gateway.admin.problems import Mistake, ProblemDetails, bad_request, unavailable
 from gateway.context import Principal
 from gateway.state.once import NoDatabase, Once, OtherRequest, Owner, Unfinished
 
@@ -32,7 +32,9 @@ class _Kept(Struct):
 
 _kept = msgspec.json.Decoder(_Kept)
 
-Done = tuple[Response, Response]  # what is told, and what is told to who repeats the request
+Done = tuple[
+    AdminResponse, AdminResponse
+]  # what is told, and what is told to who repeats the request
 
 
 class Repeats:
@@ -46,7 +48,7 @@ class Repeats:
         what: str,
         request: bytes,
         work: Callable[[], Awaitable[Done]],
-    ) -> Response:
+    ) -> AdminResponse:
         """Do `work`, or give what it gave before. Raises Problem, and what `work` raises: then
         nothing is kept."""
         if not KEY.fullmatch(key):
@@ -57,10 +59,10 @@ class Repeats:
             earlier = await self._once.claim(owner, request)
         except OtherRequest as error:
             text = "The Idempotency-Key was used for a different request."
-            raise Problem(422, "idempotency-key-reused", text) from error
+            raise ProblemDetails(422, "idempotency-key-reused", text) from error
         except Unfinished as error:
             text = "A request with this Idempotency-Key still runs, or its outcome is not known."
-            raise Problem(409, "idempotency-key-in-use", text) from error
+            raise ProblemDetails(409, "idempotency-key-in-use", text) from error
         except (psycopg.OperationalError, PoolTimeout, NoDatabase) as error:
             raise unavailable("The database does not answer; nothing was done.") from error
         if earlier is not None:
@@ -70,7 +72,7 @@ class Repeats:
             return await self._first(owner, work)
         raise AssertionError  # a scope that nobody cancels swallows nothing
 
-    async def _first(self, owner: Owner, work: Callable[[], Awaitable[Done]]) -> Response:
+    async def _first(self, owner: Owner, work: Callable[[], Awaitable[Done]]) -> AdminResponse:
         try:
             told, again = await work()
         except BaseException:
@@ -79,7 +81,7 @@ class Repeats:
         await self._settle(owner, again if again.status < 500 else None)
         return told
 
-    async def _settle(self, owner: Owner, again: Response | None) -> None:
+    async def _settle(self, owner: Owner, again: AdminResponse | None) -> None:
         try:
             if again is None:
                 await self._once.release(owner)
@@ -89,12 +91,12 @@ class Repeats:
             log.exception("admin_key_not_kept")
 
 
-def _encoded(response: Response) -> bytes:
+def _encoded(response: AdminResponse) -> bytes:
     headers = dict(response.headers)
     kept = _Kept(response.status, response.body.decode(), headers, response.media_type)
     return msgspec.json.encode(kept)
 
 
-def _restored(data: bytes) -> Response:
+def _restored(data: bytes) -> AdminResponse:
     kept = _kept.decode(data)
-    return Response(kept.status, kept.body.encode(), kept.headers, kept.media_type)
+    return AdminResponse(kept.status, kept.body.encode(), kept.headers, kept.media_type)

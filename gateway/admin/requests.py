@@ -9,7 +9,7 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from gateway.admin.operations import NAMES, Operation
-from gateway.admin.problems import Mistake, Problem, bad_request, not_found
+from gateway.admin.problems import Mistake, ProblemDetails, bad_request, not_found
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
 
@@ -86,14 +86,16 @@ def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
     charset = parameters.lower().replace(" ", "").replace('"', "")
     if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
         text = "The body has to be application/json in UTF-8."
-        raise Problem(415, "unsupported-media-type", text, headers={"Accept": "application/json"})
+        raise ProblemDetails(
+            415, "unsupported-media-type", text, headers={"Accept": "application/json"}
+        )
     try:
         value = decode_strict(data)
     except (Fault, ValueError) as error:
         reason = error.message if isinstance(error, Fault) else "it is no JSON"
         raise bad_request(f"The body cannot be read: {reason}") from error
     if b"\\u0000" in data and _has_nul(value):
-        raise Problem(422, "invalid", "No text in the body may have a NUL character.")
+        raise ProblemDetails(422, "invalid", "No text in the body may have a NUL character.")
     return converted(value, operation.body)
 
 
@@ -105,7 +107,7 @@ def converted(value: Any, kind: Any) -> Any:
         what, path = _explained(error)
         pointer = "".join("/" + one.replace("~", "~0").replace("/", "~1") for one in path)
         text = "The body is not as expected."
-        raise Problem(422, "invalid", text, (Mistake(what, pointer=pointer),)) from error
+        raise ProblemDetails(422, "invalid", text, (Mistake(what, pointer=pointer),)) from error
 
 
 async def receive_body(receive: Receive, headers: Headers, limit_bytes: int) -> bytes:
@@ -131,7 +133,7 @@ def check_accept(headers: Headers) -> None:
     ranges = [one.split(";")[0].strip().lower() for one in accepted.split(",")]
     refused = {one.split(";")[0].strip().lower() for one in accepted.split(",") if _is_zero(one)}
     if not {"*/*", "application/*", "application/json", ""} & (set(ranges) - refused):
-        raise Problem(406, "not-acceptable", "Answers are application/json.")
+        raise ProblemDetails(406, "not-acceptable", "Answers are application/json.")
 
 
 def tags(header: str) -> tuple[str, ...]:
@@ -158,9 +160,9 @@ def _is_zero(media_range: str) -> bool:
     return re.search(r";\s*q=0(\.0*)?\s*(;|$)", media_range) is not None
 
 
-def _too_large(limit_bytes: int) -> Problem:
+def _too_large(limit_bytes: int) -> ProblemDetails:
     text = f"The body has more than {limit_bytes} bytes (admin.body_limit_bytes)."
-    return Problem(413, "too-large", text, headers={"Connection": "close"})
+    return ProblemDetails(413, "too-large", text, headers={"Connection": "close"})
 
 
 def _parameter(name: str, text: str) -> Mistake:

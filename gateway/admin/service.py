@@ -14,9 +14,9 @@ from psycopg_pool import PoolTimeout
 from starlette.types import Receive, Scope, Send
 
 from config.auth import Admin as Settings
-from gateway.admin.answers import Response, problem_response, send_response, tag_of
-from gateway.admin.operations import Asked, Given, Operation, allows
-from gateway.admin.problems import Problem, changed, invalid, not_found, unavailable
+from gateway.admin.answers import AdminResponse, problem_response, send_response, tag_of
+from gateway.admin.operations import Operation, OperationInput, OperationOutput, allows
+from gateway.admin.problems import ProblemDetails, changed, invalid, not_found, unavailable
 from gateway.admin.rates import RequestRates
 from gateway.admin.repeats import Done, Repeats
 from gateway.admin.requests import (
@@ -41,7 +41,7 @@ REALM = 'Bearer realm="toolgate"'
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class AdminAction:
     """What was asked for, and what became of it, for those who remember it."""
 
     principal: Principal
@@ -53,7 +53,7 @@ class Action:
     body: bytes  # empty where it holds a secret
 
 
-Record = Callable[[Action], None]
+Record = Callable[[AdminAction], None]
 
 
 class AdminApi:
@@ -64,7 +64,7 @@ class AdminApi:
         operations: Sequence[Operation],
         repeats: Repeats,
         record: Record,
-        refusal: Problem | None = None,
+        refusal: ProblemDetails | None = None,
     ) -> None:
         """`refusal`: why nobody is served. `record` hears of everything that is asked for."""
         self._root = settings.path
@@ -87,16 +87,18 @@ class AdminApi:
         request_id = new_request_id()
         try:
             response = await self._respond(scope, receive, request_id)
-        except Problem as problem:
+        except ProblemDetails as problem:
             response = problem_response(problem, request_id)
         except Exception:
             extra = {"request_id": request_id, "path": scope["path"][:100]}
             log.exception("unexpected_error", extra=extra)
-            crash = Problem(500, "internal", "Internal error; the gateway's log has the story.")
+            crash = ProblemDetails(
+                500, "internal", "Internal error; the gateway's log has the story."
+            )
             response = problem_response(crash, request_id)
         await send_response(send, response, request_id, head=scope["method"] == "HEAD")
 
-    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> Response:
+    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> AdminResponse:
         if self._refusal is not None:
             raise replace(self._refusal)  # one that is raised again would grow its traceback
         identity = await self._identify(scope)
@@ -108,30 +110,32 @@ class AdminApi:
         allow = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         if method == "OPTIONS":
-            return Response(204, headers={"Allow": allow})
+            return AdminResponse(204, headers={"Allow": allow})
         operation = methods.get(method)
         if operation is None:
             text = f"{scope['method'][:20]} is not for this path; it takes {allow}."
-            raise Problem(405, "method-not-allowed", text, headers={"Allow": allow})
+            raise ProblemDetails(405, "method-not-allowed", text, headers={"Allow": allow})
         body, response = b"", None
         try:
             check_scope(principal, operation.scope)
             check_accept(headers)
             body = await self._body(scope, receive, headers)
             read_names(names)
-            asked = Asked(
+            asked = OperationInput(
                 principal,
                 names,
                 read_query(operation, scope["query_string"]),
                 read_body(operation, body, headers),
             )
             response = await self._answer(operation, asked, headers, body, request_id)
-        except Problem as problem:
+        except ProblemDetails as problem:
             response = problem_response(problem, request_id)
         finally:
             status = response.status if response is not None else 500
             kept = b"" if operation.secret else body
-            self._record(Action(principal, operation.id, names, status, request_id, client, kept))
+            self._record(
+                AdminAction(principal, operation.id, names, status, request_id, client, kept)
+            )
         return response
 
     async def _body(self, scope: Scope, receive: Receive, headers: Headers) -> bytes:
@@ -142,7 +146,7 @@ class AdminApi:
         except (TooManyRequests, Unavailable) as fault:  # no room for more of it
             again = {"Retry-After": str(fault.retry_after)}
             kind = "too-many-requests" if fault.status == 429 else "unavailable"
-            raise Problem(fault.status, kind, fault.message, headers=again) from fault
+            raise ProblemDetails(fault.status, kind, fault.message, headers=again) from fault
 
     def _route(self, found: list[str] | None) -> tuple[dict[str, Operation], dict[str, str]]:
         """The operations of a path, and the names in it. Raises Problem."""
@@ -155,15 +159,20 @@ class AdminApi:
         raise not_found("resource", "/".join(found or ["?"]))
 
     async def _answer(
-        self, operation: Operation, asked: Asked, headers: Headers, body: bytes, request_id: str
-    ) -> Response:
+        self,
+        operation: Operation,
+        asked: OperationInput,
+        headers: Headers,
+        body: bytes,
+        request_id: str,
+    ) -> AdminResponse:
         key = headers.get("idempotency-key")
 
         async def work() -> Done:
             try:
                 present = await self._present(operation, asked, headers)
                 given = await answering(operation, replace(asked, present=present))
-            except Problem as problem:
+            except ProblemDetails as problem:
                 refused = problem_response(problem, request_id)
                 return refused, refused
             return self._told(operation, given, headers)
@@ -173,7 +182,7 @@ class AdminApi:
         what = f"{operation.id} {'/'.join(asked.names.values())}"
         return await self._repeats.run(key, asked.principal, what, body, work)
 
-    async def _present(self, operation: Operation, asked: Asked, headers: Headers) -> Any:
+    async def _present(self, operation: Operation, asked: OperationInput, headers: Headers) -> Any:
         """What is to be changed, if the request says which it means. Raises Problem: 428, 412."""
         wanted = headers.get("if-match")
         new_only = operation.creates and headers.get("if-none-match") == "*"
@@ -181,12 +190,12 @@ class AdminApi:
             if operation.match == "required":
                 new = ", or If-None-Match: * for what is new" if operation.creates else ""
                 text = f"It needs If-Match with the ETag of what is to be changed{new}."
-                raise Problem(428, "precondition-required", text)
+                raise ProblemDetails(428, "precondition-required", text)
             return None
         reader = self._by_id[operation.of] if operation.of else self._routes[operation.parts]["GET"]
         try:
             present = await answering(reader, asked)
-        except Problem as problem:
+        except ProblemDetails as problem:
             if problem.status != 404 or not operation.creates:
                 raise
             present = None
@@ -196,10 +205,10 @@ class AdminApi:
         return _value(present)
 
     def _told(self, operation: Operation, given: Any, headers: Headers) -> Done:
-        told = given if isinstance(given, Given) else Given(given)
+        told = given if isinstance(given, OperationOutput) else OperationOutput(given)
         status = told.status or operation.status
         if told.value is None:
-            empty = Response(status)
+            empty = AdminResponse(status)
             return empty, empty
         body = msgspec.json.encode(told.value)
         also = {"Location": self._root + told.location} if told.location else {}
@@ -207,9 +216,9 @@ class AdminApi:
             also["ETag"] = tag_of(body)
             unless = headers.get("if-none-match")
             if operation.method == "GET" and unless and not _holds(also["ETag"], None, unless):
-                unchanged = Response(304, headers=also)
+                unchanged = AdminResponse(304, headers=also)
                 return unchanged, unchanged
-        response = Response(status, body, also)
+        response = AdminResponse(status, body, also)
         if told.untold is None:
             return response, response
         return response, replace(response, body=msgspec.json.encode(told.untold))
@@ -222,7 +231,7 @@ def check_known(identity: Identity, headers: Headers) -> Principal:
     came = "authorization" in headers or "x-api-key" in headers
     challenge = f'{REALM}, error="invalid_token"' if came else REALM
     detail = identity.refusal.message
-    raise Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
+    raise ProblemDetails(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
 
 
 def check_scope(principal: Principal, scope: str) -> None:
@@ -230,10 +239,12 @@ def check_scope(principal: Principal, scope: str) -> None:
     if scope and not allows(principal, scope):
         challenge = f'{REALM}, error="insufficient_scope", scope="{scope}"'
         text = f"This takes the scope {scope}."
-        raise Problem(403, "insufficient-scope", text, headers={"WWW-Authenticate": challenge})
+        raise ProblemDetails(
+            403, "insufficient-scope", text, headers={"WWW-Authenticate": challenge}
+        )
 
 
-async def answering(operation: Operation, asked: Asked) -> Any:
+async def answering(operation: Operation, asked: OperationInput) -> Any:
     """What the operation gives; whatever fails on the way is a Problem."""
     try:
         return await operation.handle(asked)
@@ -252,7 +263,7 @@ async def answering(operation: Operation, asked: Asked) -> Any:
 
 
 def _value(given: Any) -> Any:
-    return given.value if isinstance(given, Given) else given
+    return given.value if isinstance(given, OperationOutput) else given
 
 
 def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:

@@ -6,7 +6,7 @@ import anyio
 
 from config.settings import Settings
 from gateway.abc import Counter, Guard, Middleware
-from gateway.admin.service import Action
+from gateway.admin.service import AdminAction
 from gateway.app.auditing import Auditing
 from gateway.app.bounds import Bounds
 from gateway.app.identity import Identities
@@ -91,7 +91,7 @@ class Access:
         before = [*self.auditing.guards, self._judging.guard, bounds.limiting.guard]
         return [*before, self._guardrails.guard, bounds.breaker.guard]
 
-    def remember(self, action: Action) -> None:
+    def remember(self, action: AdminAction) -> None:
         """What somebody did by the admin API."""
         self.auditing.remember(action)
 

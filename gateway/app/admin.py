@@ -13,9 +13,9 @@ from config.sources import SourceSettings
 from gateway.admin.ground import Ground
 from gateway.admin.health import Health
 from gateway.admin.openapi import describe
-from gateway.admin.operations import Asked, Operation
+from gateway.admin.operations import Operation, OperationInput
 from gateway.admin.pages import Pages
-from gateway.admin.problems import Problem
+from gateway.admin.problems import ProblemDetails
 from gateway.admin.repeats import Repeats
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
@@ -26,7 +26,7 @@ from gateway.admin.resources.sessions import SessionOperations
 from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.status import StatusOperations
 from gateway.admin.resources.tools import ToolOperations
-from gateway.admin.service import Action, AdminApi
+from gateway.admin.service import AdminAction, AdminApi
 from gateway.context import Identify
 from gateway.methods.server import SERVER
 from gateway.policy.engine import Engine
@@ -37,7 +37,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from registry.sources.source_reader import Lister
 
-OPEN = Problem(
+OPEN = ProblemDetails(
     403,
     "auth-mode",
     "There is no admin API while everybody is let in: set auth.mode to jwt or keys.",
@@ -45,7 +45,7 @@ OPEN = Problem(
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class AdminParts:
     """Of a gateway, for the API."""
 
     settings: Settings
@@ -59,7 +59,7 @@ class Parts:
     node: str
     streams: Callable[[], int]  # that are open here
     engine: Callable[[str], Engine]  # the rules of a tenant
-    record: Callable[[Action], None]
+    record: Callable[[AdminAction], None]
 
 
 class Below(BaseRoute):
@@ -77,7 +77,7 @@ class Below(BaseRoute):
         await self._app(scope, receive, send)
 
 
-def admin_api(parts: Parts) -> AdminApi:
+def admin_api(parts: AdminParts) -> AdminApi:
     settings = parts.settings.admin
     return AdminApi(
         settings,
@@ -89,14 +89,14 @@ def admin_api(parts: Parts) -> AdminApi:
     )
 
 
-def operations_of(parts: Parts) -> tuple[Operation, ...]:
+def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
     """All that there are, and the one that describes them."""
 
     @cache  # it takes some time, and nothing in it changes
     def described() -> dict[str, Any]:
         return describe(all_, parts.settings.admin.path, SERVER.version)
 
-    async def description(_asked: Asked) -> Any:
+    async def description(_asked: OperationInput) -> Any:
         return described()
 
     text, kind = "Describe this API.", dict[str, Any]
@@ -107,7 +107,7 @@ def operations_of(parts: Parts) -> tuple[Operation, ...]:
     return all_
 
 
-def _operations(parts: Parts) -> tuple[Operation, ...]:
+def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     settings, sessions = parts.settings, parts.sessions
     host_id = settings.tenant.host_id
     pages = Pages(settings.admin.page_size, settings.admin.page_limit)

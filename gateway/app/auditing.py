@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 
 from config.settings import Settings
 from gateway.abc import Guard, Middleware
-from gateway.admin.service import Action
-from gateway.audit.records import Entry, digest_of, printable
+from gateway.admin.service import AdminAction
+from gateway.audit.records import AuditEntry, digest_of, printable
 from gateway.audit.retention import look_after
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Identify
@@ -42,13 +42,13 @@ class Auditing(Collector):
     def identifying(self, identify: Identify) -> Identify:
         return self._trail.identifying(identify) if self.enabled else identify
 
-    def remember(self, action: Action) -> None:
+    def remember(self, action: AdminAction) -> None:
         """What somebody did by the admin API."""
         if not self.enabled:
             return
         writer, principal = self._writer, action.principal
         writer.add(
-            Entry(
+            AuditEntry(
                 principal.tenant,
                 writer.now(),
                 printable(principal.id),

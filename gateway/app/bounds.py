@@ -1,6 +1,6 @@
 """What bounds how much anybody may have, wired: limits, breakers, and what is shed."""
 
-from config.limits import Limits
+from config.limits import LimitsSettings
 from config.settings import Settings
 from gateway.abc import Counter, Rates
 from gateway.guards.bodies import BodyBudget
@@ -24,7 +24,7 @@ class Bounds:
         self.shedding = Shedding(settings.limits, refused.add, running=self._running)
         self._limits = settings.limits
 
-    def reconfigure(self, limits: Limits) -> None:
+    def reconfigure(self, limits: LimitsSettings) -> None:
         """Hold the calls from now on against other limits; those that run count on."""
         self.limiting = self.limiting.with_limits(limits)
         self.shedding.reconfigure(limits)

@@ -10,13 +10,13 @@ from prometheus_client.registry import Collector
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.database.postgres import Database, Pool
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import After, Crew, nothing
 from registry.embedding.models import register
 from registry.embedding.providers import make_embedder
-from registry.embedding.serving import Serving
+from registry.embedding.serving import ServingEmbedder
 from registry.embedding.watched import Watched
 
 log = logging.getLogger("toolgate.embedding")
@@ -27,7 +27,7 @@ class Embeddings(Collector):
 
     def __init__(
         self,
-        settings: Embedding,
+        settings: EmbeddingSettings,
         database: Callable[[], Database | None],
         settled: Callable[[], Awaitable[object]],
         after: After = nothing,
@@ -39,7 +39,7 @@ class Embeddings(Collector):
         self._after = after
         self._crew: Crew | None = None
         self._target, refused = _made(settings)
-        self.serving = Serving(self._pool, settings, self._target)
+        self.serving = ServingEmbedder(self._pool, settings, self._target)
         if refused:
             self.serving.note = refused
         self._usable = not refused
@@ -103,7 +103,7 @@ class Embeddings(Collector):
                 return
 
 
-def _made(settings: Embedding) -> tuple[Watched | None, str | None]:
+def _made(settings: EmbeddingSettings) -> tuple[Watched | None, str | None]:
     try:
         embedder = make_embedder(settings)
         return (None if embedder is None else Watched(embedder)), None

@@ -14,7 +14,7 @@ from gateway.abc import Upstream
 from gateway.admin.health import Health
 from gateway.admin.service import AdminApi
 from gateway.app.access import Access
-from gateway.app.admin import Parts, admin_api, operations_of
+from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application
 from gateway.app.embedding import Embeddings
 from gateway.app.federation import Federation
@@ -234,8 +234,8 @@ class Gateway:
         state = self.feed.state
         show(self.metrics, self._catalog, self.shared, self.federation, state, self.health)
 
-    def _parts(self) -> Parts:
-        return Parts(
+    def _parts(self) -> AdminParts:
+        return AdminParts(
             self.settings,
             self._pool,
             lambda: self.settings.sources,

@@ -13,7 +13,7 @@ from config.settings import Settings
 from gateway.app.oauth import resources_of
 from gateway.guards.api_keys import USED_EVERY_S
 from gateway.guards.authentication import Authenticator
-from gateway.guards.resources import Resources
+from gateway.guards.resources import ResourceIdentifiers
 from registry.access.follower import Load
 from registry.database.postgres import Pool
 
@@ -25,7 +25,7 @@ class Identities:
         self,
         settings: Settings,
         sweep: Callable[[], None],
-        resources: Resources | None = None,
+        resources: ResourceIdentifiers | None = None,
     ) -> None:
         """`sweep` ends the streams of those who are known no longer. `resources`: the endpoints,
         where they may change. Raises ToolgateError for keys that are of no use."""
@@ -84,7 +84,7 @@ class Identities:
 
 
 def bound_audiences(
-    settings: Settings, resources: Resources | None = None
+    settings: Settings, resources: ResourceIdentifiers | None = None
 ) -> Callable[[str], frozenset[str]]:
     """What the audience of who calls a path has to be, while `auth.bind_audience` is "endpoint"."""
     resources, mcp = resources or resources_of(settings), settings.mcp.path

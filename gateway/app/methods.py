@@ -16,16 +16,16 @@ from gateway.methods.describe_tools import Describe, DescribeSeveral
 from gateway.methods.discovery import Discovery
 from gateway.methods.lifecycle import Lifecycle
 from gateway.methods.lists import Lists, Modes
-from gateway.methods.logging import Logging
+from gateway.methods.logging import LogLevels
 from gateway.methods.prompts import Prompts
-from gateway.methods.resources import Resources
-from gateway.methods.search_tools import Find, Finding, Limits
+from gateway.methods.resources import ResourceMethods
+from gateway.methods.search_tools import Find, SearchLimits, SearchTools
 from gateway.methods.services import Services
 from gateway.methods.skills.agents import Agents
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.subscriptions import Subscriptions
-from gateway.methods.tasks import Tasks
-from gateway.methods.tools import Tools
+from gateway.methods.tasks import TaskMethods
+from gateway.methods.tools import ToolMethods
 from gateway.methods.usage import Usage
 from gateway.protocol.dispatcher import Dispatcher, Method
 from registry.catalog.catalogs import Catalogs
@@ -71,10 +71,10 @@ def dispatchers(
     )
     usage = Usage(Feedback(pool).record) if settings.search.feedback else None
     search = settings.search
-    finding = Finding(
+    finding = SearchTools(
         lists,
         find,
-        Limits(search.limit, search.limit_max, search.answer_tokens),
+        SearchLimits(search.limit, search.limit_max, search.answer_tokens),
         settings.toolsets,
         skills.handles,
         None if usage is None else usage.found,
@@ -82,7 +82,7 @@ def dispatchers(
     own = _own(settings, lists, finding, skills)
     execute = guarded({**upstreams, GatewayBinding: own}, access.guards)
     passing = Passing(lists, skills.handles)
-    tools = Tools(lists, execute, verify_scope, answering, passing, usage, finding.mean)
+    tools = ToolMethods(lists, execute, verify_scope, answering, passing, usage, finding.mean)
     services = Services(lists, execute, verify_scope, tools.call_by_name)
     methods = {
         **_session(settings, lists, shared),
@@ -119,7 +119,7 @@ def _modes(settings: Settings) -> Modes:
     return Modes(settings.disclosure.mode, of_toolsets, settings.disclosure.list_tokens)
 
 
-def _own(settings: Settings, lists: Lists, finding: Finding, skills: SkillParts) -> Own:
+def _own(settings: Settings, lists: Lists, finding: SearchTools, skills: SkillParts) -> Own:
     return Own(
         {
             "describe": Describe(lists),
@@ -134,7 +134,7 @@ def _own(settings: Settings, lists: Lists, finding: Finding, skills: SkillParts)
 def _session(settings: Settings, lists: Lists, shared: Shared) -> Table:
     of_toolsets = {name: one.instructions for name, one in settings.toolsets.items()}
     lifecycle = Lifecycle(lists, settings.mcp.instructions, of_toolsets)
-    logging = Logging(lists, shared.sessions.change)
+    logging = LogLevels(lists, shared.sessions.change)
     subscriptions = Subscriptions(shared.hub, shared.sessions, lists)
     return {
         "initialize": Method(lifecycle.initialize, _handshake),
@@ -150,8 +150,8 @@ def _served(lists: Lists, federation: Federation, shared: Shared, skills: SkillF
     """What other servers have, beside tools; and skills, which look like that."""
     relay = federation.relay
     prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)
-    resources = Resources(lists, relay, shared.hub, shared.kept, skills)
-    tasks = Tasks(lists, relay, federation.task_ids)
+    resources = ResourceMethods(lists, relay, shared.hub, shared.kept, skills)
+    tasks = TaskMethods(lists, relay, federation.task_ids)
     return {
         "prompts/list": Method(prompts.list, _mcp),
         "prompts/get": Method(prompts.get, _mcp),

@@ -6,7 +6,7 @@ from starlette.routing import Route
 from config.settings import Settings
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.oauth import Challenges, WellKnown
-from gateway.guards.resources import WELL_KNOWN, Resources
+from gateway.guards.resources import WELL_KNOWN, ResourceIdentifiers
 
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 
@@ -15,7 +15,7 @@ class ToldToClients:
     """The routes and the ASGI middleware of a protected resource; none where no tokens are taken,
     or no authorization server is known."""
 
-    def __init__(self, settings: Settings, resources: Resources) -> None:
+    def __init__(self, settings: Settings, resources: ResourceIdentifiers) -> None:
         oauth = settings.oauth
         self.routes: list[Route] = []
         self.middleware: list[Middleware] = []
@@ -47,9 +47,9 @@ def endpoints_of(settings: Settings) -> list[str]:
     return endpoints
 
 
-def resources_of(settings: Settings) -> Resources:
+def resources_of(settings: Settings) -> ResourceIdentifiers:
     bound = settings.auth.bind_audience
-    return Resources(
+    return ResourceIdentifiers(
         settings.server.public_url,
         endpoints_of(settings),
         main=settings.mcp.path if bound == "endpoint" else "",

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from config.limits import Limits as LimitSettings
+from config.limits import LimitsSettings as LimitSettings
 from config.settings import Settings
 from gateway.methods.capabilities import announced
-from gateway.state.answers import Answers
+from gateway.state.answers import ClientAnswers
 from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.heartbeat import beat
@@ -15,7 +15,7 @@ from gateway.state.hub import Hub
 from gateway.state.news import fingerprint
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.sessions import Sessions
-from gateway.state.stored_answers import Kept, Limits
+from gateway.state.stored_answers import Kept, StoredAnswerLimits
 from gateway.state.stores import Keep, make_stores
 from gateway.state.streams import Streams
 from registry.catalog.catalog import Kind
@@ -43,7 +43,9 @@ class Shared:
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
         shares = answers.tenant_share < 1
         of_tenant = max(1, int(answers.kept_bytes * answers.tenant_share)) if shares else 0
-        kept = Limits(answers.keep_s, answers.caller_bytes, answers.kept_bytes, of_tenant)
+        kept = StoredAnswerLimits(
+            answers.keep_s, answers.caller_bytes, answers.kept_bytes, of_tenant
+        )
         self.kept = Kept(self.stores.answers, counter, kept)
         self.bus = Bus(log, sessions.shared)
         self.hub = Hub(
@@ -71,7 +73,7 @@ class Shared:
         )
         later, replay_s = self.sessions.later, mcp.replay_s
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._beat_s)
-        said = Answers(log, sessions.shared, later, replay_s)
+        said = ClientAnswers(log, sessions.shared, later, replay_s)
         self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 
     def reconfigure(self, limits: LimitSettings) -> None:

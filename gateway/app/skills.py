@@ -12,7 +12,7 @@ from gateway.methods.skills.agents import Agents
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.handles import Handles
 from gateway.methods.skills.list_skills import ListSkills
-from gateway.methods.skills.use_skill import Limits, ReadFile, UseSkill
+from gateway.methods.skills.use_skill import ReadFile, SkillLimits, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.sessions import Sessions
 from registry.database.postgres import Pool
@@ -35,7 +35,7 @@ class SkillParts:
     ) -> None:
         own, search = settings.skills, settings.search
         agents = Agents(own.agent_claim)
-        limits = Limits(search.answer_tokens, own.instructions_tokens, own.handle_s)
+        limits = SkillLimits(search.answer_tokens, own.instructions_tokens, own.handle_s)
         self.handles = Handles(agents, sealer, own.handle_s)
         self.listing = ListSkills(lists, agents, find, search.limit, search.answer_tokens)
         self.using = UseSkill(

@@ -23,7 +23,7 @@ from gateway.upstreams.http.tls import contexts
 from gateway.upstreams.http.uploads import ReadResource, Uploads
 from gateway.upstreams.hybrid.upstream import HybridUpstream
 from gateway.upstreams.mcp.ways import Ways
-from gateway.upstreams.python import Limits, PythonUpstream
+from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream
 from registry.database.postgres import Pool
@@ -57,7 +57,7 @@ class Upstreams:
         self.client = Client(upstream, sources, own)
         self.ways = Ways(self.client.connections, upstream, sources, msgspec.to_builtins(SERVER))
         self.idempotency = Idempotency(pool, settings.portal.idempotency_ttl_s)
-        limits = Limits(self._timeout_of, upstream.python_threads, upstream.python_calls)
+        limits = ActionLimits(self._timeout_of, upstream.python_threads, upstream.python_calls)
         self.python = PythonUpstream(self.services, self.idempotency.once, limits)
 
     @property

@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import uuid4
 
 from gateway.audit.records import (
-    Entry,
+    AuditEntry,
     Head,
     Header,
     Line,
@@ -26,7 +26,7 @@ class Chain:
         self._hash = first_hash(key, self.header)
         self._sequence = 0
 
-    def link(self, entries: Iterable[Entry]) -> list[Line]:
+    def link(self, entries: Iterable[AuditEntry]) -> list[Line]:
         """The next records."""
         lines = []
         for entry in entries:

@@ -9,12 +9,12 @@ from uuid import UUID
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.audit.records import Entry, Line, canonical, entry_of, with_hash
+from gateway.audit.records import AuditEntry, Line, canonical, entry_of, with_hash
 from registry.database.postgres import Pool, borrowed
 
 PAGE = 1000  # rows that a cursor fetches at a time
 COLUMNS = sql.SQL(", ").join(
-    map(sql.Identifier, ("chain_id", "sequence", *Entry.__struct_fields__, "hash"))
+    map(sql.Identifier, ("chain_id", "sequence", *AuditEntry.__struct_fields__, "hash"))
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,7 +39,7 @@ class Recorded:
 
     chain_id: str
     sequence: int
-    entry: Entry
+    entry: AuditEntry
     hash: bytes
 
     def line(self) -> bytes:
@@ -49,12 +49,12 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AuditPage:
     records: list[Recorded]
     next: str | None  # None: that were all
 
 
-async def search(pool: Pool, host_id: str, query: AuditQuery) -> Page:
+async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
     """Records of a tenant, the newest first. Raises ValueError for an `after` that is none."""
     conditions, values = _conditions(host_id, query)
     if query.after is not None:
@@ -68,7 +68,7 @@ async def search(pool: Pool, host_id: str, query: AuditQuery) -> Page:
         await cursor.execute(statement, {**values, "limit": query.limit + 1})
         found = [recorded(row) async for row in cursor]
     records = found[: query.limit]
-    return Page(records, _after(records[-1]) if len(found) > query.limit else None)
+    return AuditPage(records, _after(records[-1]) if len(found) > query.limit else None)
 
 
 async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[Recorded]:

@@ -1,9 +1,9 @@
 """What the audit log knows of one message, and the bytes that its hash is over. Pure.
 
-A record is a JSON object: `chain_id` and `sequence` first, then the members of `Entry` in their
-order, those without a value left out. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key` is
-set, over the hash before it and that text. Newer releases add members at the end only, so that what
-older ones wrote stays what it was.
+A record is a JSON object: `chain_id` and `sequence` first, then the members of `AuditEntry` in
+their order, those without a value left out. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key`
+is set, over the hash before it and that text. Newer releases add members at the end only, so that
+what older ones wrote stays what it was.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ Decision = Literal["allow", "deny", "approve", ""]
 _encode = msgspec.json.Encoder().encode
 
 
-class Entry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class AuditEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """One message, when it has been answered."""
 
     host_id: str  # the tenant of who asked
@@ -74,7 +74,7 @@ class Line(Struct, frozen=True, gc=False):
     text: bytes  # what the hash is over
 
 
-def canonical(chain_id: str, sequence: int, entry: Entry) -> bytes:
+def canonical(chain_id: str, sequence: int, entry: AuditEntry) -> bytes:
     """The text of a record."""
     return b'{"chain_id":"%s","sequence":%d,' % (chain_id.encode(), sequence) + _encode(entry)[1:]
 
@@ -110,13 +110,13 @@ def digest_of(key: bytes, encoded: bytes) -> str:
     return hashlib.sha256(encoded).hexdigest()
 
 
-def entry_of(row: Mapping[str, Any]) -> Entry:
+def entry_of(row: Mapping[str, Any]) -> AuditEntry:
     """The entry that a row of audit_t was written from. Raises ValueError for what no gateway
     writes."""
-    known = {name: row[name] for name in Entry.__struct_fields__ if row[name] is not None}
+    known = {name: row[name] for name in AuditEntry.__struct_fields__ if row[name] is not None}
     known["host_id"] = str(known["host_id"])
     known["recorded_ts"] = known["recorded_ts"].astimezone(UTC)
-    return msgspec.convert(known, Entry)
+    return msgspec.convert(known, AuditEntry)
 
 
 def encode_header(header: Header) -> bytes:

@@ -7,7 +7,7 @@ from anyio.lowlevel import checkpoint
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from gateway.audit.records import Entry, Head, Header, Line, first_hash, seal
+from gateway.audit.records import AuditEntry, Head, Header, Line, first_hash, seal
 from registry.database.postgres import Pool, borrowed
 
 _header = msgspec.json.Decoder(Header)
@@ -36,14 +36,14 @@ SELECT chain_id::text, last_sequence, encode(last_hash, 'hex') FROM audit_chain_
 
 
 def _copy() -> LiteralString:
-    names: LiteralString = ", ".join(Entry.__struct_fields__)
+    names: LiteralString = ", ".join(AuditEntry.__struct_fields__)
     return "COPY audit_t (chain_id, sequence, " + names + ", hash) FROM STDIN"
 
 
 PIECE = 32  # records
 
 _COPY = _copy()
-_COLUMNS = ("chain_id", "sequence", *Entry.__struct_fields__)
+_COLUMNS = ("chain_id", "sequence", *AuditEntry.__struct_fields__)
 _members = msgspec.json.Decoder(dict[str, str | int])
 
 

@@ -54,15 +54,15 @@ class _Found:
     good: int = 0
     bad: int = 0
     missing: int = 0
-    problems: list["Problem"] = field(default_factory=list)
+    problems: list["ChainProblem"] = field(default_factory=list)
 
-    def add(self, problem: "Problem") -> None:
+    def add(self, problem: "ChainProblem") -> None:
         if len(self.problems) < PROBLEMS:
             self.problems.append(problem)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ChainProblem:
     """One place where a chain breaks."""
 
     chain_id: str
@@ -72,13 +72,13 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ChainReport:
     """`records` are right, `bad` are there and are not, `missing` are gone. Of a chain whose row is
     not to be believed none are counted. `problems`: the first `PROBLEMS` breaks."""
 
     heads: list[Head]
     records: int
-    problems: list[Problem]
+    problems: list[ChainProblem]
     bad: int = 0
     missing: int = 0
 
@@ -93,7 +93,7 @@ class _Chain:
 
 async def verify(
     pool: Pool, host_id: str, key: bytes, progress: Callable[[int], None] = lambda _count: None
-) -> Report:
+) -> ChainReport:
     """All chains of the gateways of a tenant, as they are at one moment. `progress` hears how many
     records were looked at."""
     found = _Found()
@@ -101,7 +101,7 @@ async def verify(
     async with borrowed(pool) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         async for chain in _chains(connection, host_id, key):
-            if isinstance(chain, Problem):
+            if isinstance(chain, ChainProblem):
                 found.add(chain)
                 continue
             chains.append(chain)
@@ -111,35 +111,35 @@ async def verify(
         rows = await connection.execute(_UNKNOWN)
         async for (chain_id,) in rows:
             text = "records of a chain that nobody began, or that was taken out of audit_chain_t"
-            found.add(Problem(chain_id, None, "chain_unknown", text))
+            found.add(ChainProblem(chain_id, None, "chain_unknown", text))
     heads = [Head(one.id, one.last[0], one.last[1].hex()) for one in chains]
-    return Report(heads, found.good, found.problems, found.bad, found.missing)
+    return ChainReport(heads, found.good, found.problems, found.bad, found.missing)
 
 
 async def _chains(
     connection: AsyncConnection, host_id: str, key: bytes
-) -> AsyncIterator[_Chain | Problem]:
+) -> AsyncIterator[_Chain | ChainProblem]:
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(_CHAINS, [host_id])
         for row in await cursor.fetchall():
             yield _chain(row, host_id, key)
 
 
-def _chain(row: dict[str, Any], host_id: str, key: bytes) -> _Chain | Problem:
+def _chain(row: dict[str, Any], host_id: str, key: bytes) -> _Chain | ChainProblem:
     id_, header = row["chain_id"], row["header"].encode()
     last = (row["last_sequence"], bytes(row["last_hash"]))
     removed = (row["removed_sequence"], bytes(row["removed_hash"]))
     try:
         begun = _header.decode(header)
     except msgspec.DecodeError:
-        return Problem(id_, None, "chain_changed", "its header is none")
+        return ChainProblem(id_, None, "chain_changed", "its header is none")
     if (begun.chain_id, begun.host_id) != (id_, host_id):
-        return Problem(id_, None, "chain_changed", "its header is that of another chain")
+        return ChainProblem(id_, None, "chain_changed", "its header is that of another chain")
     if seal(key, id_, last, removed) != bytes(row["seal"]):
         text = "its row in audit_chain_t was changed, or audit.key is another one"
-        return Problem(id_, None, "chain_changed", text)
+        return ChainProblem(id_, None, "chain_changed", text)
     if removed[0] == 0 and removed[1] != first_hash(key, header):
-        return Problem(id_, None, "chain_changed", "its header was changed")
+        return ChainProblem(id_, None, "chain_changed", "its header was changed")
     return _Chain(id_, begun, last, removed)
 
 
@@ -158,12 +158,12 @@ async def _look(
             if number <= sequence or number > chain.last[0]:
                 found.bad += 1
                 text = "a record that the chain does not have"
-                found.add(Problem(chain.id, number, "added", text))
+                found.add(ChainProblem(chain.id, number, "added", text))
                 continue
             if (gone := number - sequence - 1) > 0:
                 found.missing += gone
                 text = f"{gone} records are gone from here on"
-                found.add(Problem(chain.id, sequence + 1, "missing", text))
+                found.add(ChainProblem(chain.id, sequence + 1, "missing", text))
             # nothing says what the hash was that the first one behind a gap follows
             problem = _wrong(row, chain, key, None if gone else before)
             if problem is None:
@@ -182,13 +182,15 @@ def _look_at_end(chain: _Chain, sequence: int, before: bytes, found: _Found) -> 
         gone = chain.last[0] - sequence
         found.missing += gone
         text = f"it ends here; {gone} records are gone"
-        found.add(Problem(chain.id, sequence + 1, "missing", text))
+        found.add(ChainProblem(chain.id, sequence + 1, "missing", text))
     elif before != chain.last[1]:
         text = "the chain ends with another hash"
-        found.add(Problem(chain.id, sequence, "changed", text))
+        found.add(ChainProblem(chain.id, sequence, "changed", text))
 
 
-def _wrong(row: dict[str, Any], chain: _Chain, key: bytes, before: bytes | None) -> Problem | None:
+def _wrong(
+    row: dict[str, Any], chain: _Chain, key: bytes, before: bytes | None
+) -> ChainProblem | None:
     """What is wrong with a record that follows the one with the hash `before`; None: nobody knows
     that one."""
     number = row["sequence"]
@@ -196,14 +198,14 @@ def _wrong(row: dict[str, Any], chain: _Chain, key: bytes, before: bytes | None)
         record = recorded(row)
         text = canonical(chain.id, number, record.entry)
     except (ValueError, msgspec.ValidationError):
-        return Problem(chain.id, number, "changed", "no gateway writes such a record")
+        return ChainProblem(chain.id, number, "changed", "no gateway writes such a record")
     if before is not None and linked(key, before, text) != record.hash:
         what = "it is not what was written, or not in order"
-        return Problem(chain.id, number, "changed", what)
+        return ChainProblem(chain.id, number, "changed", what)
     return None
 
 
-async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Problem]:
+async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[ChainProblem]:
     """What some chain saw of another, and nobody sees now."""
     known, problems = {one.id: one for one in chains}, {}
     seen = [head for one in chains for head in one.header.seen]
@@ -215,14 +217,14 @@ async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Pro
             )
             if await rows.fetchone() is None:  # else it has a problem of its own
                 text = f"a later one saw {head.sequence} records of it; all are gone"
-                problems[head.chain_id] = Problem(head.chain_id, None, "chain_missing", text)
+                problems[head.chain_id] = ChainProblem(head.chain_id, None, "chain_missing", text)
         elif chain.last[0] < head.sequence:
             text = f"a later chain saw {head.sequence} records of it; it ends with {chain.last[0]}"
-            problems[chain.id] = Problem(chain.id, chain.last[0] + 1, "missing", text)
+            problems[chain.id] = ChainProblem(chain.id, chain.last[0] + 1, "missing", text)
         elif head.sequence > chain.removed[0]:
             rows = await connection.execute(_HASH, [chain.id, head.sequence])
             found = await rows.fetchone()
             if found is not None and bytes(found[0]).hex() != head.hash:
                 text = "a later chain saw another record here"
-                problems[chain.id] = Problem(chain.id, head.sequence, "changed", text)
+                problems[chain.id] = ChainProblem(chain.id, head.sequence, "changed", text)
     return list(problems.values())

@@ -20,7 +20,7 @@ from psycopg_pool import PoolTimeout
 from config.audit import Audit
 from config.settings import Settings
 from gateway.audit.chain import Chain
-from gateway.audit.records import Entry, Head, Line
+from gateway.audit.records import AuditEntry, Head, Line
 from gateway.audit.spool import Spool, SpoolFull
 from gateway.audit.storing import PIECE, heads, store
 from registry.database.postgres import Pool
@@ -53,7 +53,7 @@ class AuditWriter:
         self.key = settings.key.encode()
         self._chain: Chain | None = None
         self.spool: Spool | None = None
-        self._entries: list[Entry] = []  # that are in no chain yet
+        self._entries: list[AuditEntry] = []  # that are in no chain yet
         self._lines: list[Line] = []  # that are nowhere else yet
         self._moved = 0.0  # when the first of them changed, monotonic
         self._last = datetime.fromtimestamp(0, UTC)
@@ -71,7 +71,7 @@ class AuditWriter:
     @property
     def lag_s(self) -> float:
         """How long the oldest record in memory has waited."""
-        first: list[Line | Entry] = [*self._lines[:1], *self._entries[:1]]
+        first: list[Line | AuditEntry] = [*self._lines[:1], *self._entries[:1]]
         return (datetime.now(UTC) - first[0].recorded_ts).total_seconds() if first else 0.0
 
     def admit(self) -> None:
@@ -80,7 +80,7 @@ class AuditWriter:
         if self.waiting >= settings.queue and settings.when_full == "refuse" and self._is_full():
             raise Unavailable("Calls cannot be recorded now; try again later")
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: AuditEntry) -> None:
         """Remember what happened: all that was admitted, or what there is room for."""
         settings = self._settings
         if self.waiting >= settings.queue and settings.when_full == "drop" and self._is_full():

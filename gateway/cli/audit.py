@@ -14,7 +14,7 @@ from rich.progress import Progress, TextColumn
 
 from config.settings import Settings
 from gateway.audit.reading import AuditQuery, Recorded, ends, export, follow, search
-from gateway.audit.verifying import PROBLEMS, Report, verify
+from gateway.audit.verifying import PROBLEMS, ChainReport, verify
 from gateway.cli.common.database import open_registry, run
 from gateway.cli.common.durations import seconds_of
 from gateway.cli.common.failure import FAILED, USAGE, fail
@@ -187,7 +187,7 @@ async def _search(settings: Settings, filters: Filters, limit: int) -> tuple[lis
                 return found, after is not None
 
 
-async def _verify(settings: Settings) -> Report:
+async def _verify(settings: Settings) -> ChainReport:
     async with open_registry(settings) as registry:
         bar = Progress(TextColumn("{task.completed} records"), console=err)
         with bar if err.is_terminal else nullcontext():
@@ -222,7 +222,7 @@ def _print_lines(records: Any, as_json: bool) -> None:
             say("  ".join(_row(one)))
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: ChainReport) -> None:
     for one in report.problems:
         where = f"chain {one.chain_id}"
         where += "" if one.sequence is None else f", record {one.sequence}"

@@ -15,7 +15,7 @@ from registry.access.policies import Policies
 from registry.database.datadir import has_cluster
 from registry.database.installation import DatabaseError
 from schemas.globs import ToolGlobs
-from schemas.mcp.snapshot import Item
+from schemas.mcp.snapshot import SnapshotItem
 from schemas.tool import Tool
 
 RULES = "policy.rules."
@@ -44,7 +44,7 @@ class Known:
     """What rules can speak of."""
 
     tools: Sequence[Tool]  # those that are held back included
-    items: Sequence[Item]
+    items: Sequence[SnapshotItem]
     sources: frozenset[str]
 
     @property

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from gateway.cli.common.failure import FAILED, INTERRUPTED, Failure
+from gateway.cli.common.failure import FAILED, INTERRUPTED, CommandFailure
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import CONFIG_FILE, config_option
 
@@ -88,7 +88,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     except OSError as error:  # a full disk behind the output, say
-        Failure(_reason(error)).show()
+        CommandFailure(_reason(error)).show()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     sys.exit(code)
@@ -98,7 +98,7 @@ def _outcome() -> int:
     try:
         code: int | None = cli.main(prog_name="toolgate", standalone_mode=False)
     except click.Abort:
-        Failure("interrupted").show()
+        CommandFailure("interrupted").show()
         return INTERRUPTED
     except click.ClickException as error:
         error.show()

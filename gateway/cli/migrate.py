@@ -7,7 +7,7 @@ from gateway.cli.common.database import open_registry, run
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.cli.common.settings import settings_option
-from registry.database.migrate import State, status
+from registry.database.migrate import MigrationState, status
 from registry.database.migrate import migrate as apply
 
 
@@ -30,11 +30,11 @@ def migrate(settings: Settings, only_status: bool, as_json: bool) -> None:
         say(f"Applied now: {', '.join(applied) or 'nothing, all was there'}.")
 
 
-def _when(state: State) -> str:
+def _when(state: MigrationState) -> str:
     return state.applied.isoformat(" ", "seconds") if state.applied else "pending"
 
 
-async def _migrate(settings: Settings, only_status: bool) -> tuple[list[str], list[State]]:
+async def _migrate(settings: Settings, only_status: bool) -> tuple[list[str], list[MigrationState]]:
     async with (
         open_registry(settings, migrate=False) as registry,
         registry.database.connect() as connection,

@@ -17,18 +17,18 @@ from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import err, print_json, print_rows, say
 from gateway.parity import report
 from gateway.parity.compare import compare
-from gateway.parity.play import Outcome, Plan, plan, play
+from gateway.parity.play import VectorOutcome, VectorPlan, plan, play
 from gateway.parity.probe import equipped, reach
 from gateway.parity.send import Sender, opened
 from gateway.parity.tokens import mint
-from gateway.parity.vectors import Mode, Run, Suite, load
+from gateway.parity.vectors import Mode, Suite, VectorRun, load
 
 QUERY, COMMAND, RPC = "/portal/query", "/portal/command", "/rpc"
 FOLDER = click.Path(path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ParityOptions:
     """What the command was asked for."""
 
     target: str
@@ -118,7 +118,9 @@ def parity(
     rpc = default_rpc if rpc_path is None else rpc_path
     paths = {"query": query_path, "command": command_path, "rpc": rpc}
     other_paths = paths | _pairs(against_paths)
-    wanted = Wanted(target, against, compat, expect == "legacy", paths, other_paths, timeout_s)
+    wanted = ParityOptions(
+        target, against, compat, expect == "legacy", paths, other_paths, timeout_s
+    )
     _check_urls(wanted)
     passed = run(_parity(wanted, vectors, key, only, as_json))
     if not passed:
@@ -132,7 +134,7 @@ def _pairs(given: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def _check_urls(wanted: Wanted) -> None:
+def _check_urls(wanted: ParityOptions) -> None:
     for option, url in (("--target", wanted.target), ("--against", wanted.against)):
         if url is not None and not url.startswith(("http://", "https://")):
             fail(f"{option}: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
@@ -142,7 +144,7 @@ def _check_urls(wanted: Wanted) -> None:
 
 
 async def _parity(
-    wanted: Wanted, folder: Path | None, key: Path | None, only: Sequence[str], as_json: bool
+    wanted: ParityOptions, folder: Path | None, key: Path | None, only: Sequence[str], as_json: bool
 ) -> bool:
     """Whether all is well."""
     suite = load(folder)
@@ -166,7 +168,7 @@ async def _parity(
     return _tell_differences(wanted, due, [(one, other) for one, other in outcomes], as_json)
 
 
-def _selected(suite: Suite, only: Sequence[str]) -> list[Run]:
+def _selected(suite: Suite, only: Sequence[str]) -> list[VectorRun]:
     runs = list(suite.runs)
     for pattern in only:
         if not any(_meant(run, pattern) for run in runs):
@@ -176,26 +178,28 @@ def _selected(suite: Suite, only: Sequence[str]) -> list[Run]:
     return [run for run in runs if not only or any(_meant(run, one) for one in only)]
 
 
-def _meant(run: Run, pattern: str) -> bool:
+def _meant(run: VectorRun, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (run.label, run.vector.id))
 
 
 async def _outcomes(
-    senders: Sequence[Sender], due: Plan, tokens: Mapping[str, str], legacy: bool
-) -> list[list[Outcome]]:
+    senders: Sequence[Sender], due: VectorPlan, tokens: Mapping[str, str], legacy: bool
+) -> list[list[VectorOutcome]]:
     """Of each run, what came of it at each server."""
     with _progress(due.due) as runs:
         return [[await play(one, run, tokens, legacy=legacy) for one in senders] for run in runs]
 
 
 @contextmanager
-def _progress(runs: Sequence[Run]) -> Iterator[Iterator[Run]]:
+def _progress(runs: Sequence[VectorRun]) -> Iterator[Iterator[VectorRun]]:
     """The runs, with a bar for who watches."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         yield iter(progress.track(runs, description="vectors"))
 
 
-def _tell(wanted: Wanted, due: Plan, outcomes: Sequence[Outcome], as_json: bool) -> bool:
+def _tell(
+    wanted: ParityOptions, due: VectorPlan, outcomes: Sequence[VectorOutcome], as_json: bool
+) -> bool:
     passed = all(outcome.passed for outcome in outcomes)
     if as_json:
         print_json({**_asked(wanted), **report.as_json(due, outcomes)})
@@ -212,7 +216,10 @@ def _tell(wanted: Wanted, due: Plan, outcomes: Sequence[Outcome], as_json: bool)
 
 
 def _tell_differences(
-    wanted: Wanted, due: Plan, pairs: Sequence[tuple[Outcome, Outcome]], as_json: bool
+    wanted: ParityOptions,
+    due: VectorPlan,
+    pairs: Sequence[tuple[VectorOutcome, VectorOutcome]],
+    as_json: bool,
 ) -> bool:
     found = [difference for pair in pairs for difference in compare(*pair)]
     unexplained = [one for one in found if one.reason is None]
@@ -235,6 +242,6 @@ def _tell_differences(
     return not unexplained
 
 
-def _asked(wanted: Wanted) -> dict[str, Any]:
+def _asked(wanted: ParityOptions) -> dict[str, Any]:
     asked = {"target": wanted.target, "compat": wanted.compat}
     return asked if wanted.against is None else {**asked, "against": wanted.against}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from config.limits import Limits
+from config.limits import LimitsSettings
 from gateway.guards.refusal import refuse
 from gateway.guards.shedding import memory_limit
 from gateway.networks import network
@@ -33,7 +33,7 @@ class BodyBudget:
     """The bytes that count now."""
 
     def __init__(
-        self, limits: Limits, refused: Callable[[str], None] = lambda _limit: None
+        self, limits: LimitsSettings, refused: Callable[[str], None] = lambda _limit: None
     ) -> None:
         """`refused` hears the name of the limit."""
         self.reconfigure(limits)
@@ -41,7 +41,7 @@ class BodyBudget:
         self._clients: Counter[str] = Counter()  # by network
         self.held_bytes = 0
 
-    def reconfigure(self, limits: Limits) -> None:
+    def reconfigure(self, limits: LimitsSettings) -> None:
         most = limits.bodies_bytes or memory_limit(limits) // SHARE or UNKNOWN_BYTES
         self._most = most
         self._of_client = limits.client_bodies_bytes or most // CLIENT_SHARE

@@ -15,7 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from config.limits import Limits
+from config.limits import LimitsSettings
 from gateway.guards.bodies import BodyBudget
 from gateway.guards.origin import OPEN_PATHS
 from gateway.guards.refusal import refuse
@@ -51,7 +51,7 @@ class HeadersTooLarge(Fault):
 class BoundedProtocol(HttpToolsProtocol):
     """`bounded` makes one for some limits."""
 
-    limits: Limits
+    limits: LimitsSettings
     connections_limit: int  # 0: none
     refused: Callable[[str], None]  # hears the name of the limit
     parts: BodyBudget  # of what arrived of requests that are not complete
@@ -255,7 +255,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-def bounded(limits: Limits, refused: Callable[[str], None]) -> type[BoundedProtocol]:
+def bounded(limits: LimitsSettings, refused: Callable[[str], None]) -> type[BoundedProtocol]:
     """The protocol of connections within `limits`; `refused` hears the names of those that were
     exceeded."""
     return type(

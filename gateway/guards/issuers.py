@@ -16,8 +16,7 @@ from jwt.exceptions import (
     MissingRequiredClaimError,
 )
 
-from config.auth import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth
-from config.auth import Issuer as IssuerSettings
+from config.auth import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, IssuerSettings
 from gateway.guards import claims as said
 from gateway.guards.claims import Claims
 from gateway.guards.jwks import RemoteKeys

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import aiohttp
 
 from config.auth import Auth
-from gateway.guards.keys import KeyRing, Unusable, read_jwks
+from gateway.guards.keys import KeyRing, UnusableKey, read_jwks
 from registry.documents.bodies import read_at_most
 
 log = logging.getLogger("toolgate.auth")
@@ -94,7 +94,7 @@ class RemoteKeys:
                 ring = read_jwks(await self._read(), self._accepted)
         except TimeoutError:
             reason = f"no answer within {self._auth.jwks_timeout_s:g} s (auth.jwks_timeout_s)"
-        except Unusable as error:
+        except UnusableKey as error:
             reason = str(error)
         except (aiohttp.ClientError, OSError) as error:
             reason = f"it cannot be reached ({type(error).__name__})"
@@ -125,8 +125,8 @@ class RemoteKeys:
             http.get(self.url, allow_redirects=False) as response,
         ):
             if response.status != 200:
-                raise Unusable(f"it answered HTTP {response.status}")
+                raise UnusableKey(f"it answered HTTP {response.status}")
             body = await read_at_most(response, limit)
         if body is None:
-            raise Unusable(f"it is longer than {limit} bytes (auth.jwks_bytes)")
+            raise UnusableKey(f"it is longer than {limit} bytes (auth.jwks_bytes)")
         return body

@@ -42,7 +42,7 @@ READERS: Mapping[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-class Unusable(ToolgateError):
+class UnusableKey(ToolgateError):
     """A key that no token can be verified with; says why."""
 
 
@@ -109,22 +109,22 @@ def _load(setting: str, path: str, accepted: Sequence[str]) -> KeyRing:
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise ToolgateError(f"{setting}: {path}: {reason}; {expected}") from error
-    except Unusable as error:
+    except UnusableKey as error:
         raise ToolgateError(f"{setting}: {path}: {error}; {expected}") from error
 
 
 def _pem(data: bytes, accepted: Sequence[str]) -> Key:
     if b"PRIVATE KEY-----" in data:
-        raise Unusable("found a private key")
+        raise UnusableKey("found a private key")
     if data.count(b"PUBLIC KEY-----") > 2:  # where one begins, and where it ends
-        raise Unusable("found several keys; a JWKS file (auth.jwks_file) can have them")
+        raise UnusableKey("found several keys; a JWKS file (auth.jwks_file) can have them")
     try:
         if b"-----BEGIN CERTIFICATE-----" in data:
             found: object = load_pem_x509_certificate(data).public_key()
         else:
             found = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise Unusable("found neither, or one that cannot be read") from error
+        raise UnusableKey("found neither, or one that cannot be read") from error
     return Key(None, *_suited(found, accepted))
 
 
@@ -135,14 +135,14 @@ def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
     for number, jwk in enumerate(_members(data), 1):
         try:
             keys.append(_from_jwk(jwk, accepted))
-        except Unusable as error:
+        except UnusableKey as error:
             reasons.append(f"key {number}: {error}")
             log.info("key_left_out", extra={"key": number, "reason": str(error)})
     if not keys:
-        raise Unusable(f"found no usable key ({', '.join(reasons) or 'there is none at all'})")
+        raise UnusableKey(f"found no usable key ({', '.join(reasons) or 'there is none at all'})")
     names = [(key.id, algorithm) for key in keys for algorithm in key.algorithms]
     if len(set(names)) < len(names):
-        raise Unusable("found two keys with the same `kid`, or without one, for one algorithm")
+        raise UnusableKey("found two keys with the same `kid`, or without one, for one algorithm")
     return KeyRing(tuple(keys), named=True)
 
 
@@ -151,34 +151,34 @@ def _members(data: bytes) -> list[dict[str, Any]]:
     try:
         members = msgspec.json.decode(data)["keys"]
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Unusable("found no JSON") from error
+        raise UnusableKey("found no JSON") from error
     except (TypeError, KeyError) as error:
-        raise Unusable("found other JSON") from error
+        raise UnusableKey("found other JSON") from error
     if not isinstance(members, list) or not all(isinstance(jwk, dict) for jwk in members):
-        raise Unusable("found `keys` that is no list of objects")
+        raise UnusableKey("found `keys` that is no list of objects")
     if len(members) > KEYS_LIMIT:
-        raise Unusable(f"found {len(members)} keys, expected at most {KEYS_LIMIT}")
+        raise UnusableKey(f"found {len(members)} keys, expected at most {KEYS_LIMIT}")
     for number, jwk in enumerate(members, 1):
         if jwk.get("kty") == "oct" or "d" in jwk or "k" in jwk:
             kind = "symmetric" if jwk.get("kty") == "oct" else "private"
-            raise Unusable(f"found a {kind} key (key {number})")
+            raise UnusableKey(f"found a {kind} key (key {number})")
     return members
 
 
 def _from_jwk(jwk: Mapping[str, Any], accepted: Sequence[str]) -> Key:
     kid, alg, operations = jwk.get("kid"), jwk.get("alg"), jwk.get("key_ops", ["verify"])
     if not isinstance(kid, str | None):
-        raise Unusable("its `kid` is no text")
+        raise UnusableKey("its `kid` is no text")
     verifies = isinstance(operations, list) and "verify" in operations
     if jwk.get("use", "sig") != "sig" or not verifies:
-        raise Unusable("it is not for signatures (`use`, `key_ops`)")
+        raise UnusableKey("it is not for signatures (`use`, `key_ops`)")
     read = READERS.get(str(jwk.get("kty")))
     if read is None:
-        raise Unusable(f"its `kty` is none of {', '.join(READERS)}")
+        raise UnusableKey(f"its `kty` is none of {', '.join(READERS)}")
     try:
         found = read(dict(jwk))
     except (PyJWTError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Unusable("its members make no public key") from error
+        raise UnusableKey("its members make no public key") from error
     return Key(kid, *_suited(found, accepted if alg is None else [a for a in accepted if a == alg]))
 
 
@@ -187,16 +187,16 @@ def _suited(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str,
     match key:
         case RSAPublicKey():
             if key.key_size < RSA_BITS:
-                raise Unusable(f"an RSA key needs {RSA_BITS} bits, this has {key.key_size}")
+                raise UnusableKey(f"an RSA key needs {RSA_BITS} bits, this has {key.key_size}")
             possible: Sequence[str] = RSA
         case EllipticCurvePublicKey():
             possible = CURVES.get(key.curve.name, ())
         case Ed25519PublicKey() | Ed448PublicKey():
             possible = ("EdDSA",)
         case _:
-            raise Unusable("it is a key of another kind")
+            raise UnusableKey("it is a key of another kind")
     algorithms = tuple(name for name in possible if name in accepted)
     if not algorithms:
         found = ", ".join(possible) or "none that we know"
-        raise Unusable(f"it is for {found}, and auth.algorithms or its `alg` excludes that")
+        raise UnusableKey(f"it is for {found}, and auth.algorithms or its `alg` excludes that")
     return key, algorithms

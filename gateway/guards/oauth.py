@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from config.auth import OAuth
 from gateway.context import Identify, Identity, new_request_id
 from gateway.guards.refusal import refusal
-from gateway.guards.resources import Resources
+from gateway.guards.resources import ResourceIdentifiers
 from schemas.errors import Fault, InvalidRequest
 from schemas.hybrid import AUTH_TOKEN_SCOPE_MISMATCH, ScopeMismatch
 
@@ -55,7 +55,9 @@ class Challenges:
     """Completes the WWW-Authenticate of every front: where the metadata is that leads to a token
     (RFC 9728, section 5.1), and all scopes that the token needs."""
 
-    def __init__(self, app: ASGIApp, resources: Resources, required: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, resources: ResourceIdentifiers, required: Sequence[str]
+    ) -> None:
         self._app = app
         self._resources = resources
         self._required = tuple(required)
@@ -92,7 +94,9 @@ class Challenges:
 class WellKnown:
     """The documents below /.well-known; where there is nothing to tell, 404."""
 
-    def __init__(self, oauth: OAuth, resources: Resources, legacy: Metadata | None) -> None:
+    def __init__(
+        self, oauth: OAuth, resources: ResourceIdentifiers, legacy: Metadata | None
+    ) -> None:
         """`legacy` gives the authorization server's own metadata; None: it is not served."""
         self._oauth = oauth
         self._resources = resources

@@ -9,7 +9,7 @@ from starlette.types import Scope
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
-class Resources:
+class ResourceIdentifiers:
     def __init__(
         self, public_url: str, endpoints: Collection[str], *, main: str = "", whole: bool = False
     ) -> None:

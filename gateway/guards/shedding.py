@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from config.limits import Limits
+from config.limits import LimitsSettings
 from schemas.errors import Overloaded
 
 log = logging.getLogger("toolgate.limits")
@@ -41,7 +41,7 @@ TOO_LATE = "The gateway cannot keep up at the moment; try again later"
 class Shedding:
     def __init__(
         self,
-        limits: Limits,
+        limits: LimitsSettings,
         refused: Callable[[str], None] = lambda _limit: None,
         used: Callable[[], int] | None = None,
         running: Callable[[], int] = lambda: 0,
@@ -57,7 +57,7 @@ class Shedding:
         self.memory_bytes = 0
         self._reason = ""  # why new work is refused; "" when it is not
 
-    def reconfigure(self, limits: Limits) -> None:
+    def reconfigure(self, limits: LimitsSettings) -> None:
         self._limit = memory_limit(limits)
         self._settling = _Settling()
         self._floor = 0  # bytes that stay while no call runs, if that is above the limit
@@ -149,7 +149,7 @@ class _Settling:
         self.bytes = memory_bytes
 
 
-def memory_limit(limits: Limits) -> int:
+def memory_limit(limits: LimitsSettings) -> int:
     """Bytes that the process may take; 0: nobody knows."""
     return limits.memory_bytes or int(SHARE * (machine_bytes() or 0))
 

@@ -29,7 +29,7 @@ from registry.display.budgets import CHARACTERS
 from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.jsonrpc import decode_json, encode
-from schemas.jsonschema import Checker, Problem
+from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.memo import Memo
 from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool, ToolResult
 
@@ -55,7 +55,7 @@ _properties = msgspec.json.Decoder(dict[str, Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReservedArguments:
     """What the reserved arguments of a call say."""
 
     fields: Paths = ()
@@ -67,7 +67,7 @@ class Asked:
         return [".".join(path) for path in self.fields]
 
 
-NOTHING_ASKED = Asked()
+NOTHING_ASKED = ReservedArguments()
 
 
 class Answering:
@@ -82,9 +82,11 @@ class Answering:
         self._mismatches = mismatches
         self._checkers: Memo[str, Checker | None] = Memo(CHECKERS_LIMIT)  # by digest
 
-    def taken(self, tool: Tool, arguments: Json, called: str = "") -> tuple[Asked, Json]:
+    def taken(
+        self, tool: Tool, arguments: Json, called: str = ""
+    ) -> tuple[ReservedArguments, Json]:
         """The reserved arguments, and the others. Raises InvalidParams."""
-        nothing = Asked(called=called) if called else NOTHING_ASKED
+        nothing = ReservedArguments(called=called) if called else NOTHING_ASKED
         if FIELDS not in arguments and CONTINUE not in arguments:
             return nothing, arguments
         if not isinstance(tool.binding, OpenAPIBinding | GraphQLBinding | GatewayBinding):
@@ -96,10 +98,15 @@ class Answering:
         handle = arguments[CONTINUE] if CONTINUE in reserved else None
         if handle is not None and not isinstance(handle, str):
             raise InvalidParams("_continue: expected the handle that a cut answer came with")
-        return Asked(fields, handle, called), rest
+        return ReservedArguments(fields, handle, called), rest
 
     async def finished(
-        self, result: ToolResult, tool: Tool, asked: Asked, context: Context, checker: Checker
+        self,
+        result: ToolResult,
+        tool: Tool,
+        asked: ReservedArguments,
+        context: Context,
+        checker: Checker,
     ) -> ToolResult:
         """`result` as the caller gets it; `checker` is that of the tool's arguments."""
         if self._is_done(result, tool, asked):
@@ -200,7 +207,7 @@ class Answering:
             f"{uri_of(handle)} is all of it.{advice}]"
         )
 
-    def _is_done(self, result: ToolResult, tool: Tool, asked: Asked) -> bool:
+    def _is_done(self, result: ToolResult, tool: Tool, asked: ReservedArguments) -> bool:
         """Whether there is nothing to do, as with nearly every call."""
         if asked.fields or result.meta is not UNSET or self._validates(tool.source):
             return False
@@ -282,7 +289,7 @@ def _unprojected(result: ToolResult, why: str, told: bool) -> ToolResult:
 
 
 def _with_next(
-    result: ToolResult, tool: Tool, asked: Asked, context: Context, checker: Checker
+    result: ToolResult, tool: Tool, asked: ReservedArguments, context: Context, checker: Checker
 ) -> ToolResult:
     """With the arguments of the next page, if the tool takes them, told in words, too."""
     meta = result.meta or {}
@@ -331,9 +338,9 @@ def _compiled(tool: Tool) -> Checker | None:
         return None
 
 
-def _problems(checker: Checker, answer: bytes) -> list[Problem]:
+def _problems(checker: Checker, answer: bytes) -> list[ArgumentProblem]:
     try:
         value = decode_json(answer)
         return [] if checker.accepts(value) else checker.explain(value)[:PROBLEMS]
     except (ParseError, ValueError, RecursionError) as error:
-        return [Problem("", f"cannot be checked: {str(error)[:100]}")]
+        return [ArgumentProblem("", f"cannot be checked: {str(error)[:100]}")]

@@ -13,12 +13,12 @@ from schemas.hybrid import (
     ScopeMismatch,
     StatusFault,
 )
-from schemas.jsonschema import Checker, Problem
+from schemas.jsonschema import ArgumentProblem, Checker
 
 IDEMPOTENCY_KEY_LIMIT = 128  # characters, as the portal's database has it
 
 
-def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[Problem]:
+def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[ArgumentProblem]:
     """None for good arguments. Raises InvalidParams for those that cannot be checked."""
     try:
         return [] if checker.accepts(arguments) else checker.explain(arguments)
@@ -26,7 +26,7 @@ def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[Problem]:
         raise InvalidParams("The arguments are nested too deeply") from error
 
 
-def told(problems: Iterable[Problem]) -> str:
+def told(problems: Iterable[ArgumentProblem]) -> str:
     return "; ".join(f"{p.argument}: {p.message}" if p.argument else p.message for p in problems)
 
 

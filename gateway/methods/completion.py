@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.abc import Asked, Relay
+from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
 from gateway.methods.capabilities import has, require
 from gateway.methods.lists import Lists
@@ -38,7 +38,7 @@ class Completion:
         if not _completes(source.server):
             return seen.completed(_NOTHING)
         sent = members_of(request)
-        asked = Asked(source, request.method, {**sent, "ref": {**sent["ref"], **own}}, eras)
+        asked = RelayRequest(source, request.method, {**sent, "ref": {**sent["ref"], **own}}, eras)
         try:
             return seen.completed(await self._relay.request(asked, handed_on(context, request)))
         except RelayedFault as fault:

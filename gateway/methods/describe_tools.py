@@ -15,8 +15,8 @@ from gateway.context import Context
 from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
-from registry.display.describing import Missing, part
-from registry.display.fitting import Ceiling, Entry, length
+from registry.display.describing import MissingPart, part
+from registry.display.fitting import Ceiling, ListedTool, length
 from registry.display.folding import Fold
 from registry.display.profiles import Chosen
 from registry.display.sentences import shorten
@@ -123,7 +123,7 @@ def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json],
         one.pop("outputSchema", None)
     if sum(map(length, told)) <= left:
         return told, ["Output schemas are left out: ask for fewer tools."]
-    fitted = ceiling.fitted([Entry(tool, {}) for tool in tools], left, schemas=True)
+    fitted = ceiling.fitted([ListedTool(tool, {}) for tool in tools], left, schemas=True)
     more = ["Shortened: ask for fewer tools, or for parts by their path."]
     if fitted.left_out:
         more.append(f"There was no room for the last {fitted.left_out}.")
@@ -185,7 +185,7 @@ def _part(found: Tool, path: str, readable: Callable[[Any], Any]) -> Json:
         raise InvalidParams(f"path: the input schema of {found.name} has no parts")
     try:
         inner = part(schema, path)
-    except Missing as missing:
+    except MissingPart as missing:
         there = _near(missing.step, missing.known)
         text = f"path: there is no {missing.step[:100]!r} in the input schema of {found.name}"
         raise InvalidParams(f"{text}{_instead(there or missing.known[:NAMES])}") from missing

@@ -9,7 +9,7 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.lists import Lists
 from gateway.methods.server import SERVER
-from gateway.methods.written import Written
+from gateway.methods.written import EncodedAnswers
 from registry.catalog.catalog import Catalog
 from registry.catalog.tool_list import said
 from schemas.jsonrpc import Request, decode_json, encode
@@ -52,7 +52,7 @@ _OWN_METHODS: tuple[Json, ...] = (
 class Discovery:
     def __init__(self, lists: Lists) -> None:
         self._lists = lists
-        self._written = Written(lambda catalog: openrpc(catalog.tools))
+        self._written = EncodedAnswers(lambda catalog: openrpc(catalog.tools))
 
     async def discover(self, context: Context, request: Request) -> Raw:
         """`query` and `intent` narrow it, as they do a list, and so does what the caller may call.

@@ -14,7 +14,7 @@ from schemas.mcp.messages import LOG_LEVELS, LevelParams, read
 Change = Callable[[Session, SessionChange], Awaitable[None]]
 
 
-class Logging:
+class LogLevels:
     def __init__(self, lists: Lists, change: Change) -> None:
         """`change` keeps what a session wants where all nodes find it."""
         self._lists = lists

@@ -2,7 +2,7 @@
 
 from msgspec import Raw
 
-from gateway.abc import Asked, Relay
+from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
 from gateway.methods.capabilities import require
 from gateway.methods.lists import Lists
@@ -14,7 +14,7 @@ from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, RelayedFault
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import PromptParams, read
-from schemas.mcp.snapshot import Item
+from schemas.mcp.snapshot import SnapshotItem
 
 
 class Prompts:
@@ -35,7 +35,7 @@ class Prompts:
             return own
         prompt = find(catalog, name, request.method)
         params = {**members_of(request), "name": prompt.key}
-        asked = Asked(catalog.sources[prompt.source], request.method, params, prompt.eras)
+        asked = RelayRequest(catalog.sources[prompt.source], request.method, params, prompt.eras)
         try:
             members = await self._relay.request(asked, handed_on(context, request))
         except RelayedFault as fault:
@@ -43,7 +43,7 @@ class Prompts:
         return view(catalog, prompt.source, context).prompted(members)
 
 
-def find(catalog: Catalog, name: str, method: str) -> Item:
+def find(catalog: Catalog, name: str, method: str) -> SnapshotItem:
     """The prompt that clients know by this name. Raises InvalidParams when there is none."""
     prompt = catalog.prompt(name)
     if prompt is None or prompt.source not in catalog.sources:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
-from gateway.abc import Asked, Relay
+from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Session
 from gateway.methods.capabilities import require, subscribes
 from gateway.methods.lists import Lists
@@ -29,7 +29,7 @@ from schemas.mcp.revisions import Revision
 _EMPTY = re.compile(rb"\[\s*\]")
 
 
-class Resources:
+class ResourceMethods:
     def __init__(
         self, lists: Lists, relay: Relay, hub: Hub, kept: Kept, skills: SkillFiles
     ) -> None:
@@ -60,7 +60,7 @@ class Resources:
         catalog = self._lists.catalog(context)
         located = self._located(context, catalog, uri, request.method)
         params = {**members_of(request), "uri": located.uri}
-        asked = Asked(located.source, request.method, params, located.eras)
+        asked = RelayRequest(located.source, request.method, params, located.eras)
         try:
             members = await self._relay.request(asked, handed_on(context, request))
         except RelayedFault as fault:

@@ -19,9 +19,9 @@ from registry.catalog.tool_list import said
 from registry.catalog.words import by_words
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosing import DESCRIBES
-from registry.display.fitting import Ceiling, Entry, length
+from registry.display.fitting import Ceiling, ListedTool, length
 from registry.display.sentences import shorten
-from registry.search.query import Filters, Found, Query, ToolsetFilter
+from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
 from schemas.errors import Unavailable, Unreachable
 from schemas.mcp.messages import ToolListParams
 from schemas.source import Source
@@ -37,26 +37,26 @@ NO_TOOLS = "There are no tools here yet: the operator of this gateway has import
 
 Json = dict[str, Any]
 
-Find = Callable[[Query], Awaitable[Found]]
+Find = Callable[[SearchQuery], Awaitable[SearchResult]]
 """See `registry.search.Search.run`."""
 
-Learn = Callable[[Context, Found, Sequence[Tool]], None]
+Learn = Callable[[Context, SearchResult, Sequence[Tool]], None]
 """Told of each search, and the tools that its caller sees of what it found."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     usual: int  # tools in an answer
     most: int
     tokens: int  # of an answer
 
 
-class Finding:
+class SearchTools:
     def __init__(
         self,
         lists: Lists,
         find: Find,
-        limits: Limits,
+        limits: SearchLimits,
         toolsets: Mapping[str, Toolset],
         handles: Handles | None = None,
         learn: Learn | None = None,
@@ -81,7 +81,7 @@ class Finding:
             return unsearched(fault)
         ceiling = Ceiling(self._limits.tokens, self._lists.shaping, chosen, DESCRIBES)
         entries = [
-            Entry(replace(one, name=catalog.called(one, chosen)), {"score": round(score, 3)})
+            ListedTool(replace(one, name=catalog.called(one, chosen)), {"score": round(score, 3)})
             for one, score in found
         ]
         schemas = arguments.get("detail") != "names"
@@ -100,7 +100,7 @@ class Finding:
 
     async def _query(
         self, arguments: Json, limit: int, catalog: Catalog, context: Context
-    ) -> Query:
+    ) -> SearchQuery:
         ids: list[str] | None = None
         if self._handles is not None and "skill" in arguments:
             given = await self._handles.given(context, catalog, arguments["skill"])
@@ -118,10 +118,10 @@ class Finding:
             without=without,
             domains=[domain] if domain else None,
         )
-        return Query(arguments["query"], limit, "hybrid", filters)
+        return SearchQuery(arguments["query"], limit, "hybrid", filters)
 
     async def _found(
-        self, query: Query, catalog: Catalog, context: Context
+        self, query: SearchQuery, catalog: Catalog, context: Context
     ) -> tuple[list[tuple[Tool, float]], str | None]:
         """The tools with their scores, and what the caller should know of how they were found."""
         try:
@@ -150,7 +150,7 @@ def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, f
 
 
 def _told(
-    entries: Sequence[Entry], ceiling: Ceiling, schemas: bool, note: str | None, nothing: str
+    entries: Sequence[ListedTool], ceiling: Ceiling, schemas: bool, note: str | None, nothing: str
 ) -> Json:
     """`nothing`: what is told where there are no entries."""
     if not entries:

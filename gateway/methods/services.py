@@ -14,7 +14,7 @@ from gateway.context import Context
 from gateway.methods.checks import check_key, check_scope
 from gateway.methods.lists import Lists
 from gateway.methods.results import call_result, plain_result, spoken
-from gateway.methods.written import Written
+from gateway.methods.written import EncodedAnswers
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import tool_result
 from registry.catalog.catalog import Catalog
@@ -52,7 +52,7 @@ class Services:
         self._execute = execute
         self._verify_scope = verify_scope
         self._tool_by_name = tool_by_name
-        self._listed = Written(_listed)
+        self._listed = EncodedAnswers(_listed)
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """The method is the id, the params are the data, the result is what the action says."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.abc import Asked, Relay
+from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Peer
 from gateway.methods.capabilities import capabilities
 from gateway.methods.lists import Lists
@@ -28,7 +28,7 @@ from schemas.mcp.snapshot import Eras
 _RELATED = META_RELATED_TASK.encode()
 
 
-class Tasks:
+class TaskMethods:
     def __init__(self, lists: Lists, relay: Relay, task_ids: TaskIds) -> None:
         self._lists = lists
         self._relay = relay
@@ -44,7 +44,9 @@ class Tasks:
         if source is None:
             raise InvalidParams("Unknown task: its server is not known here any more")
         eras: Eras = "handshake" if context.revision.handshake else "stateless"
-        asked = Asked(source, request.method, {**members_of(request), "taskId": handle.task}, eras)
+        asked = RelayRequest(
+            source, request.method, {**members_of(request), "taskId": handle.task}, eras
+        )
         if context.peer is not None:
             surroundings = replace(surroundings, peer=_TaskPeer(context.peer, task_id))
         try:

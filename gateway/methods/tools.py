@@ -36,7 +36,7 @@ from schemas.errors import (
     RelayedFault,
 )
 from schemas.jsonrpc import Request
-from schemas.jsonschema import Checker, Problem
+from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.mcp.headers import check_params
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.tool import FIELDS, RelayedResult, TextContent, Tool, ToolResult
@@ -46,7 +46,7 @@ log = logging.getLogger("toolgate.tools")
 Json = dict[str, Any]
 
 
-class Tools:
+class ToolMethods:
     def __init__(
         self,
         lists: Lists,
@@ -122,14 +122,16 @@ class Tools:
         try:
             name, inner = await self._passing.meant(own, arguments, context, request)
         except InvalidParams as fault:
-            return call_result(_rejected(own, [Problem("", fault.message)], context), context)
+            return call_result(
+                _rejected(own, [ArgumentProblem("", fault.message)], context), context
+            )
         params = {**members_of(request), "name": name, "arguments": inner}
         inside = replace(context, letter=replace(context.letter, mirrored=None))
         passed = replaced(request, params=params)
         try:
             return await self._called(read(params, CallToolParams), inside, passed)
         except Denied:
-            problem = Problem("", unknown_tool(name, self._lists.visible(context)))
+            problem = ArgumentProblem("", unknown_tool(name, self._lists.visible(context)))
             return call_result(_rejected(own, [problem], context), context)
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
@@ -174,7 +176,7 @@ class Tools:
         try:
             asked, arguments = self._answering.taken(tool, arguments, called)
         except InvalidParams as fault:
-            return _rejected(tool, [Problem("", fault.message)], context)
+            return _rejected(tool, [ArgumentProblem("", fault.message)], context)
         if asked.handle is not None:
             name = called or tool.name
             return await self._answering.continued(asked.handle, name, tool.id, context)
@@ -191,7 +193,7 @@ class Tools:
         try:
             result = await self._execute(Call(tool, source, arguments, context))
         except InvalidParams as fault:  # a value that the schema allows and no request can carry
-            return _rejected(tool, [Problem("", fault.message)], context)
+            return _rejected(tool, [ArgumentProblem("", fault.message)], context)
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
         if isinstance(tool.binding, OpenAPIBinding | GraphQLBinding | GatewayBinding):
@@ -236,7 +238,7 @@ class Tools:
             return None
 
 
-def _rejected(tool: Tool, problems: list[Problem], context: Context) -> ToolResult:
+def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:
     """Bad arguments: a result that a model can act on, or an error, as the revision has it."""
     text = f"Invalid arguments for {tool.name}: {told(problems)}"
     if context.revision.argument_results:

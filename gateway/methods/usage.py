@@ -12,8 +12,8 @@ from psycopg_pool import PoolTimeout
 
 from gateway.context import Context
 from gateway.protocol.shapes import Members, is_failure
-from gateway.state.tasks import Tasks
-from registry.search.query import Found
+from gateway.state.tasks import BackgroundTasks
+from registry.search.query import SearchResult
 from schemas.memo import Memo
 from schemas.tool import Tool, ToolResult
 
@@ -40,9 +40,9 @@ class Usage:
         self._record = record
         self._clock = clock
         self._searches: Memo[tuple[str, ...], list[_Search]] = Memo(CALLERS)
-        self.tasks = Tasks()
+        self.tasks = BackgroundTasks()
 
-    def found(self, context: Context, found: Found, tools: Sequence[Tool]) -> None:
+    def found(self, context: Context, found: SearchResult, tools: Sequence[Tool]) -> None:
         """A caller searched, and sees these."""
         caller = _caller(context)
         if caller is None or found.vector is None or found.model is None or not tools:

@@ -10,7 +10,7 @@ from registry.catalog.catalog import Catalog
 from schemas.jsonrpc import encode
 
 
-class Written:
+class EncodedAnswers:
     """What `write` makes of a catalog, encoded, for as long as there is that catalog."""
 
     def __init__(self, write: Callable[[Catalog], Any]) -> None:

@@ -17,9 +17,9 @@ from msgspec import UNSET, Raw
 from config.audit import Audit
 from gateway.abc import Call, Execute, Handler
 from gateway.audit.arguments import shown
-from gateway.audit.records import METHOD_LIMIT, Entry, digest_of, printable
+from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable
 from gateway.audit.writer import AuditWriter
-from gateway.context import Context, Identify, Identity, Note
+from gateway.context import AuditDraft, Context, Identify, Identity
 from gateway.networks import network
 from gateway.policy.engine import Decision
 from gateway.protocol.shapes import is_failure
@@ -82,7 +82,7 @@ class AuditTrail:
             if not _is_recorded(request.method, context.revision, lists):
                 return await handler(context, request)
             writer.admit()
-            note = Note()
+            note = AuditDraft()
             began, outcome, refused = time.perf_counter(), "crashed", False
             try:
                 result = await handler(context.noted(note), request)
@@ -137,7 +137,7 @@ class AuditTrail:
 
         return identified
 
-    def _blame(self, context: Context, request: Request, note: Note) -> None:
+    def _blame(self, context: Context, request: Request, note: AuditDraft) -> None:
         """A request ended before it came to a tool: by a rule, if it did so where one hides what is
         named."""
         method, name = _meant(request, context.revision)
@@ -146,7 +146,7 @@ class AuditTrail:
             note.decision, note.rule, note.subject = decision.effect, decision.rule, name
 
     def _add(
-        self, context: Context, request: Request, note: Note, outcome: str, seconds: float
+        self, context: Context, request: Request, note: AuditDraft, outcome: str, seconds: float
     ) -> None:
         principal, session = context.principal, context.session
         sent = note.arguments or _sent(request)
@@ -155,7 +155,7 @@ class AuditTrail:
         if not kept and settings.arguments == "masked":
             kept = shown(_params(request), sent, None, settings.arguments_bytes)
         self._writer.add(
-            Entry(
+            AuditEntry(
                 principal.tenant,
                 self._writer.now(),
                 printable(principal.id),
@@ -207,7 +207,7 @@ class AuditTrail:
 
     def _add_refusal(self, tenant: str, code: str, client: str, method: str, subject: str) -> None:
         self._writer.add(
-            Entry(
+            AuditEntry(
                 tenant,
                 self._writer.now(),
                 front="http",

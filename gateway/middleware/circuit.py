@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from config.limits import Breaker
+from config.limits import BreakerSettings
 
 SLOTS = 10  # of the window
 LEAST = 0.8  # of the time that it stays open: nodes that saw the same do not come back together
@@ -22,7 +22,7 @@ class Circuit:
     __slots__ = ("_counts", "_jitter", "_passed", "_pause_s", "_probe_until", "_settings",
                  "_until", "calls", "failures", "round", "state")  # fmt: skip
 
-    def __init__(self, settings: Breaker, jitter: Callable[[], float]) -> None:
+    def __init__(self, settings: BreakerSettings, jitter: Callable[[], float]) -> None:
         """`jitter` gives numbers from 0 to 1."""
         self._settings = settings
         self._jitter = jitter

@@ -20,9 +20,9 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from config.policy import Guardrails as Settings
+from config.policy import GuardrailsSettings as Settings
 from gateway.abc import Call, Execute
-from gateway.middleware.inspection import CompiledRule, Looked
+from gateway.middleware.inspection import CompiledGuardrail, Looked
 from gateway.middleware.seen import hide, seen_in
 from gateway.policy.facts import facts_of
 from schemas.binding import GatewayBinding, ServiceBinding
@@ -45,8 +45,8 @@ class _Plan:
 
     inputs: Masks | None
     outputs: Masks | None
-    arguments: Sequence[CompiledRule]
-    results: Sequence[CompiledRule]
+    arguments: Sequence[CompiledGuardrail]
+    results: Sequence[CompiledGuardrail]
 
     @property
     def empty(self) -> bool:
@@ -64,7 +64,9 @@ class Guardrails:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         steps = settings.expression_steps
-        self._rules = [CompiledRule(name, rule, steps) for name, rule in settings.rules.items()]
+        self._rules = [
+            CompiledGuardrail(name, rule, steps) for name, rule in settings.rules.items()
+        ]
         self._plans: Memo[tuple[str, ...], _Plan | None] = Memo(TOOLS)
 
     def guard(self, execute: Execute) -> Execute:
@@ -165,7 +167,7 @@ class Guardrails:
         data = decode_json(bytes(passed.members["structuredContent"]))
         return RelayedFault(fault.code, text["text"], data)
 
-    def _too_large(self, rule: CompiledRule | None) -> None:
+    def _too_large(self, rule: CompiledGuardrail | None) -> None:
         if self._settings.when_larger == "deny":
             reason = (
                 "it cannot be inspected: it is larger than guardrails.inspect_bytes, a file, or "
@@ -174,13 +176,15 @@ class Guardrails:
             raise _Denied("mask" if rule is None else rule.name, reason)
 
 
-def _of(rules: Sequence[CompiledRule], call: Call) -> list[CompiledRule]:
+def _of(rules: Sequence[CompiledGuardrail], call: Call) -> list[CompiledGuardrail]:
     """Those that the caller is not exempt from."""
     roles = call.context.principal.roles
     return [rule for rule in rules if not rule.exempts(roles)]
 
 
-def _looked(rule: CompiledRule, value: Any, texts: list[str], facts: Mapping[str, Any]) -> Looked:
+def _looked(
+    rule: CompiledGuardrail, value: Any, texts: list[str], facts: Mapping[str, Any]
+) -> Looked:
     try:
         looked = rule.look(value, texts, facts)
     except ExpressionFailed as error:

@@ -30,7 +30,7 @@ class Looked:
     found: bool = False  # what the rule looks for
 
 
-class CompiledRule:
+class CompiledGuardrail:
     def __init__(self, name: str, rule: Guardrail, steps: int) -> None:
         """`steps`: most that `when` may take. Raises InvalidExpression and InvalidPattern;
         settings are checked for both."""

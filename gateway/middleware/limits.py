@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from config.limits import Limits, Rate
+from config.limits import LimitsSettings, Rate
 from gateway.abc import Call, Execute, Handler, RateKey, Rates
 from gateway.context import Context
 from gateway.networks import network
@@ -73,7 +73,7 @@ class _AtATime:
 class Limiting:
     def __init__(
         self,
-        limits: Limits,
+        limits: LimitsSettings,
         rates: Rates,
         refused: Callable[[str], None] = lambda _limit: None,
         running: Counter[RateKey] | None = None,
@@ -95,7 +95,7 @@ class Limiting:
         self._of_call = lru_cache(REMEMBERED)(self._share)
         self._running: Counter[RateKey] = Counter() if running is None else running
 
-    def with_limits(self, limits: Limits) -> "Limiting":
+    def with_limits(self, limits: LimitsSettings) -> "Limiting":
         """The same counts, held against other limits."""
         return Limiting(limits, self._rates, self._refused, self._running)
 

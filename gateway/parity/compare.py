@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.parity.judge import Finding, differences, media_type, parse
-from gateway.parity.play import RUN, Outcome, Played
-from gateway.parity.send import Answer
+from gateway.parity.judge import Deviation, differences, media_type, parse
+from gateway.parity.play import RUN, Played, VectorOutcome
+from gateway.parity.send import VectorAnswer
 
 VOLATILE = {"requestid", "request_id", "correlationid", "correlation_id", "timestamp"}
 _UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
@@ -19,27 +19,27 @@ _TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VectorDifference:
     label: str
-    finding: Finding  # `expected` is the first server's, `actual` the other's
+    finding: Deviation  # `expected` is the first server's, `actual` the other's
     reason: str | None = None  # the ledger's, where it explains the difference
     unknown: bool = False  # the ledger has the vector, and not what light-hybrid-4j answers to it
 
 
-def compare(one: Outcome, other: Outcome) -> list[Difference]:
+def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
     """Where the answers to one run differ."""
     reason, unknown = _reason(one, other), _unknown(one, other)
     several = len(one.run.steps) > 1
-    found: list[Difference] = []
+    found: list[VectorDifference] = []
     for number, (first, second) in enumerate(zip(one.played, other.played, strict=False), 1):
         for finding in _compared(first, second, one.mark, other.mark):
             where = f"step {number}: {finding.where}" if several else finding.where
-            at = Finding(where, finding.expected, finding.actual)
-            found.append(Difference(one.run.label, at, reason, unknown))
+            at = Deviation(where, finding.expected, finding.actual)
+            found.append(VectorDifference(one.run.label, at, reason, unknown))
     return found
 
 
-def _reason(one: Outcome, other: Outcome) -> str | None:
+def _reason(one: VectorOutcome, other: VectorOutcome) -> str | None:
     """Why the two may differ: one answers as the vector wants it, and the other as the ledger says
     of light-hybrid-4j. Any other answer, such as that of a server that lacks the feature, is not
     what the ledger is about."""
@@ -50,21 +50,21 @@ def _reason(one: Outcome, other: Outcome) -> str | None:
     return ledger.reason if all(step.as_legacy for step in old.played) else None
 
 
-def _unknown(one: Outcome, other: Outcome) -> bool:
+def _unknown(one: VectorOutcome, other: VectorOutcome) -> bool:
     ledger = one.run.vector.ledger
     return ledger is not None and ledger.legacy is None and one.passed != other.passed
 
 
-def _compared(one: Played, other: Played, mark: str, other_mark: str) -> Iterator[Finding]:
+def _compared(one: Played, other: Played, mark: str, other_mark: str) -> Iterator[Deviation]:
     if one.answer is None or other.answer is None:
         if one.failure != other.failure:
-            yield Finding("answer", one.failure or "answers", other.failure or "answers")
+            yield Deviation("answer", one.failure or "answers", other.failure or "answers")
         return
     if one.answer.status != other.answer.status:
-        yield Finding("status", str(one.answer.status), str(other.answer.status))
+        yield Deviation("status", str(one.answer.status), str(other.answer.status))
     first, second = _type(one.answer), _type(other.answer)
     if first and second and first != second:  # one that names none is light-hybrid-4j's way
-        yield Finding("content-type", first, second)
+        yield Deviation("content-type", first, second)
     try:
         ours, theirs = parse(one.answer.body), parse(other.answer.body)
     except ValueError:  # `OK` is not `"OK"`
@@ -73,11 +73,11 @@ def _compared(one: Played, other: Played, mark: str, other_mark: str) -> Iterato
     yield from differences(ours, theirs, "body", exact=True, matchers=False)
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: VectorAnswer) -> str:
     return answer.body.decode(errors="replace")
 
 
-def _type(answer: Answer) -> str:
+def _type(answer: VectorAnswer) -> str:
     return media_type(answer.headers.get("content-type", ""))
 
 

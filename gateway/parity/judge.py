@@ -11,13 +11,13 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway.parity.send import Answer
+from gateway.parity.send import VectorAnswer
 from gateway.parity.vectors import Expect
 from schemas.errors import ToolgateError
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Deviation:
     """One thing that is not as expected."""
 
     where: str  # status, header content-type, body.error.code
@@ -38,7 +38,7 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def judge(expect: Expect, answer: Answer, *, lenient_type: bool = False) -> list[Finding]:
+def judge(expect: Expect, answer: VectorAnswer, *, lenient_type: bool = False) -> list[Deviation]:
     """What is wrong with `answer`; empty when nothing is. `lenient_type` forgives an answer that
     names no media type."""
     found = list(_status(expect, answer))
@@ -56,14 +56,14 @@ def media_type(value: str) -> str:
     return value.partition(";")[0].strip().lower()
 
 
-def _status(expect: Expect, answer: Answer) -> Iterator[Finding]:
+def _status(expect: Expect, answer: VectorAnswer) -> Iterator[Deviation]:
     allowed = expect.status if isinstance(expect.status, tuple) else (expect.status,)
     if answer.status not in allowed:
         said = answer.body[:BODY_SHOWN].decode(errors="replace")
-        yield Finding("status", " or ".join(map(str, allowed)), f"{answer.status} {said}".strip())
+        yield Deviation("status", " or ".join(map(str, allowed)), f"{answer.status} {said}".strip())
 
 
-def _body(expect: Expect, answer: Answer) -> Iterator[Finding]:
+def _body(expect: Expect, answer: VectorAnswer) -> Iterator[Deviation]:
     text = answer.body.decode(errors="replace")
     if expect.empty:
         yield from differences("", text, "body")
@@ -74,7 +74,7 @@ def _body(expect: Expect, answer: Answer) -> Iterator[Finding]:
         try:
             value = parse(answer.body)
         except ValueError as error:
-            yield Finding("body", "JSON", f"{text[:BODY_SHOWN] or '(empty)'} ({error})")
+            yield Deviation("body", "JSON", f"{text[:BODY_SHOWN] or '(empty)'} ({error})")
             return
         yield from differences(expect.body if exact else expect.match, value, "body", exact=exact)
 
@@ -93,12 +93,12 @@ def _no_constant(name: str) -> None:
 
 def differences(
     expected: Any, actual: Any, where: str, *, exact: bool = False, matchers: bool = True
-) -> Iterator[Finding]:
+) -> Iterator[Deviation]:
     """Where `actual` is not `expected`; members that `expected` lacks count if `exact`."""
     how = {"exact": exact, "matchers": matchers}
     if matchers and (matcher := _matcher(expected)) is not None:
         if not _matches(*matcher, actual):
-            yield Finding(where, shown(expected), shown(actual))
+            yield Deviation(where, shown(expected), shown(actual))
     elif isinstance(expected, dict) and isinstance(actual, dict):
         names = [*expected, *(actual.keys() - expected.keys() if exact else ())]
         for name in names:
@@ -106,12 +106,12 @@ def differences(
             yield from differences(wanted, found, f"{where}.{name}", **how)
     elif isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
-            yield Finding(where, shown(expected), shown(actual))
+            yield Deviation(where, shown(expected), shown(actual))
             return
         for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
             yield from differences(one, other, f"{where}[{index}]", **how)
     elif not same(expected, actual):
-        yield Finding(where, shown(expected), shown(actual))
+        yield Deviation(where, shown(expected), shown(actual))
 
 
 def same(one: Any, other: Any) -> bool:

@@ -7,29 +7,29 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.parity.judge import Finding, judge
-from gateway.parity.send import Answer, Sender, Unanswered
-from gateway.parity.vectors import Expect, Given, Mode, Run
+from gateway.parity.judge import Deviation, judge
+from gateway.parity.send import Sender, Unanswered, VectorAnswer
+from gateway.parity.vectors import Expect, Mode, VectorRequest, VectorRun
 
 RUN, PATH = "%RUN%", "%PATH%"
 
-T = TypeVar("T", Given, Expect)
+T = TypeVar("T", VectorRequest, Expect)
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     """One step, sent."""
 
-    answer: Answer | None
+    answer: VectorAnswer | None
     failure: str | None  # why there is no answer
     as_legacy: bool  # whether light-hybrid-4j answers like this, so far as that is known
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    run: Run
+class VectorOutcome:
+    run: VectorRun
     played: tuple[Played, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Deviation, ...] = ()
     mark: str = ""  # what stood in the place of %RUN%
 
     @property
@@ -38,17 +38,17 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VectorPlan:
     """Which runs are due, and how many are not, by the reason."""
 
-    due: tuple[Run, ...]
+    due: tuple[VectorRun, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-def plan(runs: Iterable[Run], compat: Mode, *, legacy: bool, rpc: bool) -> Plan:
+def plan(runs: Iterable[VectorRun], compat: Mode, *, legacy: bool, rpc: bool) -> VectorPlan:
     """`legacy`: light-hybrid-4j is expected, and vectors to which its answer is unknown are left
     out. So are those for /rpc unless the target has that (`rpc`)."""
-    due: list[Run] = []
+    due: list[VectorRun] = []
     left_out: dict[str, int] = {}
     other = "spec" if compat == "strict" else "strict"
     for run in runs:
@@ -63,16 +63,16 @@ def plan(runs: Iterable[Run], compat: Mode, *, legacy: bool, rpc: bool) -> Plan:
             due.append(run)
         else:
             left_out[reason] = left_out.get(reason, 0) + 1
-    return Plan(tuple(due), left_out)
+    return VectorPlan(tuple(due), left_out)
 
 
 async def play(
-    sender: Sender, run: Run, tokens: Mapping[str, str], *, legacy: bool = False
-) -> Outcome:
+    sender: Sender, run: VectorRun, tokens: Mapping[str, str], *, legacy: bool = False
+) -> VectorOutcome:
     """Send the steps of `run`, and judge them. A step without an answer ends the run."""
     mark = uuid.uuid4().hex
     played: list[Played] = []
-    findings: list[Finding] = []
+    findings: list[Deviation] = []
     for index, step in enumerate(run.steps):
         values = {RUN: mark, PATH: sender.path(str(step.given.target))}
         old = fill(legacy_expectation(run, index), values)
@@ -80,21 +80,21 @@ async def play(
             answer = await sender.send(fill(step.given, values), tokens)
         except Unanswered as error:
             played.append(Played(None, str(error), as_legacy=False))
-            findings.append(Finding("answer", "an HTTP answer", str(error)))
+            findings.append(Deviation("answer", "an HTTP answer", str(error)))
             break
         unlike_legacy = judge(old, answer, lenient_type=True)
         played.append(Played(answer, None, as_legacy=not unlike_legacy))
         found = unlike_legacy if legacy else judge(fill(step.expect, values), answer)
         findings += [_at(one, index, len(run.steps)) for one in found]
-    return Outcome(run, tuple(played), tuple(findings), mark)
+    return VectorOutcome(run, tuple(played), tuple(findings), mark)
 
 
-def _at(finding: Finding, index: int, steps: int) -> Finding:
+def _at(finding: Deviation, index: int, steps: int) -> Deviation:
     where = f"step {index + 1}: {finding.where}" if steps > 1 else finding.where
-    return Finding(where, finding.expected, finding.actual)
+    return Deviation(where, finding.expected, finding.actual)
 
 
-def legacy_expectation(run: Run, index: int) -> Expect:
+def legacy_expectation(run: VectorRun, index: int) -> Expect:
     """What light-hybrid-4j answers to a step."""
     ledger = run.vector.ledger
     if ledger is None or ledger.legacy is None:

@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.parity.judge import fits, parse
 from gateway.parity.send import Sender, Unanswered
-from gateway.parity.vectors import Given, Run, Suite, Target
+from gateway.parity.vectors import Suite, Target, VectorRequest, VectorRun
 from schemas.errors import ToolgateError
 from schemas.hybrid import HANDLER_NOT_FOUND, split
 
@@ -30,12 +30,12 @@ _NO_ACTION = {
 }
 
 
-async def reach(sender: Sender, runs: Iterable[Run]) -> None:
+async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:
     """Raises ToolgateError where the server, or a path that `runs` need, is not there."""
     for target in _targets(runs):
         url = sender.url(target)
         try:
-            answer = await sender.send(Given(target, "GET", token=None), {})
+            answer = await sender.send(VectorRequest(target, "GET", token=None), {})
         except Unanswered as error:
             raise ToolgateError(f"{url} cannot be reached: {error}") from error
         if answer.status == NOT_FOUND:
@@ -44,7 +44,7 @@ async def reach(sender: Sender, runs: Iterable[Run]) -> None:
 
 
 async def equipped(
-    sender: Sender, suite: Suite, runs: Sequence[Run], tokens: Mapping[str, str]
+    sender: Sender, suite: Suite, runs: Sequence[VectorRun], tokens: Mapping[str, str]
 ) -> None:
     """Raises ToolgateError where the server lacks what files of `suite` need; before anything else
     is called, because a real service of the same name would take the vectors for commands."""
@@ -57,25 +57,25 @@ async def equipped(
                 )
 
 
-def _targets(runs: Iterable[Run]) -> list[Target]:
+def _targets(runs: Iterable[VectorRun]) -> list[Target]:
     found = {step.given.target for run in runs for step in run.steps}
     return sorted(one for one in found if isinstance(one, str))
 
 
-def _calls(run: Run, needed: str) -> bool:
+def _calls(run: VectorRun, needed: str) -> bool:
     """Whether a request of `run` names the host of an action, however the request is encoded."""
     host = needed.partition("/")[0]
     return any(host.encode() in msgspec.json.encode(step.given) for step in run.steps)
 
 
-def _call(needed: str, target: Target, tokens: Mapping[str, str]) -> Given:
+def _call(needed: str, target: Target, tokens: Mapping[str, str]) -> VectorRequest:
     body: dict[str, Any] = {**(split(needed) or {}), "data": {}}
     if target == "rpc":
         body = {"jsonrpc": "2.0", "method": needed, "params": {}, "id": 1}
-    return Given(target, body=body, token=TOKEN if TOKEN in tokens else None)
+    return VectorRequest(target, body=body, token=TOKEN if TOKEN in tokens else None)
 
 
-async def _lacking(sender: Sender, given: Given, tokens: Mapping[str, str]) -> bool:
+async def _lacking(sender: Sender, given: VectorRequest, tokens: Mapping[str, str]) -> bool:
     """Whether the server says that there is no such action. Any other refusal, and silence, is for
     the vectors to judge."""
     try:

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.parity.compare import Difference
-from gateway.parity.play import Outcome, Plan
+from gateway.parity.compare import VectorDifference
+from gateway.parity.play import VectorOutcome, VectorPlan
 from gateway.parity.vectors import Mode
 
 SHOWN = 60  # characters of an expectation; the last column is cut to the terminal by whoever prints
@@ -28,13 +28,13 @@ COLUMNS = ("VECTOR", "WHERE", "EXPECTED", "FOUND")
 Row = tuple[str, str, str, str]
 
 
-def summary(plan: Plan, outcomes: Sequence[Outcome], compat: Mode) -> str:
+def summary(plan: VectorPlan, outcomes: Sequence[VectorOutcome], compat: Mode) -> str:
     """`104 of 104 passed, 9 of spec mode not run (use --compat spec against ...)`."""
     passed = sum(outcome.passed for outcome in outcomes)
     return ", ".join([f"{passed} of {len(outcomes)} passed", *left_out(plan, compat)])
 
 
-def left_out(plan: Plan, compat: Mode) -> list[str]:
+def left_out(plan: VectorPlan, compat: Mode) -> list[str]:
     other = _other(compat)
     hints = {
         f"of {other} mode": f" (use --compat {other} against a target in {other} mode)",
@@ -44,7 +44,7 @@ def left_out(plan: Plan, compat: Mode) -> list[str]:
     return [f"{count} {why} not run{hints[why]}" for why, count in plan.left_out.items()]
 
 
-def failure_rows(outcomes: Iterable[Outcome]) -> list[Row]:
+def failure_rows(outcomes: Iterable[VectorOutcome]) -> list[Row]:
     return [
         (outcome.run.label, found.where, cut(found.expected), cut(found.actual, LONGEST))
         for outcome in outcomes
@@ -52,14 +52,14 @@ def failure_rows(outcomes: Iterable[Outcome]) -> list[Row]:
     ]
 
 
-def difference_rows(differences: Iterable[Difference]) -> list[Row]:
+def difference_rows(differences: Iterable[VectorDifference]) -> list[Row]:
     return [
         (one.label, one.finding.where, cut(one.finding.expected), cut(one.finding.actual, LONGEST))
         for one in differences
     ]
 
 
-def difference_notes(differences: Iterable[Difference]) -> list[str]:
+def difference_notes(differences: Iterable[VectorDifference]) -> list[str]:
     """Of each vector that differs, what the ledger says of it, if anything."""
     notes = [
         f"{one.label} differs on purpose: {one.reason}" if one.reason
@@ -70,7 +70,9 @@ def difference_notes(differences: Iterable[Difference]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def difference_summary(plan: Plan, differences: Iterable[Difference], compat: Mode) -> str:
+def difference_summary(
+    plan: VectorPlan, differences: Iterable[VectorDifference], compat: Mode
+) -> str:
     """`104 compared, 2 differ without an entry in the ledger, ...`."""
     open_ = [one for one in differences if one.reason is None]
     unknown = {one.label for one in open_ if one.unknown}
@@ -85,13 +87,13 @@ def cut(text: str, length: int = SHOWN) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def applied(outcomes: Iterable[Outcome]) -> list[str]:
+def applied(outcomes: Iterable[VectorOutcome]) -> list[str]:
     """The vectors that passed because a difference from light-hybrid-4j is meant."""
     meant = (o.run.vector.id for o in outcomes if o.passed and o.run.vector.ledger is not None)
     return list(dict.fromkeys(meant))
 
 
-def hints(outcomes: Sequence[Outcome], compat: Mode, server: str = "The target") -> list[str]:
+def hints(outcomes: Sequence[VectorOutcome], compat: Mode, server: str = "The target") -> list[str]:
     """What probably is wrong with the target as a whole."""
     found = [f"{server}: {_OTHER_MODE.format(_other(compat))}"] if _of_other(outcomes) else []
     first = next((one for one in outcomes if one.run.vector.id == FIXTURE and not one.passed), None)
@@ -107,7 +109,7 @@ _OTHER_MODE = (
 )
 
 
-def _of_other(outcomes: Iterable[Outcome]) -> bool:
+def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:
     """Whether the failures are those of a target in the mode that was not asked for."""
     of_one: list[bool] = []
     of_both: list[bool] = []
@@ -122,7 +124,7 @@ def _other(compat: Mode) -> Mode:
     return "spec" if compat == "strict" else "strict"
 
 
-def as_json(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def as_json(plan: VectorPlan, outcomes: Sequence[VectorOutcome]) -> dict[str, Any]:
     return {
         "passed": sum(outcome.passed for outcome in outcomes),
         "failed": sum(not outcome.passed for outcome in outcomes),
@@ -144,7 +146,9 @@ def as_json(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def comparison_json(plan: Plan, compared: int, differences: Sequence[Difference]) -> dict[str, Any]:
+def comparison_json(
+    plan: VectorPlan, compared: int, differences: Sequence[VectorDifference]
+) -> dict[str, Any]:
     return {
         "compared": compared,
         "not_run": dict(plan.left_out),

@@ -14,7 +14,7 @@ import aiohttp
 from msgspec import UNSET
 from yarl import URL
 
-from gateway.parity.vectors import Given
+from gateway.parity.vectors import VectorRequest
 from registry.documents.bodies import read_at_most
 from schemas.errors import ToolgateError
 
@@ -26,7 +26,7 @@ class Unanswered(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class VectorAnswer:
     status: int
     headers: Mapping[str, str]  # names in lower case
     body: bytes
@@ -48,7 +48,7 @@ class Sender:
     def path(self, target: str) -> str:
         return URL(self.url(target)).raw_path
 
-    async def send(self, given: Given, tokens: Mapping[str, str]) -> Answer:
+    async def send(self, given: VectorRequest, tokens: Mapping[str, str]) -> VectorAnswer:
         """Raises Unanswered. `tokens` has those that `given` names."""
         query = query_string(given.query)
         url = self.url(str(given.target)) + (f"?{query}" if query else "")
@@ -59,7 +59,7 @@ class Sender:
 
     async def _request(
         self, method: str, url: URL, content: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> VectorAnswer:
         try:
             async with self.http.request(
                 method,
@@ -76,7 +76,7 @@ class Sender:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unanswered(_why(error)) from error
         found = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status, found, received)
+        return VectorAnswer(response.status, found, received)
 
 
 def _why(error: Exception) -> str:
@@ -131,7 +131,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def body(given: Given) -> bytes | None:
+def body(given: VectorRequest) -> bytes | None:
     if given.body is not UNSET:
         return _json(given.body).encode()
     if given.parts is not None:
@@ -144,7 +144,7 @@ def body(given: Given) -> bytes | None:
     return None if given.text is None else given.text.encode()
 
 
-def headers(given: Given, tokens: Mapping[str, str]) -> dict[str, str]:
+def headers(given: VectorRequest, tokens: Mapping[str, str]) -> dict[str, str]:
     """A body is JSON unless the vector says something else."""
     sent: dict[str, str | None] = {}
     if body(given) is not None:

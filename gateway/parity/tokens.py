@@ -18,16 +18,16 @@ KEY = Path("keys", "public-test-key.pem")
 STRANGER_BITS = 2048
 
 
-class Described(Struct, frozen=True, forbid_unknown_fields=True):
+class TokenSpec(Struct, frozen=True, forbid_unknown_fields=True):
     claims: dict[str, Any]
     lifetime_s: int  # negative: it has expired
     signer: Literal["key", "stranger", "nobody"] = "key"
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class TokenFile(Struct, frozen=True, forbid_unknown_fields=True):
     kid: str
     algorithm: str
-    tokens: dict[str, Described]
+    tokens: dict[str, TokenSpec]
 
 
 def mint(suite: Suite, key_file: Path | None) -> dict[str, str]:
@@ -44,7 +44,7 @@ def mint(suite: Suite, key_file: Path | None) -> dict[str, str]:
     return {name: _made(token, file, key) for name, token in file.tokens.items()}
 
 
-def _made(token: Described, file: File, key: Any) -> str:
+def _made(token: TokenSpec, file: TokenFile, key: Any) -> str:
     now = int(time.time())
     expires = now + token.lifetime_s
     claims = {"iat": min(now, expires) - 1, "exp": expires, **token.claims}
@@ -55,9 +55,9 @@ def _made(token: Described, file: File, key: Any) -> str:
     return jwt.encode(claims, signer, file.algorithm, headers)
 
 
-def _read(path: Path) -> File:
+def _read(path: Path) -> TokenFile:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=File)
+        return msgspec.json.decode(path.read_bytes(), type=TokenFile)
     except OSError as error:
         raise ToolgateError(f"{path}: {error.strerror}; it describes the tokens") from error
     except msgspec.DecodeError as error:

@@ -25,7 +25,7 @@ CHECKOUT = Path(__file__).parents[2] / "tests" / "vectors" / "hybrid"
 SHIPPED = Path(__file__).with_name("shipped")
 
 
-class Given(Struct, frozen=True, forbid_unknown_fields=True):
+class VectorRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """One request. At most one of `body`, `text`, `parts` and `base64` is set."""
 
     target: Target | tuple[Target, ...]  # several: the vector is played to each
@@ -52,7 +52,7 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(Struct, frozen=True, forbid_unknown_fields=True):
-    given: Given
+    given: VectorRequest
     expect: Expect
 
 
@@ -72,7 +72,7 @@ class Vector(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     title: str
     modes: tuple[Mode, ...]
-    given: Given | None = None
+    given: VectorRequest | None = None
     expect: Expect | None = None
     steps: tuple[Step, ...] = ()
     ledger: Ledger | None = None
@@ -95,7 +95,7 @@ class General(Struct, frozen=True, forbid_unknown_fields=True):
     setting: str | None = None
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class VectorFile(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     vectors: tuple[Vector, ...]
     general: tuple[General, ...] = ()
@@ -103,7 +103,7 @@ class File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class VectorRun:
     """A vector on its way to one target."""
 
     label: str  # L1, or L1@rpc where a vector has several targets
@@ -122,14 +122,14 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Suite:
     folder: Path
-    files: tuple[File, ...]
+    files: tuple[VectorFile, ...]
 
     @property
     def vectors(self) -> Iterator[Vector]:
         return (vector for file in self.files for vector in file.vectors)
 
     @property
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[VectorRun]:
         return (run for vector in self.vectors for run in _runs(vector))
 
 
@@ -151,9 +151,9 @@ def load(folder: Path | None = None) -> Suite:
     return suite
 
 
-def _file(path: Path) -> File:
+def _file(path: Path) -> VectorFile:
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=File)
+        file = msgspec.json.decode(path.read_bytes(), type=VectorFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ToolgateError(f"{path}: {error}") from error
     if file.needs is not None and split(file.needs) is None:
@@ -180,7 +180,7 @@ def _problem(vector: Vector) -> str | None:
     return _legacy_problem(vector.ledger, len(steps))
 
 
-_NO_BODY, _NO_ANSWER = Given("rpc"), Expect(200)
+_NO_BODY, _NO_ANSWER = VectorRequest("rpc"), Expect(200)
 
 
 def _several(struct: Struct, blank: Struct, names: Sequence[str]) -> bool:
@@ -196,13 +196,13 @@ def _legacy_problem(ledger: Ledger | None, steps: int) -> str | None:
     return None
 
 
-def _runs(vector: Vector) -> Iterator[Run]:
+def _runs(vector: Vector) -> Iterator[VectorRun]:
     steps = vector.all_steps
     targets = steps[0].given.target
     if isinstance(targets, str) or len(steps) > 1:
-        yield Run(vector.id, vector, steps)
+        yield VectorRun(vector.id, vector, steps)
         return
     [step] = steps
     for target in targets:
         one = replace(step, given=replace(step.given, target=target))
-        yield Run(f"{vector.id}@{target}", vector, (one,))
+        yield VectorRun(f"{vector.id}@{target}", vector, (one,))

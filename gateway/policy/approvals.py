@@ -12,7 +12,7 @@ from psycopg_pool import PoolTimeout
 from config.policy import Policy
 from gateway.abc import Call
 from gateway.policy.engine import Decision
-from registry.access.approvals import Approvals, TooManyWaiting, Wanted
+from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
 from registry.database.postgres import Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 
@@ -33,7 +33,7 @@ class Approving:
         Raises ApprovalRequired where there is none, TooManyRequests for a caller who has too many
         calls waiting, and Unavailable."""
         principal = call.context.principal
-        wanted = Wanted(
+        wanted = ApprovalRequest(
             principal=principal.id,
             tool_id=call.tool.id,
             tool=call.tool.name,

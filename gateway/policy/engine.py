@@ -23,7 +23,7 @@ DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CallerStanding:
     """What the rules know of a caller: equal for callers whom they treat alike."""
 
     key: tuple[Any, ...]
@@ -40,7 +40,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ToolVerdict:
     """What is known of a caller and a tool before there are arguments."""
 
     decision: Decision  # if no rule of `later` speaks
@@ -89,7 +89,7 @@ class Engine:
             and self._clearance(frozenset()) == self._highest
         )
 
-    def standing(self, principal: Principal, toolset: str | None) -> Standing:
+    def standing(self, principal: Principal, toolset: str | None) -> CallerStanding:
         facts = facts_of(principal)
         values = {} if facts is None else {"principal": facts}
         speaking = tuple(
@@ -101,11 +101,11 @@ class Engine:
         clearance = self._clearance(principal.roles)
         who = tuple(one.seen(values) for one in speaking if one.by_principal and one.by_subject)
         names = tuple(one.name for one in speaking)
-        return Standing((names, clearance, who), speaking, clearance, facts)
+        return CallerStanding((names, clearance, who), speaking, clearance, facts)
 
-    def verdict(self, standing: Standing, subject: Subject) -> Verdict:
+    def verdict(self, standing: CallerStanding, subject: Subject) -> ToolVerdict:
         if self.rank(subject) > standing.clearance:
-            return Verdict(Decision("deny", TIERS))
+            return ToolVerdict(Decision("deny", TIERS))
         tier = self.tier(subject)
         values = self.values(standing, subject)
         best, later = Decision(self.policy.default, DEFAULT), list[CompiledRule]()
@@ -118,12 +118,14 @@ class Engine:
                 best = Decision(rule.effect, rule.name, rule.rule.reason)
                 break
         if best.effect == "deny" and best.rule != DEFAULT:
-            return Verdict(best)
+            return ToolVerdict(best)
         if subject.kind != "tool" and best.effect == "approve":
-            return Verdict(Decision("deny", best.rule, best.reason))  # there is nobody to wait for
-        return Verdict(best, tuple(later), self.wants_approval(subject))
+            return ToolVerdict(
+                Decision("deny", best.rule, best.reason)
+            )  # there is nobody to wait for
+        return ToolVerdict(best, tuple(later), self.wants_approval(subject))
 
-    def values(self, standing: Standing, subject: Subject) -> dict[str, Any]:
+    def values(self, standing: CallerStanding, subject: Subject) -> dict[str, Any]:
         """What expressions see, but arguments."""
         who = {} if standing.principal is None else {"principal": standing.principal}
         return {**who, **subject.values(self.tier(subject))}

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gateway.context import Principal
-from gateway.policy.engine import BUILT_IN, DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
+from gateway.policy.engine import BUILT_IN, DEFAULT, DESTRUCTIVE, TIERS, CallerStanding, Engine
 from gateway.policy.rules import CompiledRule, Effect, Subject
 from schemas.expressions import ExpressionFailed, too_large
 
@@ -73,7 +73,7 @@ _OWN_REASONS = {
 }
 
 
-def _of_settings(engine: Engine, standing: Standing, subject: Subject) -> list[Opinion]:
+def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> list[Opinion]:
     """What counts beside rules."""
     found = []
     if engine.rank(subject) > standing.clearance:

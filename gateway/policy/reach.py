@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import or_
 
-from gateway.policy.engine import Engine, Standing
+from gateway.policy.engine import CallerStanding, Engine
 from gateway.policy.rules import CompiledRule, Subject
 from registry.catalog.catalog import Catalog
 
@@ -26,7 +26,7 @@ class Reach:
         self._of_rules: dict[str, int] = {}
         self._alike: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rules; see _grouped
 
-    def hidden(self, standing: Standing) -> int:
+    def hidden(self, standing: CallerStanding) -> int:
         denied, opened = self._above.get(standing.clearance, 0), 0
         for rule in standing.rules:
             fitting = self._fitting(rule)
@@ -79,7 +79,7 @@ class Reach:
             places.setdefault(("destroys", one.destructive), []).append(place)
         return {fact: _at(found) for fact, found in places.items()}
 
-    def _holding(self, rule: CompiledRule, among: int, standing: Standing | None) -> int:
+    def _holding(self, rule: CompiledRule, among: int, standing: CallerStanding | None) -> int:
         """Where its expression holds: asked once for all entries that look the same to it."""
 
         def holds(subject: Subject) -> bool:

@@ -14,7 +14,7 @@ from schemas.expressions import (
     compile_expression,
 )
 from schemas.globs import ToolGlobs
-from schemas.mcp.snapshot import Item, ItemKind
+from schemas.mcp.snapshot import ItemKind, SnapshotItem
 from schemas.tool import Tool
 
 Effect = Literal["allow", "deny", "approve"]
@@ -54,7 +54,7 @@ class Subject:
         )
 
     @classmethod
-    def of_item(cls, item: Item) -> "Subject":
+    def of_item(cls, item: SnapshotItem) -> "Subject":
         return cls.named(item.kind, item.name, item.source)
 
     @classmethod

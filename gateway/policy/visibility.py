@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from config.policy import Policy, Rule
 from gateway.context import Context, Principal
-from gateway.policy.engine import BUILT_IN, DEFAULT, Decision, Engine, Standing, Verdict
+from gateway.policy.engine import BUILT_IN, DEFAULT, CallerStanding, Decision, Engine, ToolVerdict
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import Subject, is_judged
 from registry.access.policies import stored_rules
@@ -51,8 +51,8 @@ class _Rules:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.standings: Memo[tuple[Any, ...], Standing] = Memo(STANDINGS)
-        self.verdicts: Memo[tuple[Any, ...], tuple[Tool, Verdict]] = Memo(VERDICTS)
+        self.standings: Memo[tuple[Any, ...], CallerStanding] = Memo(STANDINGS)
+        self.verdicts: Memo[tuple[Any, ...], tuple[Tool, ToolVerdict]] = Memo(VERDICTS)
         self.seen: WeakKeyDictionary[Catalog, _Seen] = WeakKeyDictionary()
 
 
@@ -181,7 +181,7 @@ class Sight:
             rules = self._of[tenant] = _Rules(self._usual)
         return rules
 
-    def _hidden(self, rules: _Rules, catalog: Catalog, standing: Standing) -> int:
+    def _hidden(self, rules: _Rules, catalog: Catalog, standing: CallerStanding) -> int:
         seen = rules.seen.get(catalog)
         if seen is None:
             seen = _Seen(Reach(rules.engine, catalog), Memo(STANDINGS), Memo(self._policy.views))
@@ -192,7 +192,7 @@ class Sight:
         return hidden
 
 
-def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> Standing:
+def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> CallerStanding:
     if principal.claims and not principal.mark:
         return rules.engine.standing(principal, toolset)  # nothing tells its tokens apart
     key = (*principal.key, principal.mark, principal.roles, principal.scopes, toolset)
@@ -202,7 +202,7 @@ def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> Stand
     return standing
 
 
-def _verdict(rules: _Rules, standing: Standing, tool: Tool) -> Verdict:
+def _verdict(rules: _Rules, standing: CallerStanding, tool: Tool) -> ToolVerdict:
     key = (tool.id, standing.key)
     known = rules.verdicts.get(key)
     if known is not None and known[0] is tool:

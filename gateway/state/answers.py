@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.abc import Log
-from gateway.state.tasks import Tasks
+from gateway.state.tasks import BackgroundTasks
 from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import encode
 
@@ -24,8 +24,8 @@ Said = Mapping[str, Any]
 Hear = Callable[[Said], None]
 
 
-class Answers:
-    def __init__(self, kept: Log, shared: bool, later: Tasks, keep_s: float) -> None:
+class ClientAnswers:
+    def __init__(self, kept: Log, shared: bool, later: BackgroundTasks, keep_s: float) -> None:
         """Does nothing unless the log is `shared` with other nodes. It forgets a stream on which
         nothing is said for `keep_s`."""
         self._log = kept

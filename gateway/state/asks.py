@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.context import Session
-from gateway.state.answers import Answers, Said
+from gateway.state.answers import ClientAnswers, Said
 from schemas.errors import AskFailed
 from schemas.jsonrpc import Notification, Response, encode
 from schemas.mcp.messages import CANCELLED
@@ -28,7 +28,7 @@ class _Open:
 
 
 class Asks:
-    def __init__(self, node: str, elsewhere: Answers, timeout_s: float, limit: int) -> None:
+    def __init__(self, node: str, elsewhere: ClientAnswers, timeout_s: float, limit: int) -> None:
         """A session has at most `limit` requests to answer at a time, each within `timeout_s`.
         `elsewhere` is for answers that come to other nodes than this one, `node`."""
         self._node = node

@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from gateway.abc import Command
+from gateway.abc import RepeatableCommand
 from gateway.state.once import NoDatabase, Once, OtherRequest, Owner, Unfinished
 from registry.database.postgres import Pool
 from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault
@@ -27,7 +27,9 @@ class Idempotency:
         """`pool` gives None while there is no database. Results are kept for `ttl_s` seconds."""
         self._once = Once(pool, ttl_s)
 
-    async def once(self, command: Command, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
+    async def once(
+        self, command: RepeatableCommand, run: Callable[[], Awaitable[ToolResult]]
+    ) -> ToolResult:
         """Run the command, or give what it gave before. `run` never fails but by its result, and
         nobody cancels this: the row would stay "running".
 
@@ -65,6 +67,6 @@ _UNCONFIRMED = (
 )
 
 
-def _owner(command: Command) -> Owner:
+def _owner(command: RepeatableCommand) -> Owner:
     principal = command.principal
     return Owner(principal.tenant, principal.id[:256], command.service, command.key)

@@ -12,23 +12,23 @@ from schemas.errors import InvalidParams
 
 ID = re.compile(r"([0-9a-f]{14})([0-9a-f]{10})([0-9a-f]{6})")
 UNKNOWN = "No such event in this stream"
-FORGOTTEN = "What followed this event is no longer kept"
+NOT_KEPT = "What followed this event is no longer kept"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class StreamPlace:
     born: int  # microseconds since 1970
     n: int  # 1 for the first event
 
 
-START = Place(0, 0)
+START = StreamPlace(0, 0)
 
 
-def event_id(stream: str, place: Place) -> str:
+def event_id(stream: str, place: StreamPlace) -> str:
     return f"{place.born:014x}{place.n:010x}{_mark(stream)}"
 
 
-def place_of(stream: str, event_id: str) -> Place:
+def place_of(stream: str, event_id: str) -> StreamPlace:
     """Where in `stream` the event is; "" stands before the first. Raises InvalidParams for an id
     that cannot be of this stream."""
     if not event_id:
@@ -36,10 +36,10 @@ def place_of(stream: str, event_id: str) -> Place:
     match = ID.fullmatch(event_id)
     if match is None or match[3] != _mark(stream):
         raise InvalidParams(UNKNOWN)
-    return Place(int(match[1], 16), int(match[2], 16))
+    return StreamPlace(int(match[1], 16), int(match[2], 16))
 
 
-def check(after: Place, first: Place, last: Place) -> None:
+def check(after: StreamPlace, first: StreamPlace, last: StreamPlace) -> None:
     """Whether a stream that keeps `first` to `last` can be read on from `after`.
 
     Raises InvalidParams when it was never that long, or when an event in between is forgotten. An
@@ -48,7 +48,7 @@ def check(after: Place, first: Place, last: Place) -> None:
     if after > last:
         raise InvalidParams(UNKNOWN)
     if after.born == first.born and after.n + 1 < first.n:
-        raise InvalidParams(FORGOTTEN)
+        raise InvalidParams(NOT_KEPT)
 
 
 def _mark(stream: str) -> str:

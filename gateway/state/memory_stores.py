@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
-from gateway.state.ids import Place, check, event_id, place_of
+from gateway.state.ids import StreamPlace, check, event_id, place_of
 from gateway.state.records import changed
 from gateway.state.watching import Watchers
 from gateway.state.windows import MICROS, admit, live, slot_us
@@ -75,24 +75,24 @@ class MemoryLog:
         if self._size > self._limit_bytes:
             self._make_room(stream)
         self._watchers.wake(stream)
-        return event_id(stream, Place(kept.born, kept.last))
+        return event_id(stream, StreamPlace(kept.born, kept.last))
 
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
         place = place_of(stream, after)
         kept = self._streams.get(stream)
         if kept is None:
             return []
-        check(place, Place(kept.born, kept.first), Place(kept.born, kept.last))
+        check(place, StreamPlace(kept.born, kept.first), StreamPlace(kept.born, kept.last))
         skipped = place.n + 1 - kept.first if place.born == kept.born else 0
         found = islice(kept.events, skipped, skipped + limit)
         return [
-            Event(event_id(stream, Place(kept.born, n)), data)
+            Event(event_id(stream, StreamPlace(kept.born, n)), data)
             for n, data in enumerate(found, kept.first + skipped)
         ]
 
     async def last(self, stream: str) -> str:
         kept = self._streams.get(stream)
-        return event_id(stream, Place(kept.born, kept.last)) if kept else ""
+        return event_id(stream, StreamPlace(kept.born, kept.last)) if kept else ""
 
     def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
         return self._watchers.watch(stream, wake)

@@ -20,7 +20,7 @@ from gateway.state.bus import Bus
 from gateway.state.memory_stores import MemoryCounter
 from gateway.state.open_sessions import OpenSessions
 from gateway.state.records import update
-from gateway.state.telling import STREAMS, TELLS, Telling
+from gateway.state.telling import STREAMS, TELLS, ClientNews
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.sessions")
@@ -48,7 +48,7 @@ class Elsewhere:
         bus: Bus,
         store: SessionStore,
         open_here: OpenSessions,
-        telling: Telling,
+        telling: ClientNews,
         wait_s: float,
     ) -> None:
         """Nodes that do not confirm a change within `wait_s` are not waited for until they are

@@ -12,7 +12,7 @@ import anyio
 from psycopg import AsyncConnection
 
 from gateway.abc import Event
-from gateway.state.ids import Place, check, event_id, place_of
+from gateway.state.ids import StreamPlace, check, event_id, place_of
 from gateway.state.postgres import Opened, connection_of, only_row
 from gateway.state.watching import Watchers
 from registry.database.postgres import RESYNC, Notice
@@ -77,7 +77,7 @@ class PostgresLog:
                 },
             )
             born, last, _ = await only_row(added)
-        return event_id(stream, Place(born, last))
+        return event_id(stream, StreamPlace(born, last))
 
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
         place = place_of(stream, after)
@@ -104,9 +104,13 @@ class PostgresLog:
         if not rows:
             return []
         born, last = rows[0][:2]
-        check(place, Place(born, max(1, last - self._kept_of(stream) + 1)), Place(born, last))
+        check(
+            place,
+            StreamPlace(born, max(1, last - self._kept_of(stream) + 1)),
+            StreamPlace(born, last),
+        )
         return [
-            Event(event_id(stream, Place(born, n)), data)
+            Event(event_id(stream, StreamPlace(born, n)), data)
             for _, _, n, data in rows
             if n is not None  # the stream has nothing more
         ]
@@ -117,7 +121,7 @@ class PostgresLog:
                 "SELECT born, last FROM state_stream_t WHERE stream = %s", [stream]
             )
             row = await found.fetchone()
-        return event_id(stream, Place(*row)) if row else ""
+        return event_id(stream, StreamPlace(*row)) if row else ""
 
     def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
         return self._watchers.watch(stream, wake)

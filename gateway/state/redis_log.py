@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError
 
 from gateway.abc import Event
-from gateway.state.ids import Place, check, event_id, place_of
+from gateway.state.ids import StreamPlace, check, event_id, place_of
 from gateway.state.redis import PREFIX, asking, milliseconds
 from gateway.state.watching import Watchers
 
@@ -141,9 +141,9 @@ async def _heard(channel: PubSub) -> AsyncIterator[str | None]:
         asked = message is None
 
 
-def _place(known: bytes) -> Place:
+def _place(known: bytes) -> StreamPlace:
     born, n = known.split(b"-")
-    return Place(int(born), int(n))
+    return StreamPlace(int(born), int(n))
 
 
 def _stream_key(stream: str) -> str:

@@ -22,8 +22,8 @@ from gateway.state.news import KINDS
 from gateway.state.open_sessions import OpenSessions, SessionLimits
 from gateway.state.peer_nodes import Elsewhere
 from gateway.state.records import changed, record_of, restored, update
-from gateway.state.tasks import Tasks
-from gateway.state.telling import Telling
+from gateway.state.tasks import BackgroundTasks
+from gateway.state.telling import ClientNews
 from registry.catalog.catalog import Kind
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests
 from schemas.mcp.revisions import HANDSHAKE, Revision
@@ -62,8 +62,8 @@ class Sessions:
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
         self._open = OpenSessions(limits, self._dropped)
         self.on_drop: Callable[[str], None] = _unheard  # hears the ids of those that are let go
-        self.later = Tasks()  # done before the last session is gone
-        self._telling = Telling(hub, bus, self.later)
+        self.later = BackgroundTasks()  # done before the last session is gone
+        self._telling = ClientNews(hub, bus, self.later)
         self._elsewhere = Elsewhere(bus, store, self._open, self._telling, change_wait_s)
         hub.on_subscribed = self.change
 

@@ -46,7 +46,7 @@ class About(Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StoredAnswerLimits:
     keep_s: float
     caller_bytes: int  # in `keep_s` seconds
     kept_bytes: int  # of all callers
@@ -107,7 +107,7 @@ class Writing:
 class Kept:
     """The answers that are kept."""
 
-    def __init__(self, log: Log, counter: Counter, limits: Limits) -> None:
+    def __init__(self, log: Log, counter: Counter, limits: StoredAnswerLimits) -> None:
         """`log` keeps every event of a stream, for `limits.keep_s`."""
         self.log = log
         self.keep_s = limits.keep_s

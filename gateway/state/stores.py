@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from config.settings import State
+from config.settings import StateSettings
 from gateway.abc import Counter, Log, SessionStore
 from gateway.state import bus
 from gateway.state import stored_answers as kept
@@ -73,7 +73,7 @@ class Stores:
         return await self.sessions.secret()
 
 
-def make_stores(settings: State, keep: Keep, opened: Opened) -> Stores:
+def make_stores(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
     """`opened` gives the registry's database, None until it has answered for the first time.
 
     Raises ToolgateError for a Redis URL that cannot be read; connects to nothing yet.
@@ -90,7 +90,7 @@ def make_stores(settings: State, keep: Keep, opened: Opened) -> Stores:
 
 
 @asynccontextmanager
-async def open_stores(settings: State, keep: Keep, opened: Opened) -> AsyncIterator[Stores]:
+async def open_stores(settings: StateSettings, keep: Keep, opened: Opened) -> AsyncIterator[Stores]:
     """Stores that are closed in the end."""
     stores = make_stores(settings, keep, opened)
     try:
@@ -99,7 +99,7 @@ async def open_stores(settings: State, keep: Keep, opened: Opened) -> AsyncItera
         await stores.close()
 
 
-def _in_redis(settings: State, keep: Keep) -> Stores:
+def _in_redis(settings: StateSettings, keep: Keep) -> Stores:
     redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
     log = RedisLog(redis, keep.events, keep.seconds, APART)
     return Stores(
@@ -115,7 +115,7 @@ def _in_redis(settings: State, keep: Keep) -> Stores:
     )
 
 
-def _in_postgres(settings: State, keep: Keep, opened: Opened) -> Stores:
+def _in_postgres(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
     log = PostgresLog(opened, keep.events, keep.seconds, APART, not_prefix=kept.PREFIX)
     answers = PostgresLog(opened, ALL_EVENTS, keep.answers_s, prefix=kept.PREFIX)
     sessions, counter = PostgresSessions(opened), PostgresCounter(opened)

@@ -19,7 +19,7 @@ from gateway.abc import Counter, Event, Log, SessionStore
 from gateway.context import Session
 from gateway.protocol.positions import STANDALONE, Position
 from gateway.state.bus import Bus
-from gateway.state.tasks import Tasks
+from gateway.state.tasks import BackgroundTasks
 from schemas.errors import InternalError, InvalidParams, InvalidRequest, Unavailable
 from schemas.jsonrpc import RequestId, encode, error_reply
 
@@ -52,7 +52,13 @@ class Recording:
     __slots__ = ("_away", "_head", "_keep_s", "_kept", "_later", "_log", "_name", "_stream")
 
     def __init__(
-        self, kept: Log, later: Tasks, session: Session, stream: str, ids: Ids, keep_s: float
+        self,
+        kept: Log,
+        later: BackgroundTasks,
+        session: Session,
+        stream: str,
+        ids: Ids,
+        keep_s: float,
     ) -> None:
         self._log = kept
         self._later = later
@@ -98,7 +104,7 @@ class Streams:
         counter: Counter,
         bus: Bus,
         replay_s: float,
-        later: Tasks,
+        later: BackgroundTasks,
         beat_s: float = BEAT_S,
     ) -> None:
         """`beat_s` is how often nodes show that they are alive."""

@@ -12,7 +12,7 @@ T = TypeVar("T")
 log = logging.getLogger("toolgate.sessions")
 
 
-class Tasks:
+class BackgroundTasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 

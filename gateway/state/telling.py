@@ -14,7 +14,7 @@ from gateway.context import Outbox, Session
 from gateway.state.bus import Bus
 from gateway.state.hub import Follower, Hub
 from gateway.state.news import MESSAGES, changed, updated
-from gateway.state.tasks import Tasks
+from gateway.state.tasks import BackgroundTasks
 from schemas.errors import Fault
 
 STREAMS, TELLS = "streams", "tells"  # on the bus: a node has the stream, and watches
@@ -22,8 +22,8 @@ STREAMS, TELLS = "streams", "tells"  # on the bus: a node has the stream, and wa
 log = logging.getLogger("toolgate.sessions")
 
 
-class Telling:
-    def __init__(self, hub: Hub, bus: Bus, later: Tasks) -> None:
+class ClientNews:
+    def __init__(self, hub: Hub, bus: Bus, later: BackgroundTasks) -> None:
         self._hub = hub
         self._bus = bus
         self._later = later

@@ -17,7 +17,7 @@ class Watchers:
         return sum(map(len, self._wakes.values()))
 
     def watch(self, stream: str, wake: Wake) -> AbstractContextManager[None]:
-        return _Watch(self._wakes, stream, wake)
+        return _Waiting(self._wakes, stream, wake)
 
     def wake(self, stream: str) -> None:
         for wake in tuple(self._wakes.get(stream, ())):
@@ -29,7 +29,7 @@ class Watchers:
             self.wake(stream)
 
 
-class _Watch(AbstractContextManager[None]):
+class _Waiting(AbstractContextManager[None]):
     __slots__ = ("_stream", "_wake", "_wakes")
 
     def __init__(self, wakes: dict[str, list[Wake]], stream: str, wake: Wake) -> None:

@@ -13,14 +13,14 @@ from urllib.parse import urlencode
 from starlette.types import Receive, Scope, Send
 
 from gateway.abc import SessionChange
-from gateway.context import Context, Outbox, Principal, Session, Wishes
+from gateway.context import Context, Outbox, Principal, QueryOptions, Session
 from gateway.protocol import sse
 from gateway.protocol.admission import introduced
 from gateway.protocol.dispatcher import usable_id
 from gateway.protocol.positions import STANDALONE
 from gateway.protocol.running import run_cancellable
 from gateway.transports.event_stream import EventStreams
-from gateway.transports.mcp import Endpoint
+from gateway.transports.mcp import McpEndpoint
 from gateway.transports.peers import StreamPeer
 from gateway.transports.request import (
     caller,
@@ -39,10 +39,10 @@ from schemas.mcp.revisions import V2024_11_05
 log = logging.getLogger("toolgate.mcp")
 
 
-class HttpSse:
+class HttpSseEndpoint:
     """ASGI application of both endpoints, and of a GET of the MCP endpoint."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: McpEndpoint) -> None:
         front = endpoint.front
         self._endpoint = endpoint
         self._front = front
@@ -103,7 +103,7 @@ class HttpSse:
         await responder.empty(202)
 
     async def _chunks(
-        self, session: Session, outbox: Outbox, wishes: Wishes
+        self, session: Session, outbox: Outbox, wishes: QueryOptions
     ) -> AsyncIterator[bytes]:
         path = self._endpoint.message_path(session.toolset)
         told = {name: wish for name, wish in asdict(wishes).items() if wish is not None}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from gateway.context import Identify, Principal, Session, Wishes
+from gateway.context import Identify, Principal, QueryOptions, Session
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Batches
 from gateway.state.asks import Asks
@@ -38,7 +38,7 @@ class McpFront:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class McpEndpoint:
     """An address of MCP: of everything, or of one toolset."""
 
     front: McpFront
@@ -55,7 +55,7 @@ class Endpoint:
             raise UnknownToolset("There is no such toolset")
         return wanted
 
-    def wishes_of(self, scope: Scope) -> Wishes:
+    def wishes_of(self, scope: Scope) -> QueryOptions:
         """What else the address asks for. Raises InvalidRequest."""
         return wishes_of(scope, self.front.profiles)
 

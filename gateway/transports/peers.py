@@ -15,7 +15,7 @@ from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import ErrorReply, Reply, encode
 
 
-class Peer:
+class PostPeer:
     """The first message before the answer turns the answer into a stream; so does silence, before
     somebody on the way takes it for death."""
 
@@ -86,7 +86,7 @@ class Peer:
         return b"" if answer is None else sse.event(answer)
 
 
-class SessionPeer(Peer):
+class SessionPeer(PostPeer):
     """In a session, what was said is kept: the client may come back to the stream, and answer."""
 
     __slots__ = ("_front", "_ids", "_recording", "_session")

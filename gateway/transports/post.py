@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from starlette.types import Receive, Scope
 
-from gateway.context import Context, Identity, Letter, Principal, Session
+from gateway.context import CallHeaders, Context, Identity, Principal, Session
 from gateway.protocol.admission import Admitted, admit
 from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.running import member_server, run_cancellable
 from gateway.transports.fault_headers import fault_headers
 from gateway.transports.heartbeat import Pulse
-from gateway.transports.mcp import Endpoint
-from gateway.transports.peers import Peer, SessionPeer
+from gateway.transports.mcp import McpEndpoint
+from gateway.transports.peers import PostPeer, SessionPeer
 from gateway.transports.request import (
     header,
     letter,
@@ -59,7 +59,7 @@ _SAID_BY_STATUS = (
 
 
 class Posting:
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: McpEndpoint) -> None:
         self._endpoint = endpoint
         self._front = endpoint.front
         self._pulse = Pulse(endpoint.front.keep_alive_s)
@@ -102,7 +102,7 @@ class Posting:
         message: Message | list[Message],
         principal: Principal,
         toolset: str | None,
-    ) -> tuple[Admitted, Letter]:
+    ) -> tuple[Admitted, CallHeaders]:
         headers, sessions = routing_headers(scope), self._front.sessions
         if headers.session is not None and sessions.needs_load(headers.session):
             await sessions.load(headers.session)
@@ -129,10 +129,10 @@ class Posting:
 
     def _peer(
         self, responder: Responder, session: Session | None, message: Message | list[Message]
-    ) -> Peer:
+    ) -> PostPeer:
         front = self._front
         if session is None:
-            return Peer(responder, self._pulse)
+            return PostPeer(responder, self._pulse)
         if isinstance(message, list):
             ids = [
                 _id_of(one) for one in message if isinstance(one, Request) and one.id is not UNSET
@@ -143,7 +143,7 @@ class Posting:
     async def _answer(
         self,
         context: Context,
-        peer: Peer,
+        peer: PostPeer,
         request: Request,
         receive: Receive,
         responder: Responder,
@@ -170,7 +170,7 @@ class Posting:
     async def _answer_initialize(
         self,
         context: Context,
-        peer: Peer,
+        peer: PostPeer,
         session: Session,
         request: Request,
         responder: Responder,
@@ -184,7 +184,7 @@ class Posting:
         await _finish(peer, responder, reply, context, headers)
 
     async def _answer_batch(
-        self, context: Context, peer: Peer, batch: list[Message], responder: Responder
+        self, context: Context, peer: PostPeer, batch: list[Message], responder: Responder
     ) -> None:
         for member in batch:
             if isinstance(member, Response):
@@ -200,7 +200,7 @@ class Posting:
 
 
 async def _finish(
-    peer: Peer,
+    peer: PostPeer,
     responder: Responder,
     reply: Reply | ErrorReply | None,
     context: Context,

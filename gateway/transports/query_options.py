@@ -7,14 +7,14 @@ from msgspec import ValidationError, convert
 from starlette.types import Scope
 
 from config.types import DisclosureMode
-from gateway.context import NO_WISHES, Wishes
+from gateway.context import NO_WISHES, QueryOptions
 from gateway.transports.request import query_value
 from schemas.errors import InvalidRequest
 
 MODES: tuple[str, ...] = get_args(DisclosureMode)
 
 
-def wishes_of(scope: Scope, profiles: Collection[str]) -> Wishes:
+def wishes_of(scope: Scope, profiles: Collection[str]) -> QueryOptions:
     """Raises InvalidRequest for a profile or a mode that there is not; agents are looked up where
     the registry is."""
     if not scope.get("query_string"):
@@ -26,4 +26,4 @@ def wishes_of(scope: Scope, profiles: Collection[str]) -> Wishes:
         mode = convert(query_value(scope, "mode"), DisclosureMode | None)
     except ValidationError as error:
         raise InvalidRequest(f"There is no such mode; there is {', '.join(MODES)}") from error
-    return Wishes(profile, mode, query_value(scope, "agent"))
+    return QueryOptions(profile, mode, query_value(scope, "agent"))

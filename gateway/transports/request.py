@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope
 
-from gateway.context import Identify, Identity, Letter
+from gateway.context import CallHeaders, Identify, Identity
 from gateway.protocol.admission import Headers
 from schemas.errors import (
     Forbidden,
@@ -71,7 +71,7 @@ def letter(
     side: Side | None = None,
     auth_first: bool = True,
     mirrored: Mapping[str, str] | None = None,
-) -> Letter:
+) -> CallHeaders:
     """What the headers say for a service. Raises InvalidRequest for one key too many."""
     carried: dict[str, Any] = {"client": (scope.get("client") or ("",))[0]}
     for name, value in scope["headers"]:
@@ -83,10 +83,10 @@ def letter(
         carried[attribute] = value.decode("latin-1")
     if mirrored:
         carried["mirrored"] = mirrored
-    return Letter(side, auth_first, **carried)
+    return CallHeaders(side, auth_first, **carried)
 
 
-def one_command(carried: Letter) -> None:
+def one_command(carried: CallHeaders) -> None:
     """Raises InvalidRequest for a batch that has an Idempotency-Key."""
     if carried.idempotency_key is not None:
         raise InvalidRequest("An Idempotency-Key is for one command; send each by itself")

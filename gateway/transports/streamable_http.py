@@ -10,8 +10,8 @@ from gateway.context import Identity, Principal, Session
 from gateway.protocol.admission import Headers, check_version
 from gateway.protocol.positions import STANDALONE, read_position
 from gateway.transports.event_stream import EventStreams
-from gateway.transports.http_sse import HttpSse
-from gateway.transports.mcp import Endpoint, McpFront
+from gateway.transports.http_sse import HttpSseEndpoint
+from gateway.transports.mcp import McpEndpoint, McpFront
 from gateway.transports.post import Posting
 from gateway.transports.request import caller, header, require_acceptable, routing_headers
 from gateway.transports.responses import Responder
@@ -22,7 +22,7 @@ from schemas.mcp.revisions import STATELESS
 class StreamableHTTP:
     """ASGI application of the MCP endpoint, or of that of a toolset."""
 
-    def __init__(self, endpoint: Endpoint, http_sse: HttpSse) -> None:
+    def __init__(self, endpoint: McpEndpoint, http_sse: HttpSseEndpoint) -> None:
         self._endpoint = endpoint
         self._front = endpoint.front
         self._http_sse = http_sse
@@ -92,9 +92,9 @@ def mcp_fronts(front: McpFront) -> dict[str, ASGIApp]:
     """The applications of all MCP paths: of everything, and of each toolset."""
     fronts: dict[str, ASGIApp] = {}
     for toolset in (None, *front.toolsets):
-        endpoint = Endpoint(front, toolset)
+        endpoint = McpEndpoint(front, toolset)
         path = f"{front.path}/{toolset}" if toolset else front.path
-        http_sse = HttpSse(endpoint)
+        http_sse = HttpSseEndpoint(endpoint)
         fronts[path] = StreamableHTTP(endpoint, http_sse)
         fronts[f"{path}/sse"] = fronts[f"{path}/message"] = http_sse
     return fronts

@@ -10,9 +10,9 @@ import msgspec
 from anyio import CapacityLimiter
 from msgspec import Raw
 
-from gateway.abc import Command, Once
+from gateway.abc import Once, RepeatableCommand
 from gateway.context import Context, Principal
-from gateway.hybrid import Call, Failure, Handler, Service
+from gateway.hybrid import ActionCall, Failure, Handler, Service
 from gateway.state.finishing import Finishing
 from gateway.upstreams.http.answers import no_answer, status_failure
 from gateway.upstreams.http.deadline import Deadline
@@ -29,7 +29,7 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ActionLimits:
     """What bounds the calls of Python actions."""
 
     timeout_of: Callable[[str], float]  # seconds for one call, by the name of the source
@@ -40,7 +40,7 @@ class Limits:
 class PythonUpstream:
     """Commands, and whatever runs in a thread, go on to their end when the client has gone."""
 
-    def __init__(self, services: Mapping[str, Service], once: Once, limits: Limits) -> None:
+    def __init__(self, services: Mapping[str, Service], once: Once, limits: ActionLimits) -> None:
         """`services` by the name of their source."""
         self._services = services
         self._once = once
@@ -72,11 +72,11 @@ class PythonUpstream:
         if call.idempotency_key is None or binding.side == "query":
             return await self._finish(work(), timeout_s)
         body = _canonical.encode(data)
-        command = Command(_owner(context), call.service, call.idempotency_key, body)
+        command = RepeatableCommand(_owner(context), call.service, call.idempotency_key, body)
         return await self._finish(self._once(command, lambda: _recorded(work())), timeout_s)
 
     async def complete(
-        self, function: Handler, data: Any, call: Call, timeout_s: float
+        self, function: Handler, data: Any, call: ActionCall, timeout_s: float
     ) -> ToolResult:
         """Call a function that is no action; it goes on to its end. Raises InternalError."""
         return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
@@ -90,7 +90,7 @@ class PythonUpstream:
             return _late(timeout_s)
 
     async def _bounded(
-        self, function: Handler, data: Any, call: Call, timeout_s: float
+        self, function: Handler, data: Any, call: ActionCall, timeout_s: float
     ) -> ToolResult:
         if function.is_async:
             return await _run(function, data, call, timeout_s)
@@ -98,9 +98,9 @@ class PythonUpstream:
             return await _outcome(function, data, call)
 
 
-def _call(binding: PythonBinding, context: Context) -> Call:
+def _call(binding: PythonBinding, context: Context) -> ActionCall:
     letter = context.letter
-    return Call(
+    return ActionCall(
         context.principal,
         context.request_id,
         binding.service,
@@ -109,7 +109,7 @@ def _call(binding: PythonBinding, context: Context) -> Call:
     )
 
 
-async def _run(function: Handler, data: Any, call: Call, timeout_s: float) -> ToolResult:
+async def _run(function: Handler, data: Any, call: ActionCall, timeout_s: float) -> ToolResult:
     try:
         with Deadline(timeout_s):
             return await _outcome(function, data, call)
@@ -125,7 +125,7 @@ async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
         return status_failure(500, StatusFault(RUNTIME_EXCEPTION).data)
 
 
-async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
+async def _outcome(function: Handler, data: Any, call: ActionCall) -> ToolResult:
     """Raises InternalError for a bug of the action's, which the log has whole."""
     try:
         return spoken(await function(data, call))

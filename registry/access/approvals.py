@@ -25,7 +25,7 @@ class TooManyWaiting(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ApprovalRequest:
     """A call that needs an approval."""
 
     principal: str
@@ -118,7 +118,7 @@ class Approvals:
                 _check_four_eyes(decided, by, makers)
             return decided
 
-    async def use(self, wanted: Wanted) -> str | None:
+    async def use(self, wanted: ApprovalRequest) -> str | None:
         """Use up an agreement to this call; its id, if there was one. Two calls never share one."""
         async with borrowed(self._pool) as connection:
             used = await connection.execute(
@@ -146,7 +146,7 @@ class Approvals:
             )
 
     async def ask(
-        self, wanted: Wanted, arguments: str, waits_s: float, most: int
+        self, wanted: ApprovalRequest, arguments: str, waits_s: float, most: int
     ) -> tuple[str, datetime]:
         """The id of what waits for this call, and until when; asked again it is the same. Raises
         TooManyWaiting for a caller who has `most` of them."""

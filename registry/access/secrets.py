@@ -19,7 +19,7 @@ from msgspec import ValidationError
 from psycopg import AsyncConnection
 
 from config.conflicts_sources import unclear, way_of
-from config.secrets import Secrets as SecretsSettings
+from config.secrets import SecretsSettings
 from config.sources import SchemeSettings
 from config.types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrowed

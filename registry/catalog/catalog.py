@@ -13,7 +13,7 @@ from typing import Literal
 from config.settings import Toolset
 from registry.catalog.listing import Listing, Page, encode_item, relays_tasks
 from registry.catalog.lookup import Lookup
-from registry.catalog.resources import Located, Resources
+from registry.catalog.resources import CatalogResources, Located
 from registry.catalog.services import by_service
 from registry.catalog.tool_list import ShortList, ToolList
 from registry.catalog.toolsets import narrowed
@@ -23,11 +23,11 @@ from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping
 from registry.names.reserved import is_reserved
 from registry.skills.items import prompts_of, resources_of
-from registry.skills.snapshot import NO_SKILLS, Agent, Skills
+from registry.skills.snapshot import NO_SKILLS, Agent, SkillSnapshot
 from schemas.binding import Does, GatewayBinding, ScriptBinding, ServiceBinding
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import Revision
-from schemas.mcp.snapshot import Item, ItemKind, ServerFacts
+from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
 from schemas.memo import Memo
 from schemas.source import Source
 from schemas.tool import Tool
@@ -50,9 +50,9 @@ class Catalog:
         tools: Iterable[Tool] = (),
         sources: Iterable[Source] = (),
         before: "Catalog | None" = None,
-        items: Iterable[Item] = (),
+        items: Iterable[SnapshotItem] = (),
         shaping: Shaping | None = None,
-        skills: Skills = NO_SKILLS,
+        skills: SkillSnapshot = NO_SKILLS,
     ) -> None:
         """`before` is the snapshot that this one replaces: unchanged tools keep their checkers.
         `shaping` is what becomes of tools in lists; without it they are shown as they are."""
@@ -63,11 +63,11 @@ class Catalog:
         self.servers: Mapping[str, ServerFacts] = {
             name: source.server for name, source in self.sources.items() if source.server
         }
-        self.items: tuple[Item, ...] = tuple(sorted(items, key=lambda item: item.name))
+        self.items: tuple[SnapshotItem, ...] = tuple(sorted(items, key=lambda item: item.name))
         self.denied: frozenset[str] = frozenset()  # ids of tools that are not for who sees this
-        self.prompts: tuple[Item, ...] = self._of_kind("prompt")
-        self.resources: tuple[Item, ...] = self._of_kind("resource")
-        self.templates: tuple[Item, ...] = self._of_kind("template")
+        self.prompts: tuple[SnapshotItem, ...] = self._of_kind("prompt")
+        self.resources: tuple[SnapshotItem, ...] = self._of_kind("resource")
+        self.templates: tuple[SnapshotItem, ...] = self._of_kind("template")
         self._lookup = Lookup(self.tools, self._shaping.profiles)
         self._prompts = {prompt.name: prompt for prompt in self.prompts}
         self._by_service = {
@@ -103,7 +103,7 @@ class Catalog:
         """The tool that calls the hybrid action `id_`; of several, one inside the gateway."""
         return self._by_service.get(id_)
 
-    def prompt(self, name: str) -> Item | None:
+    def prompt(self, name: str) -> SnapshotItem | None:
         return self._prompts.get(name)
 
     def locate(self, uri: str) -> Located | None:
@@ -190,7 +190,7 @@ class Catalog:
             self._item_lists[key] = _listing(both)
         return self._item_lists[key].page(revision, after, limit)
 
-    def own_items(self, kind: ItemKind, agent: Agent | None = None) -> list[Item]:
+    def own_items(self, kind: ItemKind, agent: Agent | None = None) -> list[SnapshotItem]:
         """The skills of `agent` as prompts, or as resources."""
         skills = self.skills.of(agent).values() if self.skills.listed else ()
         if kind == "prompt":
@@ -296,14 +296,14 @@ class Catalog:
         return {tool.name: tool for tool in (*self.own.values(), DESCRIBER)}
 
     @cached_property
-    def _routes(self) -> Resources:
-        return Resources(self.items, self.sources)
+    def _routes(self) -> CatalogResources:
+        return CatalogResources(self.items, self.sources)
 
     def _is_free(self, id_: str, tool: Tool) -> bool:
         """Whether the id of a hybrid action is no name of another tool: `/rpc` takes both."""
         return not is_reserved(id_) and self._lookup.get(id_) in (None, tool)
 
-    def _of_kind(self, kind: ItemKind) -> tuple[Item, ...]:
+    def _of_kind(self, kind: ItemKind) -> tuple[SnapshotItem, ...]:
         return tuple(item for item in self.items if item.kind == kind)
 
     def _relays_tasks(self, tool: Tool) -> bool:
@@ -329,14 +329,14 @@ def _is_open_to(tool: Tool, scopes: frozenset[str]) -> bool:
     return not wanted or not scopes.isdisjoint(wanted)
 
 
-def _listing(items: Sequence[Item]) -> Listing:
+def _listing(items: Sequence[SnapshotItem]) -> Listing:
     return Listing(
         [item.name for item in items],
         lambda revision: [encode_item(item, revision) for item in items],
     )
 
 
-def _item_shown(item: Item) -> bytes:
+def _item_shown(item: SnapshotItem) -> bytes:
     return b"%s %s" % (item.name.encode(), item.definition)
 
 

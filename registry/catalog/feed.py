@@ -16,8 +16,7 @@ import psycopg
 from anyio.abc import TaskGroup
 
 from config.masks import without_queries
-from config.settings import Database as DatabaseSettings
-from config.settings import Imports
+from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.single_flight import Turns

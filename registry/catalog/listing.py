@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from registry.display.output_schemas import for_objects
 from schemas.binding import ServiceBinding
 from schemas.mcp.revisions import Revision
-from schemas.mcp.snapshot import Item, ItemKind, ServerFacts
+from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
 from schemas.tool import Annotations, Tool
 
 SERVICE = "toolgate/service"  # in `_meta` of a tool: the id of the hybrid action that it calls
@@ -126,7 +126,7 @@ def encode_tool(tool: Tool, revision: Revision, relays_tasks: bool = False) -> b
     return msgspec.json.encode(_merged(listed, tool.definition, revision, relays_tasks))
 
 
-def encode_item(item: Item, revision: Revision) -> bytes:
+def encode_item(item: SnapshotItem, revision: Revision) -> bytes:
     """`item` as one member of its list in `revision`."""
     members: dict[str, Any] = dict(_members(item.definition))
     members[_NAMED_BY[item.kind]] = item.name

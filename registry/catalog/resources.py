@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from registry.names.uris import MATCHED, Letters, Template, unwrapped, wrapped
-from schemas.mcp.snapshot import Eras, Item
+from schemas.mcp.snapshot import Eras, SnapshotItem
 from schemas.source import Source
 
 TRIED = 250  # templates of one server that are compared with one URI
@@ -24,13 +24,13 @@ class Located:
     uri: str  # as its server knows it
     eras: Eras = "both"
     # The resource, or the template that gives it; None: no list has it.
-    item: Item | None = field(default=None, compare=False)
+    item: SnapshotItem | None = field(default=None, compare=False)
 
 
-class Resources:
+class CatalogResources:
     """The resources and templates of one catalog, with the sources that they are of."""
 
-    def __init__(self, items: Sequence[Item], sources: Mapping[str, Source]) -> None:
+    def __init__(self, items: Sequence[SnapshotItem], sources: Mapping[str, Source]) -> None:
         self._sources = sources
         of_servers = [item for item in items if item.source in sources]
         resources = [item for item in of_servers if item.kind == "resource"]
@@ -64,7 +64,7 @@ class Resources:
             return uri
         return wrapped(source, uri)
 
-    def _at(self, item: Item, uri: str) -> Located:
+    def _at(self, item: SnapshotItem, uri: str) -> Located:
         return Located(self._sources[item.source], uri, item.eras, item)
 
     def _inside(self, name: str, uri: str) -> Located | None:
@@ -75,7 +75,7 @@ class Resources:
         item = self._by_key.get((name, uri)) or self._template(uri, name)
         return Located(source, uri, item.eras if item else "both", item)
 
-    def _template(self, uri: str, source: str | None = None) -> Item | None:
+    def _template(self, uri: str, source: str | None = None) -> SnapshotItem | None:
         """The template that gives `uri`: of `source`, else of those that clients know plain."""
         found = self._templates.giving(uri, source)
         if not found:
@@ -88,8 +88,10 @@ class Resources:
 class _Templates:
     """Templates, by how the URIs begin that they give: a server may have thousands."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
-        self._by_beginning: defaultdict[str, list[tuple[Item, Template]]] = defaultdict(list)
+    def __init__(self, items: Sequence[SnapshotItem]) -> None:
+        self._by_beginning: defaultdict[str, list[tuple[SnapshotItem, Template]]] = defaultdict(
+            list
+        )
         for item in sorted(items, key=lambda item: (-len(item.key), item.key)):
             try:
                 template = Template.read(item.key)
@@ -98,7 +100,7 @@ class _Templates:
             self._by_beginning[template.literals[0]].append((item, template))
         self._lengths = sorted({len(beginning) for beginning in self._by_beginning}, reverse=True)
 
-    def giving(self, uri: str, source: str | None) -> list[tuple[Item, Template]]:
+    def giving(self, uri: str, source: str | None) -> list[tuple[SnapshotItem, Template]]:
         """Those that give `uri`: of `source`, else of those that clients know plain."""
         if len(uri) > MATCHED or not self._lengths:
             return []
@@ -113,14 +115,14 @@ class _Templates:
                 found.append((item, template))
         return found
 
-    def _beginning(self, uri: str) -> Iterator[tuple[Item, Template]]:
+    def _beginning(self, uri: str) -> Iterator[tuple[SnapshotItem, Template]]:
         """Those whose beginning `uri` has, the longest first."""
         for length in self._lengths:
             if length <= len(uri):
                 yield from self._by_beginning.get(uri[:length], ())
 
 
-def _only(items: Sequence[Item], sources: Mapping[str, Source]) -> Source | None:
+def _only(items: Sequence[SnapshotItem], sources: Mapping[str, Source]) -> Source | None:
     """The server that has resources, if it is one alone."""
     having = {item.source for item in items if item.kind != "prompt"}
     having |= {name for name, source in sources.items() if _promises(source)}

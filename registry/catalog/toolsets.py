@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from config.settings import Toolset
 from schemas.globs import ToolGlobs
-from schemas.mcp.snapshot import Item
+from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool
 
@@ -15,8 +15,8 @@ def narrowed(
     toolset: Toolset,
     tools: Sequence[Tool],
     sources: Mapping[str, Source],
-    items: Sequence[Item],
-) -> tuple[list[Tool], list[Source], list[Item]]:
+    items: Sequence[SnapshotItem],
+) -> tuple[list[Tool], list[Source], list[SnapshotItem]]:
     """What of a catalog is in `toolset`, which has this name.
 
     Patterns pick tools, and so do descriptions: a tool is in the toolsets that its own names,

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.installation import Account, DatabaseError
 
 CLUSTER = "postgres-18"

@@ -22,7 +22,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.datadir import USERS_LOCK, DataDirectory
 from registry.database.installation import DatabaseError, find_account, find_installation
 

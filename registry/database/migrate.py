@@ -32,7 +32,7 @@ class Migration:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class MigrationState:
     """One migration and when it was applied; None: it is pending."""
 
     version: int
@@ -69,12 +69,14 @@ async def migrate(connection: AsyncConnection) -> list[str]:
     return done
 
 
-async def status(connection: AsyncConnection) -> list[State]:
+async def status(connection: AsyncConnection) -> list[MigrationState]:
     """All migrations of this release and of the database, in order."""
     applied = await _applied(connection)
-    states = {known.version: State(known.version, known.name, None) for known in migrations()}
+    states = {
+        known.version: MigrationState(known.version, known.name, None) for known in migrations()
+    }
     for version, (name, _, moment) in applied.items():
-        states[version] = State(version, name, moment)
+        states[version] = MigrationState(version, name, moment)
     return [states[version] for version in sorted(states)]
 
 

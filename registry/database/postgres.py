@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import Embedded
 from registry.database.errors import refusal
 from registry.database.installation import DatabaseError

@@ -57,7 +57,7 @@ DESCRIBER = Tool(
 )
 
 
-class Missing(Exception):
+class MissingPart(Exception):
     """There is no such part; `known` are the names that could go on from where it ends."""
 
     def __init__(self, step: str, known: list[str]) -> None:
@@ -74,7 +74,7 @@ def part(schema: Json, path: str) -> Json:
         before = found
         found = [inner for one in before for inner in lookup.step(one, step)][:BRANCHES]
         if not found:
-            raise Missing(step, lookup.names(before))
+            raise MissingPart(step, lookup.names(before))
     shown = found[0] if len(found) == 1 else {"anyOf": found}
     return _complete(shown, schema)
 

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedTool:
     """A tool, by the name that the client's list has for it, and what else is told of it."""
 
     tool: Tool
@@ -47,7 +47,7 @@ class Ceiling:
     chosen: Chosen
     describer: str  # what the tool is called that tells what is left out of another
 
-    def fitted(self, tools: Sequence[Entry], left: int, schemas: bool) -> Fitted:
+    def fitted(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
         """In at most `left` characters. Without `schemas` there are names and lines alone."""
         entries: list[Json] = []
         for one in tools:
@@ -63,7 +63,7 @@ class Ceiling:
         return Fitted(entries, len(entries) - len(unfolded), left_out)
 
     def _unfolded(
-        self, tools: Sequence[Entry], lines: Sequence[Json], left: int
+        self, tools: Sequence[ListedTool], lines: Sequence[Json], left: int
     ) -> dict[int, Json]:
         """The entries that have an input schema, by their places in `lines`. Small ones are whole,
         and what they do not need is shared by the large ones (max-min fairness), of which each is
@@ -89,7 +89,7 @@ class Ceiling:
             left -= add(place, _size(share + length(lines[place])))
         return found
 
-    def _entry(self, one: Entry, most: int) -> Json | None:
+    def _entry(self, one: ListedTool, most: int) -> Json | None:
         """The tool in about `most` tokens; None: the client's profile cannot have it."""
         shown = self.shaping.within(one.tool, self.chosen, most, self.describer)
         if shown.left_out is not None:

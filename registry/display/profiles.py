@@ -11,7 +11,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from config.profiles import Profile
-from config.profiles import Profiles as Wanted
+from config.profiles import ProfilesSettings as Wanted
 from schemas.globs import Globs
 
 PLAIN = "plain"  # nothing is rewritten

@@ -33,7 +33,7 @@ class Unreadable(Exception):
     """A file that is not there, or not to be read; `str()` is the reason."""
 
 
-class Place(Protocol):
+class Container(Protocol):
     """Files by their path below it, with `/` between its parts."""
 
     def names(self) -> list[str]:
@@ -43,7 +43,7 @@ class Place(Protocol):
         """Up to `limit` bytes. Raises Unreadable, also when there are more."""
 
 
-class Folder:
+class FolderContainer:
     """A directory and what is below it."""
 
     def __init__(self, root: Path, files_limit: int) -> None:

@@ -12,12 +12,12 @@ from anyio import CancelScope
 from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.database.postgres import Database, Notice, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import CHANNEL, purge, register, settle
 from registry.embedding.population import queue_missing
-from registry.embedding.serving import Serving
+from registry.embedding.serving import ServingEmbedder
 from registry.embedding.status import tasks
 from registry.embedding.worker import Worker
 
@@ -40,8 +40,8 @@ class Crew:
         self,
         database: Database,
         embedder: Embedder,
-        settings: Embedding,
-        serving: Serving,
+        settings: EmbeddingSettings,
+        serving: ServingEmbedder,
         after: After = nothing,
     ) -> None:
         self._database = database

@@ -4,12 +4,12 @@ from importlib.util import find_spec
 
 from msgspec.structs import replace
 
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.embedding.abc import Embedder
 from registry.embedding.labels import by_name
 
 
-def make_embedder(settings: Embedding) -> Embedder | None:
+def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
     """The embedder that new texts go to; None: embeddings are disabled.
 
     It loads nothing and connects to nothing before its first text. Raises EmbeddingFailed, which
@@ -34,7 +34,7 @@ def make_embedder(settings: Embedding) -> Embedder | None:
             return None
 
 
-def embedder_for(settings: Embedding, label: str) -> Embedder | None:
+def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder that made the vectors labelled `label`, where these settings still reach it.
 
     That is the configured one; the bundled one always; another model of sentence-transformers, if
@@ -57,7 +57,7 @@ def embedder_for(settings: Embedding, label: str) -> Embedder | None:
     return None
 
 
-def _bundled(settings: Embedding) -> Embedder:
+def _bundled(settings: EmbeddingSettings) -> Embedder:
     from registry.embedding.bundled import Bundled
 
     return Bundled(settings.batch_size, settings.threads)

@@ -46,7 +46,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class EmbeddingFailure:
     """Why a text could not be embedded, and when to try again."""
 
     reason: str
@@ -93,7 +93,7 @@ class Queue:
         """End tasks of what is no longer there."""
         return await self._run(_DROP, tasks)
 
-    async def fail(self, failures: Mapping[Task, Failure]) -> int:
+    async def fail(self, failures: Mapping[Task, EmbeddingFailure]) -> int:
         """Say why, and put the tasks back, or aside."""
         told = failures.values()
         return await self._run(

@@ -14,7 +14,7 @@ from types import UnionType
 import aiohttp
 import anyio
 
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.documents.bodies import read_at_most
 from registry.embedding import wire
 from registry.embedding.abc import EmbeddingFailed, Vectors
@@ -38,7 +38,7 @@ _HEADERS = {
 }
 
 
-def openai_compatible(settings: Embedding) -> "Remote":
+def openai_compatible(settings: EmbeddingSettings) -> "RemoteEmbedder":
     """Raises EmbeddingFailed if the settings name no address or no model."""
     if not settings.url:
         raise _unset("url", "the address in front of /embeddings")
@@ -46,10 +46,10 @@ def openai_compatible(settings: Embedding) -> "Remote":
         raise _unset("model", "the name of a model")
     dialect = wire.openai(settings.model, settings.dimension)
     url = f"{settings.url.rstrip('/')}/embeddings"
-    return Remote(settings, label(settings.provider, settings.model), url, dialect)
+    return RemoteEmbedder(settings, label(settings.provider, settings.model), url, dialect)
 
 
-def local_http(settings: Embedding) -> "Remote":
+def local_http(settings: EmbeddingSettings) -> "RemoteEmbedder":
     """Such a service has one model, whose name in the settings serves to tell it from others.
 
     Raises EmbeddingFailed if the settings name no address.
@@ -58,13 +58,13 @@ def local_http(settings: Embedding) -> "Remote":
         raise _unset("url", "the address of the service")
     named = label(settings.provider, settings.model)
     model = named if settings.model else nameless(settings.provider, settings.url)
-    return Remote(settings, model, settings.url, wire.LOCAL)
+    return RemoteEmbedder(settings, model, settings.url, wire.LOCAL)
 
 
-class Remote:
+class RemoteEmbedder:
     """`Embedder` over HTTP. Redirects are not followed: they would take texts and key along."""
 
-    def __init__(self, settings: Embedding, model: str, url: str, dialect: Wire) -> None:
+    def __init__(self, settings: EmbeddingSettings, model: str, url: str, dialect: Wire) -> None:
         self.model = model
         self.dimension = settings.dimension
         self._settings = settings

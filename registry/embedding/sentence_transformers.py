@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.labels import directory, label
 from registry.embedding.lanes import Lanes
@@ -27,7 +27,7 @@ NOT_INSTALLED = (
 class SentenceTransformers:
     """`Embedder` on that library. The model is loaded, or downloaded, with the first text."""
 
-    def __init__(self, settings: Embedding) -> None:
+    def __init__(self, settings: EmbeddingSettings) -> None:
         """Raises EmbeddingFailed if the settings name no model, or a directory that is none."""
         if not settings.model:
             raise EmbeddingFailed(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import Models, models
@@ -12,11 +12,11 @@ DISABLED = "Embeddings are disabled (embedding.provider)."
 NONE_YET = "There are no vectors yet."
 
 
-class Serving:
+class ServingEmbedder:
     """As of the last `refresh`. While `embedder` is None, `note` says why in a sentence."""
 
     def __init__(
-        self, pool: Callable[[], Pool | None], settings: Embedding, target: Embedder | None
+        self, pool: Callable[[], Pool | None], settings: EmbeddingSettings, target: Embedder | None
     ) -> None:
         """`target`: what the settings want; its model is loaded once, for texts and queries."""
         self._pool = pool

@@ -10,7 +10,7 @@ from registry.embedding.models import Models, models
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class EmbeddingCounts:
     """Of the entities of one kind that are in service, for one model."""
 
     entity_type: str
@@ -34,14 +34,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class EmbeddingStatus:
     models: Models
-    counts: tuple[Counts, ...]
+    counts: tuple[EmbeddingCounts, ...]
     failed: tuple[Failed, ...]  # the most frequent reasons first
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class EntityEmbedding:
     """Where one entity stands; `model` is the target, or what serves while it has none yet."""
 
     status: str
@@ -50,16 +50,16 @@ class Embedding:
     embedded: datetime | None
 
 
-async def status(pool: Pool, host_id: str) -> Status:
+async def status(pool: Pool, host_id: str) -> EmbeddingStatus:
     async with borrowed(pool) as connection:
         known = await models(connection)
-        async with connection.cursor(row_factory=class_row(Counts)) as cursor:
+        async with connection.cursor(row_factory=class_row(EmbeddingCounts)) as cursor:
             await cursor.execute(_COUNTS, {"host": host_id, "models": _labels(known)})
             counts = await cursor.fetchall()
         async with connection.cursor(row_factory=class_row(Failed)) as failures:
             await failures.execute(_FAILED, [host_id])
             failed = await failures.fetchall()
-    return Status(known, tuple(counts), tuple(failed))
+    return EmbeddingStatus(known, tuple(counts), tuple(failed))
 
 
 async def tasks(pool: Pool) -> dict[str, int]:
@@ -70,7 +70,9 @@ async def tasks(pool: Pool) -> dict[str, int]:
         return counts | {name: count async for name, count in rows}
 
 
-async def embedding_of(pool: Pool, host_id: str, entity_id: str, kind: str = "tool") -> Embedding:
+async def embedding_of(
+    pool: Pool, host_id: str, entity_id: str, kind: str = "tool"
+) -> EntityEmbedding:
     """Where an entity stands. No row yet: pending, or disabled where no model is the target."""
     async with borrowed(pool) as connection:
         found = await connection.execute(
@@ -84,9 +86,9 @@ async def embedding_of(pool: Pool, host_id: str, entity_id: str, kind: str = "to
         )
         row = await found.fetchone()
         if row is not None:
-            return Embedding(*row)
+            return EntityEmbedding(*row)
         target = (await models(connection)).target
-    return Embedding("pending" if target else "disabled", target, None, None)
+    return EntityEmbedding("pending" if target else "disabled", target, None, None)
 
 
 def _labels(known: Models) -> list[str]:

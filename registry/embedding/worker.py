@@ -16,11 +16,11 @@ from anyio import CancelScope
 from psycopg import AsyncConnection
 from psycopg_pool import PoolTimeout
 
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.models import DIMENSION
-from registry.embedding.queue import CAREFULLY, Failure, Queue, Task
+from registry.embedding.queue import CAREFULLY, EmbeddingFailure, Queue, Task
 from registry.embedding.sources import SOURCES, Key, Load, Text, columns
 from registry.embedding.vectors import checked
 
@@ -43,13 +43,13 @@ class Retrying:
     backoff_s: float
     backoff_max_s: float
 
-    def failure(self, task: Task, error: EmbeddingFailed) -> Failure:
+    def failure(self, task: Task, error: EmbeddingFailed) -> EmbeddingFailure:
         if not error.retryable:
-            return Failure(str(error), None, final=True)
+            return EmbeddingFailure(str(error), None, final=True)
         if task.attempt_count > self.retries:
-            return Failure(str(error), AGAIN_S, final=True)
+            return EmbeddingFailure(str(error), AGAIN_S, final=True)
         after_s = self.pause_s(task.attempt_count) * random.uniform(0.5, 1)  # noqa: S311 - jitter
-        return Failure(str(error), max(after_s, error.retry_after_s or 0.0), final=False)
+        return EmbeddingFailure(str(error), max(after_s, error.retry_after_s or 0.0), final=False)
 
     def pause_s(self, attempts: int) -> float:
         return min(self.backoff_s * 2.0 ** min(attempts - 1, 30), self.backoff_max_s)
@@ -62,7 +62,7 @@ class Worker:
         self,
         pool: Pool,
         embedder: Embedder,
-        settings: Embedding,
+        settings: EmbeddingSettings,
         sources: Mapping[str, Load] = SOURCES,
     ) -> None:
         self.name = f"{socket.gethostname()[:32]}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -140,7 +140,7 @@ class Worker:
     async def _see_through(self, tasks: Sequence[Task]) -> None:
         killers = [one for one in tasks if one.abandoned and one.attempt_count > self._limit]
         if killers:  # with that many workers dead, nobody is to try again
-            died = Failure("every worker that took it died", None, final=True)
+            died = EmbeddingFailure("every worker that took it died", None, final=True)
             await self._queue.fail(dict.fromkeys(killers, died))
         texts = await self._texts([one for one in tasks if one not in killers])
         blank = [task for task, text in texts.items() if not text.strip()]

@@ -9,7 +9,7 @@ from registry.database.postgres import Database, borrowed
 from registry.embedding.abc import Embedder
 from registry.embedding.models import register
 from registry.embedding.providers import make_embedder
-from registry.embedding.serving import Serving
+from registry.embedding.serving import ServingEmbedder
 from registry.embedding.worker import Worker
 from registry.evaluation.running import Remembering
 from registry.evaluation.scratch import HOST, load, scratch_database
@@ -27,7 +27,7 @@ class NotEmbedded(ToolgateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CorpusTool:
     """A tool as what compares itself with the product sees it."""
 
     id: str
@@ -41,11 +41,11 @@ class Corpus:
     filters: Filters
     names: Mapping[str, str]  # ids in answers, by tool_id
     index: Index
-    tools: Sequence[Known]
+    tools: Sequence[CorpusTool]
     embedder: Remembering | None
 
 
-async def of_registry(database: Database, settings: Settings, serving: Serving) -> Corpus:
+async def of_registry(database: Database, settings: Settings, serving: ServingEmbedder) -> Corpus:
     """The tools that the registry has, searched with what the gateway embeds queries with."""
     host_id = settings.tenant.host_id
     tools = await ToolStore(database.pool).tools(host_id)
@@ -55,7 +55,7 @@ async def of_registry(database: Database, settings: Settings, serving: Serving) 
         Filters(host_id),
         {tool.id: tool.id for tool in tools},
         Index([(tool.id, tool.name, tool.source) for tool in tools]),
-        [Known(tool.id, tool.name, tool.description) for tool in tools],
+        [CorpusTool(tool.id, tool.name, tool.description) for tool in tools],
         remembering,
     )
 
@@ -97,7 +97,7 @@ async def loaded(
         Filters(HOST),
         names,
         Index([(tool.id, tool.name, tool.server) for tool in tools]),
-        [Known(tool.id, tool.name, tool.description) for tool in tools],
+        [CorpusTool(tool.id, tool.name, tool.description) for tool in tools],
         remembering,
     )
 

@@ -10,14 +10,16 @@ from registry.evaluation.compare import SEED
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
 from registry.evaluation.results import BASELINE, SetResult, measured
 from registry.evaluation.running import Ran, search_all
-from registry.evaluation.sets import Request
+from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode
 from registry.search.run import NO_VECTORS
 
 EMBEDDED_AT_ONCE = 512  # texts of the baseline
 
 
-def drawn(requests: Sequence[Request], limit: int | None, seed: int = SEED) -> list[Request]:
+def drawn(
+    requests: Sequence[EvaluationRequest], limit: int | None, seed: int = SEED
+) -> list[EvaluationRequest]:
     """At most `limit` of them, the same ones each time, in their order."""
     if limit is None or limit >= len(requests):
         return list(requests)
@@ -28,7 +30,7 @@ def drawn(requests: Sequence[Request], limit: int | None, seed: int = SEED) -> l
 async def evaluate(
     name: str,
     corpus: Corpus,
-    requests: Sequence[Request],
+    requests: Sequence[EvaluationRequest],
     modes: Sequence[Mode],
     progress: Progress,
     *,
@@ -67,7 +69,7 @@ async def evaluate(
     )
 
 
-async def _warm_up(corpus: Corpus, request: Request) -> None:
+async def _warm_up(corpus: Corpus, request: EvaluationRequest) -> None:
     """The first query loads the model, the first search fills the caches of the database."""
     if corpus.embedder:
         await corpus.embedder.warm_up()
@@ -77,7 +79,7 @@ async def _warm_up(corpus: Corpus, request: Request) -> None:
 
 
 async def _searched(
-    corpus: Corpus, requests: Sequence[Request], mode: Mode, progress: Progress
+    corpus: Corpus, requests: Sequence[EvaluationRequest], mode: Mode, progress: Progress
 ) -> Ran:
     done = 0
 
@@ -94,7 +96,7 @@ async def _searched(
 
 
 async def _baseline(
-    corpus: Corpus, requests: Sequence[Request], progress: Progress
+    corpus: Corpus, requests: Sequence[EvaluationRequest], progress: Progress
 ) -> list[list[str]]:
     """Searched in Python, over the texts that the baseline wants."""
     texts = [text(tool.name, tool.description) for tool in corpus.tools]

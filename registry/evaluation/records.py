@@ -13,10 +13,10 @@ import msgspec
 from schemas.errors import ToolgateError
 
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object"}
-_SHOWN = 80  # characters of a message that is not ours
+_SHOWN_RECORD = 80  # characters of a message that is not ours
 
 
-class BadSet(ToolgateError):
+class UnreadableSet(ToolgateError):
     """A file that cannot be read as requests or tools."""
 
 
@@ -28,8 +28,8 @@ class Record:
     line: int
     value: Mapping[str, Any]
 
-    def bad(self, what: str) -> BadSet:
-        return BadSet(f"{self.path}:{self.line}: {what}")
+    def bad(self, what: str) -> UnreadableSet:
+        return UnreadableSet(f"{self.path}:{self.line}: {what}")
 
     def text(self, *keys: str, needed: bool = False) -> str:
         """The first of `keys` that it has; "" where it may be missing."""
@@ -66,7 +66,7 @@ def records(path: Path) -> Iterator[Record]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise BadSet(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableSet(f"{path}: {(error.strerror or str(error)).lower()}") from error
     whole = _whole(data)
     if whole is not None:
         yield from (_record(path, place, one) for place, one in enumerate(whole, start=1))
@@ -92,12 +92,12 @@ def _decoded(path: Path, line: int, text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadSet(f"{path}:{line}: is no JSON: {str(error)[:_SHOWN]}") from error
+        raise UnreadableSet(f"{path}:{line}: is no JSON: {str(error)[:_SHOWN_RECORD]}") from error
 
 
 def _record(path: Path, line: int, value: Any) -> Record:
     if not isinstance(value, dict):
-        raise BadSet(f"{path}:{line}: is {kind_of(value)}, expected a JSON object")
+        raise UnreadableSet(f"{path}:{line}: is {kind_of(value)}, expected a JSON object")
     return Record(path, line, value)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from registry.evaluation.compare import SEED, Interval, Sampled, macro, sampled
 from registry.evaluation.metrics import METRICS, scores
-from registry.evaluation.sets import Wanted
+from registry.evaluation.sets import RelevantTools
 
 BASELINE = "bm25+rrf"
 
@@ -50,7 +50,7 @@ class SetResult:
 
 
 def measured(
-    name: str, found: Mapping[str, Found], wanted: Sequence[Wanted], number: int = 0
+    name: str, found: Mapping[str, Found], wanted: Sequence[RelevantTools], number: int = 0
 ) -> Measured:
     """`number`: of the set; each draws its own samples."""
     columns = [

@@ -9,8 +9,8 @@ import numpy as np
 
 from registry.embedding.abc import Embedder, Vectors
 from registry.evaluation.metrics import DEPTH
-from registry.evaluation.sets import Request
-from registry.search import Filters, Found, Mode, Query, Search
+from registry.evaluation.sets import EvaluationRequest
+from registry.search import Filters, Mode, Search, SearchQuery, SearchResult
 from schemas.errors import InvalidParams
 
 MODES: tuple[Mode, ...] = ("hybrid", "dense", "lexical")  # the best first: what others are held to
@@ -63,7 +63,7 @@ class Remembering:
 async def search_all(
     search: Search,
     filters: Filters,
-    requests: Sequence[Request],
+    requests: Sequence[EvaluationRequest],
     mode: Mode,
     names: Mapping[str, str],
     embedder: Remembering | None,
@@ -77,7 +77,7 @@ async def search_all(
     for request in requests:
         before = embedder.spent_ms if embedder else 0.0
         started = perf_counter()
-        answer = await _answer(search, Query(request.query, DEPTH, mode, filters))
+        answer = await _answer(search, SearchQuery(request.query, DEPTH, mode, filters))
         took_ms = (perf_counter() - started) * 1000
         encode_ms = embedder.spent_ms - before if embedder else 0.0
         if encode_ms:
@@ -91,9 +91,9 @@ async def search_all(
     return ran
 
 
-async def _answer(search: Search, query: Query) -> Found:
+async def _answer(search: Search, query: SearchQuery) -> SearchResult:
     """What is refused, as a query of control characters is, finds nothing."""
     try:
         return await search.run(query)
     except InvalidParams as refused:
-        return Found(note=refused.message)
+        return SearchResult(note=refused.message)

@@ -12,7 +12,7 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import EMBEDDED, Database, borrowed
 from registry.evaluation.sets import Listed
 from registry.names.tool_names import assign, legal, suffixed

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from registry.evaluation.records import BadSet, Record, kind_of, records
+from registry.evaluation.records import Record, UnreadableSet, kind_of, records
 
 QUERIES, TOOLS = "queries.jsonl", "tools.jsonl"  # of a set that is a directory
 TOPICS = ("category", "field", "domain", "tags")  # what becomes tags
@@ -36,7 +36,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EvaluationRequest:
     """Something that somebody wants, and the tools that do it."""
 
     id: str
@@ -51,17 +51,19 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RelevantTools:
     """The tools of one request by their ids. What is no tool stays: it counts as missed."""
 
     gold: frozenset[str]
     slots: Slots
 
 
-def read_requests(path: Path) -> list[Request]:
+def read_requests(path: Path) -> list[EvaluationRequest]:
     rows = [_request(record) for record in records(path)]
     if not rows:
-        raise BadSet(f'{path} is empty; expected lines such as {{"query": "...", "gold": ["..."]}}')
+        raise UnreadableSet(
+            f'{path} is empty; expected lines such as {{"query": "...", "gold": ["..."]}}'
+        )
     return rows
 
 
@@ -70,13 +72,13 @@ def read_catalog(path: Path) -> list[Listed]:
     for record in records(path):
         tool, line = _listed(record), record.line
         if tool.id in lines:
-            raise BadSet(
+            raise UnreadableSet(
                 f"{path}:{line}: the id {_short(tool.id)} stands in line {lines[tool.id]} too"
             )
         lines[tool.id] = line
         tools.append(tool)
     if not tools:
-        raise BadSet(
+        raise UnreadableSet(
             f'{path} is empty; expected lines such as {{"name": "...", "description": "..."}}'
         )
     return tools
@@ -93,12 +95,12 @@ class Index:
             self._names[name].add(id_)
             self._names[f"{server}/{name}"].add(id_)
 
-    def resolve(self, request: Request) -> Wanted:
+    def resolve(self, request: EvaluationRequest) -> RelevantTools:
         gold = frozenset[str]().union(*map(self._meant, request.gold))
         slots = (frozenset[str]().union(*map(self._meant, slot)) for slot in request.slots)
-        return Wanted(gold, tuple(slots))
+        return RelevantTools(gold, tuple(slots))
 
-    def unknown(self, requests: Sequence[Request]) -> dict[str, list[str]]:
+    def unknown(self, requests: Sequence[EvaluationRequest]) -> dict[str, list[str]]:
         """What is no tool, with the ids of the requests that want it."""
         missing = defaultdict(list)
         for request in requests:
@@ -114,7 +116,7 @@ class Index:
         return frozenset(self._names.get(named, [named]))
 
 
-def _request(row: Record) -> Request:
+def _request(row: Record) -> EvaluationRequest:
     query = row.text("query", needed=True)
     slots = row.value.get("gold_slots")
     if not isinstance(slots, list | None):
@@ -124,7 +126,9 @@ def _request(row: Record) -> Request:
     if not gold or not all(alternatives):
         raise row.bad("gold names no tool; expected the tools that the request needs")
     unique = tuple(dict.fromkeys(gold))
-    return Request(_id(row), query, unique, alternatives or tuple((one,) for one in unique))
+    return EvaluationRequest(
+        _id(row), query, unique, alternatives or tuple((one,) for one in unique)
+    )
 
 
 def _listed(row: Record) -> Listed:

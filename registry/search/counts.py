@@ -8,7 +8,7 @@ BELIEVED_S = 60.0
 KEPT = 256
 
 
-class Counts:
+class DocumentCounts:
     """Those of tenants that are too large to count each time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from registry.database.postgres import Pool, borrowed
 from registry.search.query import Kind
-from registry.search.vectors import Vector, VectorDumper
+from registry.search.vectors import HalfVector, VectorDumper
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,13 +48,13 @@ class Feedback:
             "id": entity_id,
             "model": model,
             "caller": hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest(),
-            "vector": Vector.of(vector),
+            "vector": HalfVector.of(vector),
             "queries": QUERIES,
             "callers": CALLERS,
             "pause": PAUSE_S,
         }
         async with borrowed(pool) as connection, connection.cursor() as cursor:
-            cursor.adapters.register_dumper(Vector, VectorDumper)
+            cursor.adapters.register_dumper(HalfVector, VectorDumper)
             await cursor.execute(_RECORD, values)
             if cursor.rowcount == 0:
                 return False

@@ -27,7 +27,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WordPlan:
     """`scanned` words propose documents; with `rest` they score those that are proposed."""
 
     scanned: tuple[Word, ...] = ()
@@ -40,7 +40,7 @@ class Plan:
         return self.scanned + self.rest
 
 
-def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -> Plan:
+def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -> WordPlan:
     """`docs` and `length`: how many there are, and how long all of them together."""
     rising = sorted((one for one in words if one.docs > 0), key=lambda one: (one.docs, one.term))
     rising = rising[:WORDS]
@@ -49,7 +49,7 @@ def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -
         budget -= rising[scanned].docs
         scanned += 1
     average = length / docs if docs > 0 and length > 0 else 1.0
-    return Plan(tuple(rising[:scanned]), tuple(rising[scanned:]), docs, average)
+    return WordPlan(tuple(rising[:scanned]), tuple(rising[scanned:]), docs, average)
 
 
 def idfs(words: Sequence[Word], docs: int) -> list[float]:

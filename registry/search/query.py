@@ -60,7 +60,7 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SearchQuery:
     """`prefix`: the last word may be half typed, as in a search field."""
 
     text: str
@@ -80,7 +80,7 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The best first. `note`: why something may be missing, for a person or a model to read.
 
     `path`: how vectors were searched. `vector`: the query's own, shape (384,), of `model`; what

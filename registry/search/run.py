@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from config.settings import Search as Settings
+from config.settings import SearchSettings as Settings
 from registry.search import statements
-from registry.search.counts import Counts
+from registry.search.counts import DocumentCounts
 from registry.search.encoding import Encoded
 from registry.search.filters import narrowing
 from registry.search.fusion import Candidate, Hit, Ranked, enough, ranked
 from registry.search.indexes import predicate, suffix
-from registry.search.lexical import Plan, Word, idfs, last_word, plan
-from registry.search.query import Found, Path, Query
+from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
+from registry.search.query import Path, SearchQuery, SearchResult
 from registry.search.statements import Shape
 from registry.search.transaction import LOOKUPS, NARROWED_SCANS, SCANS, Planner, Transaction
-from registry.search.vectors import Vector
+from registry.search.vectors import HalfVector
 
 NO_VECTORS = "no vectors: nothing can be found by meaning"
 MISSING_MOST = 1000  # that are counted
@@ -34,15 +34,20 @@ MOST = 1000  # of hnsw.ef_search, says pgvector
 @dataclass(frozen=True, slots=True)
 class Prepared:
     part_id: int
-    plan: Plan
+    plan: WordPlan
     path: Path  # of the vectors, if there will be some
     missing: int  # texts that wait for their vectors; see MISSING_MOST
     proposed: list[int]  # numbers of documents
 
 
-class Run:
+class SearchRun:
     def __init__(
-        self, settings: Settings, counts: Counts, query: Query, text: str, model: str | None
+        self,
+        settings: Settings,
+        counts: DocumentCounts,
+        query: SearchQuery,
+        text: str,
+        model: str | None,
     ) -> None:
         """`text` is what is readable of the query, `model` the one that is asked for vectors."""
         self._settings = settings
@@ -73,7 +78,7 @@ class Run:
             return None
         part_id, _, docs, length, indexed, missing = next(row for row in rows if row[1] == "")
         words = [Word(term, count) for _, term, count, *_ in rows if term]
-        planned = Plan(docs=docs)
+        planned = WordPlan(docs=docs)
         if not self._dense:
             planned = plan(words, docs, length, self._postings_limit)
         return Prepared(
@@ -84,14 +89,16 @@ class Run:
             await self._proposed(transaction, part_id, planned),
         )
 
-    async def finish(self, transaction: Transaction, prepared: Prepared, encoded: Encoded) -> Found:
+    async def finish(
+        self, transaction: Transaction, prepared: Prepared, encoded: Encoded
+    ) -> SearchResult:
         path: Path = "lexical" if encoded.vectors is None else prepared.path
         candidates = await self._candidates(transaction, prepared, path, encoded)
         least = 0.0 if path == "lexical" else enough(prepared.plan.docs)
         share = 0.0 if path == "lexical" else self._share
         best = ranked(candidates, share, self._query.limit, least)
         note = self.note(encoded, prepared.missing)
-        return Found(await self._hits(transaction, best), note, path)
+        return SearchResult(await self._hits(transaction, best), note, path)
 
     def note(self, encoded: Encoded, missing: int = 0) -> str | None:
         """What could not be searched, if anything."""
@@ -137,7 +144,7 @@ class Run:
         ((count,),) = await transaction.rows(self._scans, statements.count(self._narrowed), values)
         return self._counts.put(key, count)
 
-    async def _proposed(self, transaction: Transaction, part_id: int, words: Plan) -> list[int]:
+    async def _proposed(self, transaction: Transaction, part_id: int, words: WordPlan) -> list[int]:
         if not words.scanned:
             return []
         values = {
@@ -224,5 +231,5 @@ def _waiting(missing: int, kind: str, dense: bool) -> str | None:
     return f"{many} {kind}s have no vector yet and are {how}"
 
 
-def _numbered(vectors: Any) -> dict[str, Vector]:
-    return {f"q{n}": Vector.of(row) for n, row in enumerate(vectors)}
+def _numbered(vectors: Any) -> dict[str, HalfVector]:
+    return {f"q{n}": HalfVector.of(row) for n, row in enumerate(vectors)}

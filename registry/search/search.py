@@ -1,4 +1,4 @@
-"""Search: a query in, the best tools or skills out. `Run` says in which statements.
+"""Search: a query in, the best tools or skills out. `SearchRun` says in which statements.
 
 No connection is held while a model is waited for.
 """
@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
-from config.settings import Search as Settings
+from config.settings import SearchSettings as Settings
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
 from registry.search.beside import both
-from registry.search.counts import Counts
+from registry.search.counts import DocumentCounts
 from registry.search.encoding import Encoded, Encoding, Ready
 from registry.search.lexical import readable
-from registry.search.query import Found, Kind, Query, Timings
-from registry.search.run import Prepared, Run
+from registry.search.query import Kind, SearchQuery, SearchResult, Timings
+from registry.search.run import Prepared, SearchRun
 from registry.search.transaction import transaction
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 
@@ -42,14 +42,14 @@ class Search:
         self._encoding = Encoding(
             embedding, settings.query_timeout_s, settings.sentences, why, clock
         )
-        self._counts = Counts(clock)
+        self._counts = DocumentCounts(clock)
 
     @property
     def model_failed(self) -> bool:
         """Whether the model gave a query no vectors a moment ago."""
         return self._encoding.paused
 
-    async def run(self, query: Query) -> Found:
+    async def run(self, query: SearchQuery) -> SearchResult:
         """The best `query.limit`, best first.
 
         Without vectors, or a model for the query, it is the words that count, and `note` says so;
@@ -71,10 +71,10 @@ class Search:
             self._refuse_words()
         model = ready.embedder.model if ready.embedder else None
         return await self._found(
-            pool, Run(self._settings, self._counts, query, text, model), ready, text
+            pool, SearchRun(self._settings, self._counts, query, text, model), ready, text
         )
 
-    async def _found(self, pool: Pool, run: Run, ready: Ready, text: str) -> Found:
+    async def _found(self, pool: Pool, run: SearchRun, ready: Ready, text: str) -> SearchResult:
         started = time.perf_counter()
         prepare = partial(_prepared, pool, run)
         if ready.embedder is None:
@@ -84,7 +84,7 @@ class Search:
             prepared, encoded = await both(prepare, encode)
             if encoded.vectors is None:
                 self._refuse_words()
-        found = Found(note=run.note(encoded))
+        found = SearchResult(note=run.note(encoded))
         if prepared is not None:
             async with transaction(pool) as opened:
                 found = await run.finish(opened, prepared, encoded)
@@ -100,6 +100,6 @@ class Search:
             )
 
 
-async def _prepared(pool: Pool, run: Run) -> Prepared | None:
+async def _prepared(pool: Pool, run: SearchRun) -> Prepared | None:
     async with transaction(pool) as opened:
         return await run.prepare(opened)

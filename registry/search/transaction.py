@@ -8,7 +8,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import TupleRow
 
 from registry.database.postgres import Pool, borrowed
-from registry.search.vectors import Vector, VectorDumper
+from registry.search.vectors import HalfVector, VectorDumper
 
 Planner: TypeAlias = Mapping[str, str]
 """How a statement is to be planned."""
@@ -50,5 +50,5 @@ class Transaction:
 @asynccontextmanager
 async def transaction(pool: Pool) -> AsyncIterator[Transaction]:
     async with borrowed(pool) as connection, connection.cursor() as cursor:
-        cursor.adapters.register_dumper(Vector, VectorDumper)
+        cursor.adapters.register_dumper(HalfVector, VectorDumper)
         yield Transaction(cursor)

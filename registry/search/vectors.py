@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class HalfVector:
     """One as pgvector reads it: two 16-bit numbers, the first the dimension, then 32-bit floats."""
 
     data: bytes
 
     @classmethod
-    def of(cls, row: "NDArray[np.float32]") -> "Vector":
+    def of(cls, row: "NDArray[np.float32]") -> "HalfVector":
         return cls(len(row).to_bytes(2) + b"\0\0" + row.astype(">f4").tobytes())
 
 

@@ -51,7 +51,7 @@ _front = msgspec.json.Decoder(_Front)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SkillDocument:
     """A SKILL.md; `front_matter + instructions` is all of it, character by character."""
 
     name: str
@@ -71,7 +71,7 @@ class Document:
         return self.front_matter + self.instructions
 
 
-def read_document(content: bytes, where: str) -> Document:
+def read_document(content: bytes, where: str) -> SkillDocument:
     """Raises ImportRejected that begins with `where`."""
     text = _text(content, where)
     front_matter, inside = _split(text, where)
@@ -82,7 +82,7 @@ def read_document(content: bytes, where: str) -> Document:
     extra = metadata.get("metadata") or {}
     if not isinstance(extra, dict):
         _reject(where, "metadata must be an object of texts")
-    return Document(
+    return SkillDocument(
         checked_name(metadata.get("name"), where),
         _description(metadata.get("description"), where),
         front_matter,
@@ -97,7 +97,7 @@ def read_document(content: bytes, where: str) -> Document:
     )
 
 
-def check_own(document: Document, where: str) -> None:
+def check_own(document: SkillDocument, where: str) -> None:
     """What is asked of documents that are imported, and not of stored ones, which were imported
     when it was not. Raises ImportRejected for what of ours would have no effect, and for characters
     that nobody sees."""

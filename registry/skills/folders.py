@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from config.settings import Skills
-from registry.skills.document import FILE, Document, check_own, check_seen, read_document
+from config.settings import SkillsSettings
+from registry.skills.document import FILE, SkillDocument, check_own, check_seen, read_document
 from schemas.errors import ImportRejected
 from schemas.hidden import without_hidden
 
@@ -35,7 +35,7 @@ _types = mimetypes.MimeTypes()
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class FolderFile:
     """What lies beside a SKILL.md."""
 
     path: str  # below the skill's directory, "/" between the parts
@@ -48,12 +48,12 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class SkillFolder:
     """A skill as it lies on a disk."""
 
     where: str
-    document: Document
-    files: tuple[File, ...]  # in the order of their paths
+    document: SkillDocument
+    files: tuple[FolderFile, ...]  # in the order of their paths
 
     @property
     def inner(self) -> list[str]:
@@ -66,13 +66,13 @@ class Folder:
         return digest_of(self.document.text, self.files)
 
 
-def digest_of(text: str, files: Sequence[File]) -> str:
+def digest_of(text: str, files: Sequence[FolderFile]) -> str:
     parts = [(FILE, hashlib.sha256(text.encode()).hexdigest())]
     parts += [(file.path, file.digest) for file in files]
     return hashlib.sha256("\n".join(f"{d} {p}" for p, d in sorted(parts)).encode()).hexdigest()
 
 
-def read_folders(directory: Path, limits: Skills) -> list[Folder]:
+def read_folders(directory: Path, limits: SkillsSettings) -> list[SkillFolder]:
     """The skill that `directory` is, else all that lie below it, in the order of their paths.
 
     Raises ImportRejected, before anything else is done, if any of them cannot be read.
@@ -87,7 +87,7 @@ def read_folders(directory: Path, limits: Skills) -> list[Folder]:
     if len(places) > FOUND_LIMIT:
         raise ImportRejected(f"{directory}: it has more than {FOUND_LIMIT:,} skills.")
     folders = [read_folder(place, limits) for place in places]
-    by_name: dict[str, Folder] = {}
+    by_name: dict[str, SkillFolder] = {}
     for folder in folders:
         first = by_name.setdefault(folder.document.name, folder)
         if first is not folder:
@@ -96,13 +96,13 @@ def read_folders(directory: Path, limits: Skills) -> list[Folder]:
     return folders
 
 
-def read_folder(directory: Path, limits: Skills) -> Folder:
+def read_folder(directory: Path, limits: SkillsSettings) -> SkillFolder:
     """Raises ImportRejected."""
     where = directory / FILE
     text = _read(where, limits.document_bytes, "skills.document_bytes")
     document = read_document(text, str(where))
     check_own(document, str(where))
-    files: list[File] = []
+    files: list[FolderFile] = []
     seen: dict[str, str] = {}
     size = len(text)
     for path in _files(directory, directory, LEVELS):
@@ -113,17 +113,17 @@ def read_folder(directory: Path, limits: Skills) -> Folder:
             _reject(directory / path, f"{first} is the same name where case does not count")
         content = _read(directory / path, limits.files_bytes - size, "skills.files_bytes, of all")
         size += len(content)
-        file = File(path, media_type_of(path, content), content)
+        file = FolderFile(path, media_type_of(path, content), content)
         if file.media_type == "text/markdown":  # which a model reads like the instructions
             check_seen(
                 content.decode(errors="replace").removeprefix("\ufeff"), str(directory / path)
             )
         files.append(file)
-    return Folder(str(where), document, tuple(files))
+    return SkillFolder(str(where), document, tuple(files))
 
 
 def write_folder(
-    parent: Path, name: str, text: str, files: Sequence[File], *, replace: bool = False
+    parent: Path, name: str, text: str, files: Sequence[FolderFile], *, replace: bool = False
 ) -> Path:
     """The directory `name` with the skill, there as a whole or not at all. Raises ImportRejected
     where there is one already that is not to be replaced."""

@@ -19,7 +19,7 @@ from registry.skills.document import (
     compose,
     read_document,
 )
-from registry.skills.folders import Folder
+from registry.skills.folders import SkillFolder
 from schemas.binding import OpenAPIBinding
 from schemas.errors import ImportRejected
 from schemas.tool import Tool
@@ -52,7 +52,7 @@ def generated(
     tagged: Mapping[str, Sequence[str]],
     about: Mapping[str, str],
     wanted: Sequence[str] = (),
-) -> list[Folder]:
+) -> list[SkillFolder]:
     """One skill for each tag, or each that is wanted. `tagged` has the ids of the tools of a tag,
     `about` what it says of itself."""
     by_id = {tool.id: tool for tool in tools}
@@ -68,7 +68,7 @@ def generated(
     return folders
 
 
-def _folder(name: str, source: str, tag: str, tools: Sequence[Tool], about: str) -> Folder:
+def _folder(name: str, source: str, tag: str, tools: Sequence[Tool], about: str) -> SkillFolder:
     metadata = {
         "name": name,
         "description": _description(source, tag, tools, about),
@@ -77,7 +77,7 @@ def _folder(name: str, source: str, tag: str, tools: Sequence[Tool], about: str)
     }
     text = compose(metadata, _instructions(source, tag, tools, about))
     where = f"{name}/{FILE}"
-    return Folder(where, read_document(text.encode(), where), ())
+    return SkillFolder(where, read_document(text.encode(), where), ())
 
 
 def _description(source: str, tag: str, tools: Sequence[Tool], about: str) -> str:

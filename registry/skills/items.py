@@ -13,7 +13,7 @@ from msgspec import Raw
 from registry.skills.document import FILE
 from registry.skills.snapshot import SCHEME, Skill, SkillFile
 from schemas.jsonrpc import encode
-from schemas.mcp.snapshot import Item
+from schemas.mcp.snapshot import SnapshotItem
 
 OWN = ""  # the source of these items: the registry itself
 PREFIX = "toolgate_"  # of a prompt whose name another server has
@@ -22,20 +22,23 @@ DIRECTORY = "inode/directory"
 Json = dict[str, Any]
 
 
-def prompts_of(skills: Iterable[Skill], taken: Container[str]) -> list[Item]:
+def prompts_of(skills: Iterable[Skill], taken: Container[str]) -> list[SnapshotItem]:
     """`taken` are the names of other servers' prompts; what has both of ours is not listed."""
     found = []
     for skill in skills:
         name = skill.name if skill.name not in taken else PREFIX + skill.name
         if name not in taken:
             shown = Raw(encode({"name": name, "description": skill.description}))
-            found.append(Item("prompt", skill.name, name, shown, OWN))
+            found.append(SnapshotItem("prompt", skill.name, name, shown, OWN))
     return found
 
 
-def resources_of(skills: Iterable[Skill]) -> list[Item]:
+def resources_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
     """Of each its SKILL.md; the files beside it are read by those who read that."""
-    return [Item("resource", skill.uri, skill.uri, Raw(_resource(skill)), OWN) for skill in skills]
+    return [
+        SnapshotItem("resource", skill.uri, skill.uri, Raw(_resource(skill)), OWN)
+        for skill in skills
+    ]
 
 
 def entry_of(skill: Skill) -> Json:

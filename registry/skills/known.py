@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 
 from registry.database.rows import RawLoader
 from registry.skills.access import Access, allows, needed
-from registry.skills.document import Document, own_name
+from registry.skills.document import SkillDocument, own_name
 from registry.skills.graph import Edges, circle, longest
 from schemas.errors import ToolgateError
 from schemas.tool import Annotations
@@ -58,7 +58,7 @@ class Links:
     missing: tuple[str, ...]  # as the document names them
 
 
-class Known:
+class KnownSkills:
     def __init__(
         self,
         skills: Mapping[str, KnownSkill],
@@ -82,7 +82,7 @@ class Known:
         found = self._tools.get(name) or self._tools.get(own_name(name))
         return found or missing("tool", name, self._tools)
 
-    def links(self, document: Document) -> Links:
+    def links(self, document: SkillDocument) -> Links:
         """Raises SkillRefused for a level that does not let its tool be used."""
         found: dict[str, tuple[KnownTool, Access]] = {}
         absent = []
@@ -94,7 +94,7 @@ class Known:
                 found[tool.id] = (tool, tool.access(document.access.get(name)))
         return Links(found, tuple(absent))
 
-    def add(self, documents: Iterable[Document], depth: int) -> None:
+    def add(self, documents: Iterable[SkillDocument], depth: int) -> None:
         """Take what the documents say of other skills. Raises SkillRefused where that names one
         that there is not, goes in a circle, or goes deeper than `depth`."""
         documents = list(documents)
@@ -121,7 +121,7 @@ class Known:
         _check(above, names, depth, "is its own parent", "levels")
 
 
-async def read_known(connection: AsyncConnection, host_id: str) -> Known:
+async def read_known(connection: AsyncConnection, host_id: str) -> KnownSkills:
     rows = await connection.execute(
         """
         SELECT skill.name, skill.skill_id::text, skill.number, skill.digest, parent.name,
@@ -142,7 +142,7 @@ async def read_known(connection: AsyncConnection, host_id: str) -> Known:
         [host_id],
     )
     found = await rows.fetchall()
-    return Known(
+    return KnownSkills(
         {name: KnownSkill(*rest) for name, *rest, _, _ in found},
         {row[0]: row[-2] for row in found},
         {row[0]: row[-1] for row in found},

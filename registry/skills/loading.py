@@ -9,12 +9,12 @@ from psycopg import AsyncCursor
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import RawLoader
 from registry.skills.document import own_name, tools_of
-from registry.skills.snapshot import Agent, Skill, SkillFile, Skills, SkillTool
+from registry.skills.snapshot import Agent, Skill, SkillFile, SkillSnapshot, SkillTool
 
 Rows = defaultdict[str, list[Any]]
 
 
-async def load_skills(pool: Pool, host_id: str) -> Skills:
+async def load_skills(pool: Pool, host_id: str) -> SkillSnapshot:
     """Raises `psycopg.OperationalError`."""
     async with (
         borrowed(pool) as connection,
@@ -25,7 +25,7 @@ async def load_skills(pool: Pool, host_id: str) -> Skills:
         await cursor.execute(_SKILLS, [host_id])
         rows = await cursor.fetchall()
         if not rows:
-            return Skills((), await _agents(cursor, host_id))
+            return SkillSnapshot((), await _agents(cursor, host_id))
         tools = await _by_skill(cursor, _TOOLS, host_id, SkillTool)
         files = await _by_skill(cursor, _FILES, host_id, SkillFile)
         await cursor.execute(_DEPENDENCIES, [host_id])
@@ -44,7 +44,7 @@ async def load_skills(pool: Pool, host_id: str) -> Skills:
             )
             for row in rows
         ]
-        return Skills(skills, await _agents(cursor, host_id))
+        return SkillSnapshot(skills, await _agents(cursor, host_id))
 
 
 async def file_content(pool: Pool, host_id: str, skill: Skill, path: str) -> bytes | None:

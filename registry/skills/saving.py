@@ -8,14 +8,14 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
-from config.settings import Skills as Limits
-from registry.skills.document import Document
-from registry.skills.folders import Folder
-from registry.skills.known import Known, KnownSkill, Links
+from config.settings import SkillsSettings as Limits
+from registry.skills.document import SkillDocument
+from registry.skills.folders import SkillFolder
+from registry.skills.known import KnownSkill, KnownSkills, Links
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedSkill:
     """What became of one skill."""
 
     name: str
@@ -26,16 +26,16 @@ class Saved:
     missing: tuple[str, ...]  # tools that it names and that are not here
 
 
-class Saving:
+class SkillWriter:
     def __init__(
-        self, connection: AsyncConnection, host_id: str, known: Known, limits: Limits
+        self, connection: AsyncConnection, host_id: str, known: KnownSkills, limits: Limits
     ) -> None:
         self._connection = connection
         self._host_id = host_id
         self._known = known
         self._limits = limits
 
-    async def run(self, folders: Sequence[Folder], origin: str) -> list[Saved]:
+    async def run(self, folders: Sequence[SkillFolder], origin: str) -> list[SavedSkill]:
         """Raises SkillRefused; nothing is to be committed then."""
         documents = [folder.document for folder in folders]
         links = [self._known.links(document) for document in documents]
@@ -50,7 +50,7 @@ class Saving:
             saved.append(self._saved(folder.document, skill, found, outcome))
         return saved
 
-    async def relate(self, document: Document, links: Links) -> bool:
+    async def relate(self, document: SkillDocument, links: Links) -> bool:
         """Link the skill with what its document names, and with nothing that an older one named;
         whether that changed anything."""
         skill = self._known.skills[document.name]
@@ -64,7 +64,9 @@ class Saving:
         skills = await self._depend(skill, document)
         return bool(moved.rowcount) or tools or skills
 
-    async def serve(self, skill: KnownSkill, number: int, document: Document, digest: str) -> None:
+    async def serve(
+        self, skill: KnownSkill, number: int, document: SkillDocument, digest: str
+    ) -> None:
         """Make a version, which is stored, the one that is served."""
         await self._connection.execute(
             """
@@ -77,7 +79,7 @@ class Saving:
             [*_columns(document), number, label(document, number), digest, self._host_id, skill.id],
         )
 
-    async def _write(self, folder: Folder, origin: str) -> str:
+    async def _write(self, folder: SkillFolder, origin: str) -> str:
         document, digest = folder.document, folder.digest
         skill = self._known.skills.get(document.name)
         if skill is not None and skill.digest == digest:
@@ -94,7 +96,7 @@ class Saving:
         self._known.skills[document.name] = KnownSkill(skill.id, number, digest, document.parent)
         return outcome
 
-    async def _insert(self, document: Document, digest: str, origin: str) -> KnownSkill:
+    async def _insert(self, document: SkillDocument, digest: str, origin: str) -> KnownSkill:
         skill_id = str(uuid4())
         await self._connection.execute(
             "INSERT INTO skill_t (host_id, skill_id, name, description, front_matter,"
@@ -120,7 +122,7 @@ class Saving:
         row = await rows.fetchone()
         return int(row[0] if row else skill.number) + 1
 
-    async def _store(self, skill: KnownSkill, number: int, folder: Folder) -> None:
+    async def _store(self, skill: KnownSkill, number: int, folder: SkillFolder) -> None:
         version = label(folder.document, number)
         await self._connection.execute(
             "INSERT INTO skill_version_t (host_id, skill_id, number, description, front_matter,"
@@ -185,7 +187,7 @@ class Saving:
         )
         return bool(gone.rowcount or new.rowcount)
 
-    async def _depend(self, skill: KnownSkill, document: Document) -> bool:
+    async def _depend(self, skill: KnownSkill, document: SkillDocument) -> bool:
         named = dict.fromkeys(document.requires, True)
         named |= {name: False for name in document.suggests if name not in named}
         values = {
@@ -214,18 +216,20 @@ class Saving:
         )
         return bool(gone.rowcount or new.rowcount)
 
-    def _saved(self, document: Document, skill: KnownSkill, links: Links, outcome: str) -> Saved:
+    def _saved(
+        self, document: SkillDocument, skill: KnownSkill, links: Links, outcome: str
+    ) -> SavedSkill:
         tools = tuple(tool.name for tool, _ in links.tools.values())
         version = label(document, skill.number)
-        return Saved(document.name, outcome, skill.number, version, tools, links.missing)
+        return SavedSkill(document.name, outcome, skill.number, version, tools, links.missing)
 
 
-def label(document: Document, number: int) -> str:
+def label(document: SkillDocument, number: int) -> str:
     """What a version calls itself, else what we do."""
     return document.version or f"1.0.{number - 1}"
 
 
-def _columns(document: Document) -> list[object]:
+def _columns(document: SkillDocument) -> list[object]:
     return [
         document.description,
         document.front_matter,

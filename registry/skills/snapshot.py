@@ -74,7 +74,7 @@ class Agent:
     skills: tuple[str, ...]  # names, the most important first
 
 
-class Skills:
+class SkillSnapshot:
     """What never changes; `registry.catalog.catalogs` has the current one with the catalog."""
 
     def __init__(
@@ -126,14 +126,14 @@ class Skills:
             }
         return self._of_agents[key]
 
-    def within(self, tools: Container[str]) -> "Skills":
+    def within(self, tools: Container[str]) -> "SkillSnapshot":
         """Without those whose tools are all elsewhere; `tools` are the ids of those here."""
         shown = {
             skill.name
             for skill in self._skills.values()
             if not skill.tools or any(tool.id in tools for tool in skill.tools)
         }
-        part = Skills(self._skills.values(), self._agents.values(), shown)
+        part = SkillSnapshot(self._skills.values(), self._agents.values(), shown)
         part.listed = self.listed
         return part
 
@@ -169,4 +169,4 @@ class Skills:
         return list(found)
 
 
-NO_SKILLS = Skills()
+NO_SKILLS = SkillSnapshot()

@@ -7,22 +7,22 @@ from datetime import datetime
 
 from psycopg import AsyncConnection
 
-from config.settings import Skills as Limits
+from config.settings import SkillsSettings as Limits
 from registry.database.postgres import Pool, borrowed
 from registry.database.tenants import lock
 from registry.skills.access import Access
-from registry.skills.document import Document, read_document
-from registry.skills.folders import File, Folder
-from registry.skills.known import Known, SkillRefused, read_known
+from registry.skills.document import SkillDocument, read_document
+from registry.skills.folders import FolderFile, SkillFolder
+from registry.skills.known import KnownSkills, SkillRefused, read_known
 from registry.skills.loading import load_skills
-from registry.skills.saving import Saved, Saving, label
-from registry.skills.snapshot import Skill, Skills
+from registry.skills.saving import SavedSkill, SkillWriter, label
+from registry.skills.snapshot import Skill, SkillSnapshot
 
-__all__ = ["Freed", "Saved", "SkillRefused", "SkillStore", "Version"]
+__all__ = ["Freed", "SavedSkill", "SkillRefused", "SkillStore", "SkillVersion"]
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SkillVersion:
     number: int
     version: str  # what it calls itself
     description: str
@@ -47,22 +47,22 @@ class SkillStore:
         self._pool = pool
         self._limits = limits
 
-    async def skills(self, host_id: str) -> Skills:
+    async def skills(self, host_id: str) -> SkillSnapshot:
         return await load_skills(self._pool, host_id)
 
     async def save(
         self,
         host_id: str,
-        folders: Sequence[Folder],
+        folders: Sequence[SkillFolder],
         origin: str = "import",
         *,
         strict: bool = False,
         dry_run: bool = False,
-    ) -> list[Saved]:
+    ) -> list[SavedSkill]:
         """Make the skills these, all or none. `strict`: none, if one names a tool that there is
         not. `dry_run`: only tell what would become of them."""
         async with self._writing(host_id) as (connection, known):
-            saved = await Saving(connection, host_id, known, self._limits).run(folders, origin)
+            saved = await SkillWriter(connection, host_id, known, self._limits).run(folders, origin)
             if strict and (lacking := [one for one in saved if one.missing]):
                 each = "; ".join(f"{one.name}: {', '.join(one.missing)}" for one in lacking)
                 raise SkillRefused(f"there are no such tools here: {each}")
@@ -160,7 +160,7 @@ class SkillStore:
             if not gone.rowcount:
                 raise SkillRefused(f"{name} does not depend on {on}")
 
-    async def versions(self, host_id: str, name: str) -> list[Version]:
+    async def versions(self, host_id: str, name: str) -> list[SkillVersion]:
         """The newest first."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
@@ -174,22 +174,22 @@ class SkillStore:
                 """,
                 [host_id, name],
             )
-            return [Version(*row) async for row in rows]
+            return [SkillVersion(*row) async for row in rows]
 
-    async def rollback(self, host_id: str, name: str, number: int) -> Saved:
+    async def rollback(self, host_id: str, name: str, number: int) -> SavedSkill:
         """Serve a version of before again. The next import makes a new one."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
             document, digest = await _version(connection, host_id, skill.id, name, number)
             links = known.links(document)
             known.add([document], self._limits.depth)
-            saving = Saving(connection, host_id, known, self._limits)
+            saving = SkillWriter(connection, host_id, known, self._limits)
             await saving.serve(skill, number, document, digest)
             await saving.relate(document, links)
         tools = tuple(tool.name for tool, _ in links.tools.values())
-        return Saved(name, "changed", number, label(document, number), tools, links.missing)
+        return SavedSkill(name, "changed", number, label(document, number), tools, links.missing)
 
-    async def files(self, host_id: str, skill: Skill) -> list[File]:
+    async def files(self, host_id: str, skill: Skill) -> list[FolderFile]:
         """What lies beside its SKILL.md."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
@@ -199,7 +199,8 @@ class SkillStore:
                 binary=True,
             )
             return [
-                File(path, media_type, bytes(content)) async for path, media_type, content in rows
+                FolderFile(path, media_type, bytes(content))
+                async for path, media_type, content in rows
             ]
 
     async def tagged(self, host_id: str, source: str) -> dict[str, list[str]]:
@@ -218,13 +219,13 @@ class SkillStore:
             )
             return {tag: ids async for tag, ids in rows}
 
-    async def document(self, host_id: str, skill: Skill, number: int) -> Document:
+    async def document(self, host_id: str, skill: Skill, number: int) -> SkillDocument:
         async with borrowed(self._pool) as connection:
             found, _ = await _version(connection, host_id, skill.id, skill.name, number)
         return found
 
     @asynccontextmanager
-    async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, Known]]:
+    async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, KnownSkills]]:
         async with borrowed(self._pool) as connection:
             await lock(connection, host_id)
             yield connection, await read_known(connection, host_id)
@@ -232,7 +233,7 @@ class SkillStore:
 
 async def _version(
     connection: AsyncConnection, host_id: str, skill_id: str, name: str, number: int
-) -> tuple[Document, str]:
+) -> tuple[SkillDocument, str]:
     rows = await connection.execute(
         "SELECT front_matter || content_markdown, digest FROM skill_version_t"
         " WHERE (host_id, skill_id, number) = (%s, %s, %s)",

@@ -6,7 +6,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from registry.sources.compat import READ_IN_ALL, Change, bounded, input_changes, output_changes
+from registry.sources.compat import (
+    READ_IN_ALL,
+    SchemaChange,
+    bounded,
+    input_changes,
+    output_changes,
+)
 from registry.sources.plan import Changes, Row
 from registry.sources.request_changes import request_changes
 from registry.sources.served import Served
@@ -22,7 +28,7 @@ class ToolChange(Struct, frozen=True):
     name: str  # that it gets; of one that is removed, that it had
     operation: str  # its key: /pets/{id}@get
     breaking: bool
-    changes: tuple[Change, ...]
+    changes: tuple[SchemaChange, ...]
 
 
 class Difference(Struct, frozen=True):
@@ -53,7 +59,7 @@ def _removed(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]
     gone = set(changes.gone)
     for one in before:
         if one.endpoint_id in gone:
-            what = Change("operation", "", True, "removed")
+            what = SchemaChange("operation", "", True, "removed")
             yield ToolChange("removed", one.tool.name, one.key, True, (what,))
 
 
@@ -67,39 +73,39 @@ def _written(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChan
             yield ToolChange("changed", row.name, row.endpoint, breaking, found)
 
 
-def _changes(was: Served, row: Row, changes: Changes) -> Iterator[Change]:
+def _changes(was: Served, row: Row, changes: Changes) -> Iterator[SchemaChange]:
     tool = was.tool
     yield from _renamed(tool, row, changes)
     if was.key != row.endpoint:
-        yield Change("wire", "", False, f"was {was.key}, is {row.endpoint}")
+        yield SchemaChange("wire", "", False, f"was {was.key}, is {row.endpoint}")
     yield from input_changes(_object(tool.input_schema), _as_stored(row.input_schema))
     yield from request_changes(tool.binding, row.binding)
     before = None if tool.output_schema is None else _object(tool.output_schema)
     yield from output_changes(before, _as_stored(row.output_schema))
     yield from _hints(tool, row)
     if (tool.title, tool.description) != (row.title, row.description):
-        yield Change("description", "", False, "described otherwise")
+        yield SchemaChange("description", "", False, "described otherwise")
     if tool.toolsets != row.toolsets:
         told = [", ".join(names) or "none" for names in (tool.toolsets, row.toolsets)]
-        yield Change("annotation", "", False, f"toolsets were {told[0]}, are {told[1]}")
+        yield SchemaChange("annotation", "", False, f"toolsets were {told[0]}, are {told[1]}")
 
 
-def _renamed(tool: Tool, row: Row, changes: Changes) -> Iterator[Change]:
+def _renamed(tool: Tool, row: Row, changes: Changes) -> Iterator[SchemaChange]:
     if tool.name == row.name:
         return
     if tool.name in changes.aliases:
-        yield Change("name", "", False, f"was {tool.name}, which still calls it")
+        yield SchemaChange("name", "", False, f"was {tool.name}, which still calls it")
     else:
-        yield Change("name", "", True, f"was {tool.name}, which no longer calls it")
+        yield SchemaChange("name", "", True, f"was {tool.name}, which no longer calls it")
 
 
-def _hints(tool: Tool, row: Row) -> Iterator[Change]:
+def _hints(tool: Tool, row: Row) -> Iterator[SchemaChange]:
     before = msgspec.to_builtins(tool.annotations)
     after = msgspec.to_builtins(row.annotations)
     for hint in sorted(before.keys() | after.keys()):
         if before.get(hint) != after.get(hint):
             told = [msgspec.json.encode(one.get(hint)).decode() for one in (before, after)]
-            yield Change("annotation", hint, False, f"was {told[0]}, is {told[1]}")
+            yield SchemaChange("annotation", hint, False, f"was {told[0]}, is {told[1]}")
 
 
 def _object(raw: Raw) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import re
 
-from registry.documents.containers import Place, Unreadable
+from registry.documents.containers import Container, Unreadable
 from registry.importers.openapi import parse
 from schemas.errors import ImportRejected
 
@@ -12,7 +12,7 @@ _KEYS = ("openapi", "swagger")
 _LISTED = 10  # names in one message
 
 
-def entry_of(place: Place, location: str, limit_bytes: int) -> str:
+def entry_of(place: Container, location: str, limit_bytes: int) -> str:
     """Raises ImportRejected when there is none, or more than one."""
     names = [name for name in place.names() if name.lower().endswith(_SUFFIXES)]
     usual = [name for name in names if _USUAL.fullmatch(name.rpartition("/")[2])]
@@ -36,7 +36,7 @@ def _shallowest(names: list[str]) -> list[str]:
     return [name for name in names if name.count("/") == depth]
 
 
-def _described(place: Place, names: list[str], limit_bytes: int) -> list[str]:
+def _described(place: Container, names: list[str], limit_bytes: int) -> list[str]:
     found = []
     for name in names:
         try:

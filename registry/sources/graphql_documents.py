@@ -10,7 +10,7 @@ from registry.documents.fetch import fetch, has_credentials
 from registry.importers.imported import Imported
 from registry.importers.openapi import parse
 from registry.sources.introspection import is_endpoint
-from registry.sources.openapi_documents import Described
+from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected
 from schemas.source import GraphQLOptions
 
@@ -19,7 +19,7 @@ _OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 
 async def describe_graphql(
     location: str, options: GraphQLOptions, limits: Imports, ask: Callable[[], Awaitable[bytes]]
-) -> Described:
+) -> OpenApiDescription:
     """The schema at `location`, read or asked for, and its overlay. Raises ImportRejected."""
     if is_endpoint(location):
         found, data = location, await ask()
@@ -31,7 +31,7 @@ async def describe_graphql(
             raise ImportRejected("The overlay's URL holds credentials; name one without.")
         at, beside = await _fetch(options.overlay, limits)
         bundle = msgspec.structs.replace(bundle, overlay=beside, overlay_location=at)
-    return Described(found, bundle.pack(found))
+    return OpenApiDescription(found, bundle.pack(found))
 
 
 async def _fetch(location: str, limits: Imports, *, named: bool = True) -> tuple[str, bytes]:
@@ -55,13 +55,15 @@ def read_graphql(
     """What `describe_graphql` found, as tools; no network and no file system is asked. Raises
     ImportRejected."""
     # graphql-core takes 0.1 s to import, which every command would pay for
-    from registry.importers.graphql import Options, Overlay, read, read_overlay
+    from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
 
     bundle = unpack(document, location)
-    beside = Overlay()
+    beside = GraphQLOverlay()
     if bundle.overlay is not None:
         at = bundle.overlay_location
         beside = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
-    wanted = Options(include, exclude, beside, options.only_marked, options.depth, options.cost)
+    wanted = GraphQLChoice(
+        include, exclude, beside, options.only_marked, options.depth, options.cost
+    )
     endpoint = location if is_endpoint(location) else None
     return read(bundle.files[bundle.entry], location, wanted, endpoint)

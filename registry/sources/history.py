@@ -11,13 +11,13 @@ from registry.database.rows import options_of
 from registry.importers.imported import Imported
 from registry.sources.differences import Difference, difference
 from registry.sources.drafting import drafted
-from registry.sources.imports import Report
+from registry.sources.imports import ImportReport
 from registry.sources.source_reader import ImportSpec, Kind, Lister, Origins, find, reread
 from registry.sources.store import SourceDraft, ToolStore
 from registry.sources.versions import Versions
 from registry.sources.write import Check, Progress
 from registry.sources.write_source import Before
-from registry.sources.write_version import Rollback
+from registry.sources.write_version import RollbackTarget
 from schemas.errors import ImportRejected
 from schemas.source import RolledBack, Source, Version
 
@@ -34,7 +34,7 @@ class RolledTo:
     """A version that is served again."""
 
     version: Version
-    report: Report
+    report: ImportReport
     difference: Difference
 
 
@@ -91,10 +91,10 @@ class History:
             imported.drafts,
             progress=progress,
             versions_kept=self._limits.versions_kept,
-            rollback=Rollback(version.number, held),
+            rollback=RollbackTarget(version.number, held),
             check=_still(name, versions),
         )
-        report = Report(draft, imported.outcomes, saved, imported.notes, imported.drafts)
+        report = ImportReport(draft, imported.outcomes, saved, imported.notes, imported.drafts)
         return RolledTo(version, report, changed)
 
     async def _compared(self, draft: SourceDraft, imported: Imported) -> Difference:

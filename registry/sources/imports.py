@@ -20,7 +20,7 @@ from registry.sources.source_reader import (
     reread,
 )
 from registry.sources.specs import UPLOAD, as_imported, spec_of
-from registry.sources.store import Saved, SourceDraft, ToolStore
+from registry.sources.store import SavedTools, SourceDraft, ToolStore
 from registry.sources.write import Check, Progress
 from registry.sources.write_source import Before
 from schemas.errors import ImportRejected
@@ -38,12 +38,12 @@ class SourceChanged(ImportRejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ImportReport:
     """What an import did; with `saved` None nothing: it was a dry run, or `rolled_back`."""
 
     source: SourceDraft
     outcomes: tuple[Outcome, ...]
-    saved: Saved | None
+    saved: SavedTools | None
     notes: tuple[str, ...] = ()  # about the document as a whole, or the patterns
     drafts: tuple[ToolDraft, ...] = ()
     rolled_back: int | None = None  # the version that is served instead of this one
@@ -70,7 +70,7 @@ class Sources:
 
     async def import_(
         self, spec: ImportSpec, progress: Progress | None = None, *, anew: bool = False
-    ) -> Report:
+    ) -> ImportReport:
         """Import or re-import a source. Raises ImportRejected; then nothing was written.
 
         A description that was rolled back is not imported again, unless `anew`.
@@ -82,7 +82,7 @@ class Sources:
             return replace(await _dry(spec, found), rolled_back=known.number, held=held)
         return await self._save(spec, found, progress, None if anew else _still(spec.name, known))
 
-    async def import_changed(self, spec: ImportSpec) -> Report | None:
+    async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Like `import_`, but None when everything is as it was at the last import."""
         found = await self._find(spec)
         known = await self._store.source(self._host_id, spec.name)
@@ -92,14 +92,14 @@ class Sources:
             return None
         return await self._save(spec, found, check=_still(spec.name, known))
 
-    async def refresh(self, name: str, progress: Progress | None = None) -> Report:
+    async def refresh(self, name: str, progress: Progress | None = None) -> ImportReport:
         """Import a known source again, from where and as it was imported. Raises LookupError."""
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
         return await self.import_(spec_of(source), progress, anew=True)
 
-    async def create(self, spec: ImportSpec, document: bytes | None = None) -> Report:
+    async def create(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
         """Import a source that is not there yet; `document` came by itself, instead of from a
         location. Raises SourceExists, and ImportRejected."""
         if await self._store.source(self._host_id, spec.name) is not None:
@@ -110,7 +110,7 @@ class Sources:
 
     async def upload(
         self, name: str, document: bytes, expected_number: int | None = None
-    ) -> Report:
+    ) -> ImportReport:
         """Import a source that was uploaded again, from `document`; `expected_number` is that of
         the version that is served. Raises LookupError, and ImportRejected."""
         source = await self._store.source(self._host_id, name)
@@ -132,7 +132,7 @@ class Sources:
         found: Found,
         progress: Progress | None = None,
         check: Check | None = None,
-    ) -> Report:
+    ) -> ImportReport:
         imported = await asyncio.to_thread(found.read)
         draft = drafted(spec, found, imported)
         saved = await self._store.save(
@@ -146,10 +146,10 @@ class Sources:
         )
         outcomes = (_named(outcome, saved) for outcome in imported.outcomes)
         notes = _notes(spec, found, imported)
-        return Report(draft, tuple(outcomes), saved, notes, imported.drafts)
+        return ImportReport(draft, tuple(outcomes), saved, notes, imported.drafts)
 
 
-async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = None) -> Report:
+async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = None) -> ImportReport:
     """What an import would make of the description; no database is asked. Raises ImportRejected.
 
     The names are those that the tools get unless other sources have taken them.
@@ -157,11 +157,11 @@ async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = Non
     return await _dry(spec, await find(spec, limits, Origins(lister=lister)))
 
 
-async def _dry(spec: ImportSpec, found: Found) -> Report:
+async def _dry(spec: ImportSpec, found: Found) -> ImportReport:
     imported = await asyncio.to_thread(found.read)
     draft = drafted(spec, found, imported)
     notes = _notes(spec, found, imported)
-    return Report(draft, imported.outcomes, None, notes, imported.drafts)
+    return ImportReport(draft, imported.outcomes, None, notes, imported.drafts)
 
 
 def _notes(spec: ImportSpec, found: Found, imported: Imported) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def _notes(spec: ImportSpec, found: Found, imported: Imported) -> tuple[str, ...
     return (*imported.notes, *([note] if note else []))
 
 
-def _named(outcome: Outcome, saved: Saved) -> Outcome:
+def _named(outcome: Outcome, saved: SavedTools) -> Outcome:
     """With the name that the thing got, or why it got none; what was skipped may have the key of
     one that was not."""
     if outcome.name is None:

@@ -13,7 +13,7 @@ from schemas.tool import ToolDraft
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownOperation:
     """An operation that was imported before, and its tool."""
 
     endpoint_id: str
@@ -25,7 +25,7 @@ class Known:
     operation: str | None = None  # its id in the description
 
 
-def matched(drafts: Sequence[ToolDraft], known: Mapping[str, Known]) -> dict[str, str]:
+def matched(drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]) -> dict[str, str]:
     """By key of a draft the key of the known operation that it is."""
     wanted = {draft.key: draft.operation for draft in drafts}
     found: dict[str, str] = {}
@@ -56,7 +56,7 @@ def _unique(operations: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     return {operation: key for operation, key in pairs if counts[operation] == 1}
 
 
-def moves(matches: Mapping[str, str], known: Mapping[str, Known]) -> dict[str, str]:
+def moves(matches: Mapping[str, str], known: Mapping[str, KnownOperation]) -> dict[str, str]:
     """By endpoint id the key that it gets, for those that get another one. An operation that is
     gone gives way to one that moved to its path."""
     moved = {known[old].endpoint_id: key for key, old in matches.items() if key != old}

@@ -9,7 +9,7 @@ from config.settings import Imports
 from registry.documents.bundles import Bundle, place, unpack
 from registry.documents.fetch import fetch, has_credentials
 from registry.importers.imported import Imported
-from registry.importers.openapi import Options, Overlay, overlay, parse, read
+from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
 from registry.importers.openapi.files import Files
 from registry.importers.openapi.marks import NO_OVERLAY
 from registry.importers.openapi.scanning import scan, stands_alone
@@ -22,12 +22,12 @@ _OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class OpenApiDescription:
     location: str  # absolute path or URL, without credentials
     document: bytes  # a packed `Bundle`
 
 
-async def describe(location: str, options: OpenAPIOptions, limits: Imports) -> Described:
+async def describe(location: str, options: OpenAPIOptions, limits: Imports) -> OpenApiDescription:
     """All files of the description at `location`, and its overlay. Raises ImportRejected."""
     gathered = await gather(location, options.entry, limits, named=not options.guarded)
     bundle = gathered.bundle
@@ -44,7 +44,7 @@ async def describe(location: str, options: OpenAPIOptions, limits: Imports) -> D
         bundle = msgspec.structs.replace(
             bundle, overlay=beside.data, overlay_location=beside.location
         )
-    return Described(gathered.location, bundle.pack(gathered.location))
+    return OpenApiDescription(gathered.location, bundle.pack(gathered.location))
 
 
 def read_described(
@@ -61,7 +61,7 @@ def read_described(
     beside = _overlay(bundle)
     root = _together(bundle, location)
     marked, media_types = options.only_marked, options.media_types
-    wanted = Options(include, exclude, marked, media_types, beside, schemas_limit_bytes)
+    wanted = OpenApiOptions(include, exclude, marked, media_types, beside, schemas_limit_bytes)
     try:
         return read(root, wanted)
     except ImportRejected as error:

@@ -14,7 +14,7 @@ from yarl import URL
 
 from config.settings import Imports
 from registry.documents.bundles import Bundle, place
-from registry.documents.containers import ZIP, Archive, Folder, Place, Unreadable
+from registry.documents.containers import ZIP, Archive, Container, FolderContainer, Unreadable
 from registry.documents.fetch import Fetched, fetch, local_path
 from registry.importers.openapi.file_names import is_url, scheme
 from registry.importers.openapi.files import Files
@@ -27,18 +27,18 @@ _AT_ONCE = 4  # requests; what they bring is held in memory before it is counted
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredFiles:
     location: str  # absolute path or URL, without credentials
     bundle: Bundle
 
 
 async def gather(
     location: str, entry: str | None, limits: Imports, *, named: bool = True
-) -> Gathered:
+) -> GatheredFiles:
     """`named` as of `fetch`. Raises ImportRejected when there is nothing to begin with."""
     path = local_path(location)
     if path is not None and await anyio.Path(path).is_dir():
-        folder = await to_thread.run_sync(Folder, path, limits.local_files_limit)
+        folder = await to_thread.run_sync(FolderContainer, path, limits.local_files_limit)
         return await _in_place(folder, str(path), entry, limits)
     first = await fetch(
         location,
@@ -57,13 +57,15 @@ async def gather(
             f"{first.location} is one file; an entry is named in a directory or an archive."
         )
     if path is None:
-        remote = Remote(limits, first, location if named else "")
+        remote = RemoteFiles(limits, first, location if named else "")
         return await _Gathering(first.location, None, remote, limits).run(first)
-    folder = await to_thread.run_sync(Folder, path.parent, limits.local_files_limit)
-    return await _Gathering(path.name, folder, Remote(limits), limits).run(first)
+    folder = await to_thread.run_sync(FolderContainer, path.parent, limits.local_files_limit)
+    return await _Gathering(path.name, folder, RemoteFiles(limits), limits).run(first)
 
 
-async def _in_place(files: Place, location: str, entry: str | None, limits: Imports) -> Gathered:
+async def _in_place(
+    files: Container, location: str, entry: str | None, limits: Imports
+) -> GatheredFiles:
     """From a directory or an archive."""
     limit = limits.document_limit_bytes
     if entry is None:
@@ -75,10 +77,10 @@ async def _in_place(files: Place, location: str, entry: str | None, limits: Impo
     except Unreadable as error:
         raise ImportRejected(f"Cannot read {name} in {location}: {error}.") from error
     first = Fetched(data, location)
-    return await _Gathering(name, files, Remote(limits), limits).run(first)
+    return await _Gathering(name, files, RemoteFiles(limits), limits).run(first)
 
 
-class Remote:
+class RemoteFiles:
     """Files at URLs. Those at the origin that the operator named are trusted as that is."""
 
     def __init__(self, limits: Imports, first: Fetched | None = None, typed: str = "") -> None:
@@ -124,7 +126,9 @@ class Remote:
 class _Gathering:
     """One description. Files are named as in `registry.importers.openapi.files`."""
 
-    def __init__(self, entry: str, files: Place | None, remote: Remote, limits: Imports) -> None:
+    def __init__(
+        self, entry: str, files: Container | None, remote: RemoteFiles, limits: Imports
+    ) -> None:
         self._entry = entry
         self._place = files
         self._remote = remote
@@ -135,7 +139,7 @@ class _Gathering:
         self._data: dict[str, bytes] = {}
         self._unread: dict[str, str] = {}
 
-    async def run(self, first: Fetched) -> Gathered:
+    async def run(self, first: Fetched) -> GatheredFiles:
         self._keep(self._entry, first.data)
         if not stands_alone(first.data):
             where = place(first.location, self._entry)
@@ -143,7 +147,7 @@ class _Gathering:
             while wanted := self._files.wanted():
                 await self._read([name for name in wanted if not scheme(name)], fetched=False)
                 await self._read([name for name in wanted if scheme(name)], fetched=True)
-        return Gathered(first.location, Bundle(self._entry, self._data, self._unread))
+        return GatheredFiles(first.location, Bundle(self._entry, self._data, self._unread))
 
     async def _read(self, names: list[str], fetched: bool) -> None:
         fetched = fetched or self._place is None  # beside one that is at a URL all are

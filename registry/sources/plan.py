@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from registry.names.reserved import is_reserved
 from registry.names.unique_names import Naming
 from registry.sources.items import ItemDraft, ItemsSaved
-from registry.sources.matching import Known, matched, moves
+from registry.sources.matching import KnownOperation, matched, moves
 from schemas.binding import Binding
 from schemas.hidden import without_hidden_in
 from schemas.mcp.snapshot import ServerFacts
@@ -28,9 +28,9 @@ from schemas.tool import Annotations, ToolDraft
 
 __all__ = [
     "Changes",
-    "Known",
+    "KnownOperation",
     "Row",
-    "Saved",
+    "SavedTools",
     "SourceDraft",
     "assign",
     "changes",
@@ -70,7 +70,7 @@ class SourceDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedTools:
     """What a save did, by name of tool."""
 
     added: tuple[str, ...]  # new, or back again
@@ -112,13 +112,13 @@ class Changes:
     gone: Sequence[str]  # endpoint ids that the document has no longer
     moved: Mapping[str, str]  # keys by endpoint id, of those that get another
     aliases: Mapping[str, str]  # tool ids by names that still call them
-    saved: Saved
+    saved: SavedTools
 
 
 def changes(
     naming: Naming,
     drafts: Sequence[ToolDraft],
-    known: Mapping[str, Known],
+    known: Mapping[str, KnownOperation],
     taken: set[str],
 ) -> Changes:
     """Compare `drafts` with what is `known` of their source, by key.
@@ -147,7 +147,7 @@ def changes(
         [one.endpoint_id for one in gone],
         moves({key: old for key, old in matches.items() if key in names}, known),
         {} if naming.fresh else dict(_aliases(names, was, taken)),
-        Saved(
+        SavedTools(
             tuple(by_fate["added"]),
             tuple(by_fate["updated"]),
             tuple(by_fate["unchanged"]),
@@ -159,7 +159,7 @@ def changes(
 
 
 def _aliases(
-    names: Mapping[str, str], was: Mapping[str, Known], taken: set[str]
+    names: Mapping[str, str], was: Mapping[str, KnownOperation], taken: set[str]
 ) -> Iterator[tuple[str, str]]:
     """What renamed tools were called until now, as far as no other has that name."""
     keys = {name.casefold(): key for key, name in names.items()}
@@ -171,7 +171,10 @@ def _aliases(
 
 
 def assign(
-    naming: Naming, drafts: Sequence[ToolDraft], known: Mapping[str, Known], taken: set[str]
+    naming: Naming,
+    drafts: Sequence[ToolDraft],
+    known: Mapping[str, KnownOperation],
+    taken: set[str],
 ) -> dict[str, str]:
     """Names by key; see `Naming.assign`. None is one of the gateway's own tools'."""
     return naming.assign(
@@ -220,13 +223,13 @@ def seen(draft: T) -> T:
     return dataclasses.replace(draft, **changed) if changed else draft
 
 
-def _fate(before: Known | None, name: str, digest: str) -> str:
+def _fate(before: KnownOperation | None, name: str, digest: str) -> str:
     if before is None or not before.present:
         return "added"
     return "unchanged" if (before.name, before.digest) == (name, digest) else "updated"
 
 
-def _row(draft: ToolDraft, digest: str, name: str, before: Known | None) -> Row:
+def _row(draft: ToolDraft, digest: str, name: str, before: KnownOperation | None) -> Row:
     return Row(
         endpoint_id=before.endpoint_id if before else str(uuid.uuid4()),
         tool_id=before.tool_id if before else str(uuid.uuid4()),

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from registry.sources.compat import Change
+from registry.sources.compat import SchemaChange
 from schemas.binding import Binding, Credential, GraphQLBinding, OpenAPIBinding, ServiceBinding
 
 
-def request_changes(before: Binding, after: Binding) -> Iterator[Change]:
+def request_changes(before: Binding, after: Binding) -> Iterator[SchemaChange]:
     """Where arguments travel, and what callers have to bring along."""
     if isinstance(before, OpenAPIBinding) and isinstance(after, OpenAPIBinding):
         yield from _moved(_places(before), _places(after))
@@ -14,14 +14,14 @@ def request_changes(before: Binding, after: Binding) -> Iterator[Change]:
         yield from _security(before.security, after.security)
         if before.server != after.server:
             servers = (one.server or "the source's" for one in (before, after))
-            yield Change("wire", "", False, "server was {}, is {}".format(*servers))
+            yield SchemaChange("wire", "", False, "server was {}, is {}".format(*servers))
     elif isinstance(before, GraphQLBinding) and isinstance(after, GraphQLBinding):
         if before.selection != after.selection:
-            yield Change("wire", "", False, "other fields are selected")
+            yield SchemaChange("wire", "", False, "other fields are selected")
     elif isinstance(before, ServiceBinding) and isinstance(after, ServiceBinding):
         yield from _service(before, after)
     elif type(before) is not type(after):
-        yield Change("wire", "", False, "called by another protocol")
+        yield SchemaChange("wire", "", False, "called by another protocol")
 
 
 def _places(binding: OpenAPIBinding) -> dict[str, str]:
@@ -34,28 +34,28 @@ def _places(binding: OpenAPIBinding) -> dict[str, str]:
     return found
 
 
-def _moved(before: dict[str, str], after: dict[str, str]) -> Iterator[Change]:
+def _moved(before: dict[str, str], after: dict[str, str]) -> Iterator[SchemaChange]:
     for name in sorted(before.keys() & after.keys() - {""}):
         if before[name] != after[name]:
-            yield Change("wire", name, False, f"was {before[name]}, is {after[name]}")
+            yield SchemaChange("wire", name, False, f"was {before[name]}, is {after[name]}")
 
 
-def _media_types(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[Change]:
+def _media_types(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[SchemaChange]:
     was, is_ = (one.body.media_type if one.body else None for one in (before, after))
     if was != is_ and was and is_:
-        yield Change("wire", "", False, f"body was {was}, is {is_}")
+        yield SchemaChange("wire", "", False, f"body was {was}, is {is_}")
 
 
 Alternatives = tuple[tuple[Credential, ...], ...]
 
 
-def _security(before: Alternatives, after: Alternatives) -> Iterator[Change]:
+def _security(before: Alternatives, after: Alternatives) -> Iterator[SchemaChange]:
     """Breaking if somebody who had all of one alternative has all of none now."""
     was, now = _needs(before), _needs(after)
     if was == now:
         return
     narrower = not all(any(need <= had for need in now) for had in was)
-    yield Change("security", "", narrower, f"needed {_told(was)}, needs {_told(now)}")
+    yield SchemaChange("security", "", narrower, f"needed {_told(was)}, needs {_told(now)}")
 
 
 def _needs(alternatives: Alternatives) -> list[frozenset[tuple[str, str]]]:
@@ -74,13 +74,13 @@ def _told(alternatives: list[frozenset[tuple[str, str]]]) -> str:
     return " or ".join(text or "nothing" for text in texts)
 
 
-def _service(before: ServiceBinding, after: ServiceBinding) -> Iterator[Change]:
+def _service(before: ServiceBinding, after: ServiceBinding) -> Iterator[SchemaChange]:
     """Any one of the scopes will do. Breaking unless whoever might call still may."""
     was, now = _scopes(before), _scopes(after)
     if was != now:
         wider = now is None or (was is not None and (not now or (was and was <= now)))
         text = f"was for {_callers(was)}, is for {_callers(now)}"
-        yield Change("security", "", not wider, text)
+        yield SchemaChange("security", "", not wider, text)
 
 
 def _scopes(binding: ServiceBinding) -> frozenset[str] | None:

@@ -13,17 +13,17 @@ from registry.database.postgres import Pool, borrowed
 from registry.database.rows import RawLoader, readable, source_of
 from registry.database.tenants import lock
 from registry.skills.loading import load_skills
-from registry.skills.snapshot import Skills
-from registry.sources.plan import Changes, Saved, SourceDraft
+from registry.skills.snapshot import SkillSnapshot
+from registry.sources.plan import Changes, SavedTools, SourceDraft
 from registry.sources.served import Served, served
-from registry.sources.write import Check, Saving
-from registry.sources.write_source import Document
-from registry.sources.write_version import Rollback
-from schemas.mcp.snapshot import Item
+from registry.sources.write import Check, ImportWriter
+from registry.sources.write_source import StoredDocument
+from registry.sources.write_version import RollbackTarget
+from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool, ToolDraft
 
-__all__ = ["Saved", "SourceDraft", "ToolStore"]
+__all__ = ["SavedTools", "SourceDraft", "ToolStore"]
 
 
 class ToolStore:
@@ -41,9 +41,9 @@ class ToolStore:
         progress: Callable[[int, int], None] | None = None,
         *,
         versions_kept: int = 10,
-        rollback: Rollback | None = None,
+        rollback: RollbackTarget | None = None,
         check: Check | None = None,
-    ) -> Saved:
+    ) -> SavedTools:
         """Make the tools of `source` these, in one transaction.
 
         What is not among `drafts` is deactivated, not deleted: if it comes back it is the same
@@ -51,9 +51,9 @@ class ToolStore:
         of how many drafts are done. `rollback`: the version that `drafts` were made of, again.
         `check` is asked before anything is written.
         """
-        stored = await Document.of(document) if document is not None else None
+        stored = await StoredDocument.of(document) if document is not None else None
         async with borrowed(self._pool) as connection, connection.transaction():
-            saving = Saving(connection, host_id, source, versions_kept, rollback, check)
+            saving = ImportWriter(connection, host_id, source, versions_kept, rollback, check)
             return await saving.run(drafts, stored, progress)
 
     async def compare(
@@ -61,7 +61,7 @@ class ToolStore:
     ) -> tuple[Changes, list[Served]]:
         """What `save` would change, and what there is now."""
         async with borrowed(self._pool) as connection, connection.transaction():
-            changes = await Saving(connection, host_id, source, 0).compare(drafts)
+            changes = await ImportWriter(connection, host_id, source, 0).compare(drafts)
             async with connection.cursor() as cursor:
                 return changes, await served(cursor, host_id, source.name)
 
@@ -93,7 +93,7 @@ class ToolStore:
         # In a thread: 10,000 of them would hold up requests for a tenth of a second.
         return await to_thread.run_sync(lambda: list(readable(rows)))
 
-    async def items(self, host_id: str) -> list[Item]:
+    async def items(self, host_id: str) -> list[SnapshotItem]:
         """The active prompts, resources and templates of other MCP servers."""
         async with borrowed(self._pool) as connection, connection.cursor() as cursor:
             cursor.adapters.register_loader("json", RawLoader)
@@ -107,9 +107,9 @@ class ToolStore:
                 """,
                 [host_id],
             )
-            return [Item(*row) for row in await cursor.fetchall()]
+            return [SnapshotItem(*row) for row in await cursor.fetchall()]
 
-    async def skills(self, host_id: str) -> Skills:
+    async def skills(self, host_id: str) -> SkillSnapshot:
         """The active skills, and the agents that have them."""
         return await load_skills(self._pool, host_id)
 

@@ -15,9 +15,17 @@ from registry.names.unique_names import Naming
 from registry.sources.aliases import AliasSaving
 from registry.sources.items import ItemSaving, ItemsSaved
 from registry.sources.pins import Pinning, document
-from registry.sources.plan import Changes, Known, Row, Saved, SourceDraft, changes, storable
-from registry.sources.write_source import Before, Document, SourceSaving
-from registry.sources.write_version import Rollback, VersionSaving
+from registry.sources.plan import (
+    Changes,
+    KnownOperation,
+    Row,
+    SavedTools,
+    SourceDraft,
+    changes,
+    storable,
+)
+from registry.sources.write_source import Before, SourceSaving, StoredDocument
+from registry.sources.write_version import RollbackTarget, VersionSaving
 from schemas.binding import McpBinding
 from schemas.source import McpOptions
 from schemas.tool import ToolDraft
@@ -29,7 +37,7 @@ Check = Callable[[Before | None], None]
 """Raises when a source is no longer what it was when somebody decided to write it."""
 
 
-class Saving:
+class ImportWriter:
     """One import of one source."""
 
     def __init__(
@@ -38,7 +46,7 @@ class Saving:
         host_id: str,
         source: SourceDraft,
         versions_kept: int,
-        rollback: Rollback | None = None,
+        rollback: RollbackTarget | None = None,
         check: Check | None = None,
     ) -> None:
         self._connection = connection
@@ -49,8 +57,11 @@ class Saving:
         self._check = check
 
     async def run(
-        self, drafts: Sequence[ToolDraft], document: Document | None, progress: Progress | None
-    ) -> Saved:
+        self,
+        drafts: Sequence[ToolDraft],
+        document: StoredDocument | None,
+        progress: Progress | None,
+    ) -> SavedTools:
         """See `ToolStore.save`."""
         await lock(self._connection, self._host_id)
         source = SourceSaving(self._connection, self._host_id, self._source)
@@ -88,7 +99,7 @@ class Saving:
         taken = await self._taken(before.id if before else None)
         return await to_thread.run_sync(changes, self._naming(before), drafts, known, taken)
 
-    async def _save_version(self, api_id: str, document: Document | None) -> str:
+    async def _save_version(self, api_id: str, document: StoredDocument | None) -> str:
         saving = VersionSaving(self._connection, self._host_id, api_id, self._source)
         if self._rollback:
             return await saving.restore(self._rollback.version)
@@ -110,7 +121,7 @@ class Saving:
         return await saving.run(naming, drafts)
 
     async def _pin(
-        self, api_id: str, drafts: Sequence[ToolDraft], saved: Saved, before: Before | None
+        self, api_id: str, drafts: Sequence[ToolDraft], saved: SavedTools, before: Before | None
     ) -> dict[str, str]:
         """Hold back what nobody has approved; reasons by name of tool."""
         pinning = Pinning(self._connection, self._host_id, api_id)
@@ -126,7 +137,7 @@ class Saving:
             await pinning.extend(documents)
         return await pinning.hold_back(documents)
 
-    async def _known(self, api_id: str) -> dict[str, Known]:
+    async def _known(self, api_id: str) -> dict[str, KnownOperation]:
         """What was imported before, by key."""
         rows = await self._connection.execute(
             """
@@ -139,7 +150,7 @@ class Saving:
             """,
             [self._host_id, api_id],
         )
-        return {key: Known(*rest) async for key, *rest in rows}
+        return {key: KnownOperation(*rest) async for key, *rest in rows}
 
     async def _taken(self, api_id: str | None) -> set[str]:
         """Case-folded names of the active tools that are not of this source."""

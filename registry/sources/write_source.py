@@ -16,12 +16,12 @@ from schemas.source import RolledBack
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class StoredDocument:
     digest: str  # SHA-256 of the bytes as they were read
     packed: bytes  # zlib
 
     @classmethod
-    async def of(cls, data: bytes) -> "Document":
+    async def of(cls, data: bytes) -> "StoredDocument":
         """In a thread: 10 MB take about 0.1 s."""
         return await to_thread.run_sync(
             lambda: cls(hashlib.sha256(data).hexdigest(), zlib.compress(data, 1))

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from registry.sources.plan import SourceDraft
-from registry.sources.write_source import Document
+from registry.sources.write_source import StoredDocument
 from schemas.errors import ImportRejected
 from schemas.source import RolledBack, Source
 
@@ -24,7 +24,7 @@ PLACES = ("location", "base_url", "base_url_trusted")  # say nothing about what 
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
+class RollbackTarget:
     """A version that is to be served again."""
 
     version: int  # its number
@@ -79,7 +79,7 @@ class VersionSaving:
         self._source = source
         self._asked = asked_of(source)
 
-    async def run(self, document: Document | None, kept: int) -> str:
+    async def run(self, document: StoredDocument | None, kept: int) -> str:
         """The id of the version that `document` is: the current one, the newest one, or a new one.
         Of the others the last `kept` keep their documents."""
         for row in await self._candidates():
@@ -108,7 +108,7 @@ class VersionSaving:
             (row for row in rows if row.current or row.kept), key=lambda row: not row.current
         )
 
-    async def _is(self, row: _Row, document: Document | None) -> bool:
+    async def _is(self, row: _Row, document: StoredDocument | None) -> bool:
         if (row.title, row.version) != (self._source.title, self._source.version):
             return False
         if row.asked is not None and not same_asked(row.asked, self._asked):
@@ -128,7 +128,7 @@ class VersionSaving:
         (packed,) = await found.fetchone() or (b"",)
         return await to_thread.run_sync(lambda: hashlib.sha256(zlib.decompress(packed)).hexdigest())
 
-    async def _become(self, row: _Row, document: Document | None) -> None:
+    async def _become(self, row: _Row, document: StoredDocument | None) -> None:
         """Serve this version, as it is read now."""
         digest = self._digest(document) or row.digest
         document_digest = document.digest if document else row.document_digest
@@ -155,7 +155,7 @@ class VersionSaving:
             },
         )
 
-    async def _add(self, document: Document | None) -> str:
+    async def _add(self, document: StoredDocument | None) -> str:
         await self._supersede()
         found = await self._connection.execute(
             """
@@ -205,7 +205,7 @@ class VersionSaving:
             self._values | {"kept": kept},
         )
 
-    def _digest(self, document: Document | None) -> str | None:
+    def _digest(self, document: StoredDocument | None) -> str | None:
         return self._source.digest or (document.digest if document else None)
 
     async def _rows(self, condition: str, **values: object) -> list[_Row]:

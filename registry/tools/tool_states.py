@@ -13,7 +13,7 @@ State = Literal["served", "held", "disabled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ToolState:
     name: str
     title: str | None
     description: str
@@ -41,7 +41,7 @@ class Detail:
     what it said then."""
 
     id: str
-    standing: Standing
+    standing: ToolState
     input_schema: Any
     output_schema: Any
     annotations: Any
@@ -101,7 +101,7 @@ class Standings:
         domain: str | None = None,
         namespace: str | None = None,
         protocol: str | None = None,
-    ) -> list[Standing]:
+    ) -> list[ToolState]:
         """At most `limit` of those behind the name `after`; `part` of the name."""
         values = {
             "host": self._host_id,
@@ -131,7 +131,7 @@ class Standings:
         )
         async with (
             borrowed(self._pool) as connection,
-            connection.cursor(row_factory=class_row(Standing)) as cursor,
+            connection.cursor(row_factory=class_row(ToolState)) as cursor,
         ):
             await cursor.execute(statement, values)
             return await cursor.fetchall()
@@ -140,7 +140,7 @@ class Standings:
         """Of two tools of this name, one of which is disabled, the other one."""
         values = {"host": self._host_id, "name": name}
         async with borrowed(self._pool) as connection:
-            async with connection.cursor(row_factory=class_row(Standing)) as cursor:
+            async with connection.cursor(row_factory=class_row(ToolState)) as cursor:
                 statement = _ROW + b" AND tool.name = %(name)s ORDER BY tool.disabled LIMIT 1"
                 await cursor.execute(statement, values)
                 standing = await cursor.fetchone()

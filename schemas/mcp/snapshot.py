@@ -29,7 +29,7 @@ class ServerFacts(Struct, frozen=True, omit_defaults=True):
     info: dict[str, Any] = {}  # its serverInfo
 
 
-class Entry(Struct, frozen=True):
+class SnapshotEntry(Struct, frozen=True):
     """A definition of a list, and which eras list it."""
 
     definition: Raw  # a JSON object
@@ -38,10 +38,10 @@ class Entry(Struct, frozen=True):
 
 class Snapshot(Struct, frozen=True, omit_defaults=True):
     facts: ServerFacts
-    tools: tuple[Entry, ...] = ()
-    prompts: tuple[Entry, ...] = ()
-    resources: tuple[Entry, ...] = ()
-    templates: tuple[Entry, ...] = ()
+    tools: tuple[SnapshotEntry, ...] = ()
+    prompts: tuple[SnapshotEntry, ...] = ()
+    resources: tuple[SnapshotEntry, ...] = ()
+    templates: tuple[SnapshotEntry, ...] = ()
     problems: tuple[str, ...] = ()  # what was wrong with its lists, in words for the operator
 
     def encode(self) -> bytes:
@@ -52,7 +52,7 @@ decode_snapshot = msgspec.json.Decoder(Snapshot).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SnapshotItem:
     """A prompt, a resource or a resource template of another server, as clients may ask for it."""
 
     kind: ItemKind

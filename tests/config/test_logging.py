@@ -9,7 +9,7 @@ import pytest
 
 from config.load import load
 from config.logging import configure
-from config.settings import Logging
+from config.settings import LoggingSettings
 
 NAMES = (None, "toolgate", "uvicorn")
 log = logging.getLogger("toolgate.test")
@@ -30,7 +30,7 @@ def _as_before() -> Iterator[None]:
         logging.getLogger(name).setLevel(level)
 
 
-def settings(*, level: str = "info", form: str = "auto", access: bool = False) -> Logging:
+def settings(*, level: str = "info", form: str = "auto", access: bool = False) -> LoggingSettings:
     env = {
         "TOOLGATE_LOGGING__LEVEL": level,
         "TOOLGATE_LOGGING__FORMAT": form,

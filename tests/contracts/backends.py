@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from config.load import load
-from config.settings import Database as DatabaseSettings
-from config.settings import State
+from config.settings import DatabaseSettings, StateSettings
 from gateway.state.stores import Keep, Stores, make_stores, open_stores
 from registry.database.postgres import Database
 from schemas.errors import Unavailable
@@ -32,7 +31,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Backend:
-    state: State
+    state: StateSettings
     database: DatabaseSettings | None = None
     away: Callable[[], AbstractContextManager[None]] | None = None  # inside, it does not answer
     secret_places: tuple[str, ...] = ()  # what no client may read

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.context import Principal
-from gateway.state.stored_answers import PIECE_BYTES, About, Full, Kept, Limits, handle_of, uri_of
+from gateway.state.stored_answers import (
+    PIECE_BYTES,
+    About,
+    Full,
+    Kept,
+    StoredAnswerLimits,
+    handle_of,
+    uri_of,
+)
 from gateway.state.stores import Keep
 from tests.contracts.backends import DEADLINE_S, Backend
 from tests.gateway.keeping import ROOMY, keeping
@@ -20,7 +28,7 @@ ABOUT = About("application/zip", tool="tool-1")
 DATA = bytes(range(256)) * 1024 * 2 + b"end"  # two pieces and a half
 
 
-def at_both(nodes, limits: Limits = ROOMY) -> tuple[Kept, Kept]:
+def at_both(nodes, limits: StoredAnswerLimits = ROOMY) -> tuple[Kept, Kept]:
     return (
         Kept(nodes.a.answers, nodes.a.counter, limits),
         Kept(nodes.b.answers, nodes.b.counter, limits),
@@ -65,7 +73,7 @@ async def test_an_answer_is_there_once_it_is_whole(backend: Backend) -> None:
 
 
 async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) -> None:
-    limits = Limits(900, caller_bytes=2 * PIECE_BYTES, kept_bytes=3 * PIECE_BYTES)
+    limits = StoredAnswerLimits(900, caller_bytes=2 * PIECE_BYTES, kept_bytes=3 * PIECE_BYTES)
     async with backend.nodes() as nodes:
         here, there = at_both(nodes, limits)
         handle = await here.keep(ANN, ABOUT, b"x" * PIECE_BYTES)
@@ -80,7 +88,9 @@ async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) 
 
 async def test_a_tenant_leaves_room_for_others(backend: Backend) -> None:
     most = 4 * PIECE_BYTES
-    limits = Limits(900, caller_bytes=most, kept_bytes=most, tenant_bytes=2 * PIECE_BYTES)
+    limits = StoredAnswerLimits(
+        900, caller_bytes=most, kept_bytes=most, tenant_bytes=2 * PIECE_BYTES
+    )
     async with backend.nodes() as nodes:
         here, there = at_both(nodes, limits)
         await here.keep(ANN, ABOUT, b"x")

@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 
 from gateway.abc import Event, Log
 from gateway.state.bus import STREAM
-from gateway.state.ids import Place, event_id, place_of
+from gateway.state.ids import StreamPlace, event_id, place_of
 from gateway.state.stores import Keep
 from schemas.errors import InvalidParams, Unavailable
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
@@ -141,7 +141,7 @@ async def test_what_is_no_id_is_refused(nodes: Pair, after: str) -> None:
 
 async def test_an_id_from_the_future_is_refused(nodes: Pair) -> None:
     place = place_of("s", await nodes.a.log.append("s", b""))
-    for later in (Place(place.born, place.n + 1), Place(place.born + 1, 1)):
+    for later in (StreamPlace(place.born, place.n + 1), StreamPlace(place.born + 1, 1)):
         with pytest.raises(InvalidParams):
             await nodes.b.log.read("s", event_id("s", later))
 

@@ -8,7 +8,7 @@ from mcp.client.client import Client as McpClient
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Database
+from config.settings import DatabaseSettings
 from tests.examples.conftest import ROOT
 from tests.fixtures_gateway import running
 
@@ -18,7 +18,7 @@ NOTES = ROOT / "examples/notes"
 
 
 async def test_an_agent_uses_both_servers_and_is_asked_in_either_era(
-    database_settings: Database, monkeypatch: pytest.MonkeyPatch
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     settings = load(str(NOTES / "toolgate.yaml"), {"PYTHON": sys.executable})

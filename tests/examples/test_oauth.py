@@ -19,7 +19,7 @@ import psutil
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from config.settings import Database
+from config.settings import DatabaseSettings
 from registry.access.revocations import Revocation, Revocations
 from tests.examples.conftest import ROOT, STOP_S, errors, program
 from tests.servers.authorization import Company, company, person
@@ -36,7 +36,7 @@ def claims(token: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def shop(
-    database_settings: Database, monkeypatch: pytest.MonkeyPatch
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Company]:
     monkeypatch.chdir(ROOT)
     async with company(database_settings, leeway_s=0, jwks_cooldown_s=1e-6) as made:

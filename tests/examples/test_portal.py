@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Database
+from config.settings import DatabaseSettings
 from examples.portal import dashboard
 from examples.portal.fetch_client import (
     CORS,
@@ -38,7 +38,7 @@ TUPLE = {"host": "lightapi.net", "service": "rule", "action": "deleteRule", "ver
 
 
 @pytest.fixture
-async def gateway(database_settings: Database) -> AsyncIterator[Client]:
+async def gateway(database_settings: DatabaseSettings) -> AsyncIterator[Client]:
     settings = replace(load(str(PORTAL / "toolgate.yaml"), {}), database=database_settings)
     async with running(settings) as client:
         yield client

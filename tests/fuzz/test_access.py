@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from tests.fixtures_gateway import wordless
 from tests.fuzz.access import Rig, rig, run
 from tests.fuzz.callers import SECRET, Case, make

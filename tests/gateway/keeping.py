@@ -2,12 +2,12 @@
 
 from gateway.methods.answers import Answering, Mismatches
 from gateway.state.memory_stores import MemoryCounter, MemoryLog
-from gateway.state.stored_answers import Kept, Limits
+from gateway.state.stored_answers import Kept, StoredAnswerLimits
 
-ROOMY = Limits(keep_s=900, caller_bytes=1 << 28, kept_bytes=1 << 29)
+ROOMY = StoredAnswerLimits(keep_s=900, caller_bytes=1 << 28, kept_bytes=1 << 29)
 
 
-def keeping(limits: Limits = ROOMY) -> Kept:
+def keeping(limits: StoredAnswerLimits = ROOMY) -> Kept:
     log = MemoryLog(1_000_000, limits.keep_s, limits.kept_bytes)
     return Kept(log, MemoryCounter(), limits)
 

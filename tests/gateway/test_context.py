@@ -9,9 +9,9 @@ from gateway import context
 from gateway.context import (
     OUTBOX_BYTES,
     OUTBOX_LIMIT,
+    AuditDraft,
     Context,
     Identity,
-    Note,
     Outbox,
     Principal,
     Session,
@@ -162,6 +162,6 @@ async def test_a_reader_is_sent_to_look_at_the_log():
 
 async def test_a_context_with_a_note_differs_in_nothing_else():
     before = Context(Identity(Principal("ada", "t")), JSON_RPC, "r-1", toolset="x", params={"a": 1})
-    after = before.noted(note := Note("pay"))
+    after = before.noted(note := AuditDraft("pay"))
     assert after == replace(before, note=note)
     assert before.note is None

@@ -6,7 +6,7 @@ import pytest
 from anyio import to_thread
 from msgspec.structs import replace
 
-from config.endpoints import Server
+from config.endpoints import ServerSettings
 from config.load import load
 from config.settings import Settings
 from gateway.cli.doctor.gateway import breakers
@@ -51,7 +51,7 @@ async def test_a_service_that_is_away_is_spared(settings: Settings, service: Rec
     assert service.requests == []
 
 
-def address_of(settings: Settings, url: str) -> Server:
+def address_of(settings: Settings, url: str) -> ServerSettings:
     address = urlsplit(url)
     return replace(settings.server, host=str(address.hostname), port=address.port)
 

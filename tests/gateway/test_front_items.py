@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database
+from config.settings import DatabaseSettings
 from config.sources import SourceSettings
 from schemas.mcp.revisions import STREAMABLE, V2026_07_28
 from tests.fixtures_gateway import Client, running, wordless
@@ -20,7 +20,7 @@ by_revision = pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
 
 
 @pytest.fixture
-async def client(database_settings: Database) -> AsyncIterator[Client]:
+async def client(database_settings: DatabaseSettings) -> AsyncIterator[Client]:
     app, lifespan = everything()
     async with lifespan, serving(app) as url:
         sources = {"every": SourceSettings(mcp=f"{url}/mcp")}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database
+from config.settings import DatabaseSettings
 from config.sources import SourceSettings
 from tests.examples.conftest import ROOT
 from tests.fixtures_gateway import Client, running, wordless
@@ -52,7 +52,7 @@ def behind() -> Hybrid:
 
 
 @pytest.fixture
-async def client(database_settings: Database, behind: Hybrid) -> AsyncIterator[Client]:
+async def client(database_settings: DatabaseSettings, behind: Hybrid) -> AsyncIterator[Client]:
     async with serving(behind) as url:
         spec = str(ROOT / "examples/portal/spec.yaml")
         source = SourceSettings(hybrid=spec, base_url=url, batch=50)

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from config.load import load
-from config.settings import Database as DatabaseSettings
-from config.settings import Settings
+from config.settings import DatabaseSettings, Settings
 from registry.database import postgres
 from registry.embedding import watched
 from tests.fixtures_gateway import Client, running

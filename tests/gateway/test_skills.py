@@ -13,8 +13,8 @@ from config.settings import Settings, Toolset
 from gateway.state.records import record_of, restored
 from registry.skills.agents import AgentDraft, AgentStore
 from registry.skills.document import compose, read_document
-from registry.skills.folders import File, Folder
-from registry.skills.snapshot import Skills
+from registry.skills.folders import FolderFile, SkillFolder
+from registry.skills.snapshot import SkillSnapshot
 from registry.skills.store import SkillStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
@@ -24,13 +24,13 @@ from tests.gateway.portal import portal, token, with_tokens
 pytestmark = pytest.mark.anyio
 
 FIVE = ["call_tool", "describe_tools", "list_skills", "search_tools", "use_skill"]
-NOTE = File("references/ages.md", "text/markdown", b"Ages are in years.\n")
+NOTE = FolderFile("references/ages.md", "text/markdown", b"Ages are in years.\n")
 
 
-def folder(name: str, tools: str, *files: File, **metadata: str) -> Folder:
+def folder(name: str, tools: str, *files: FolderFile, **metadata: str) -> SkillFolder:
     front = {"name": name, "description": f"About {name}.", "allowed-tools": tools}
     text = compose({**front, "metadata": metadata} if metadata else front, f"How to {name}.\n")
-    return Folder(name, read_document(text.encode(), name), files)
+    return SkillFolder(name, read_document(text.encode(), name), files)
 
 
 SKILLS = [
@@ -46,7 +46,7 @@ def settings(settings: Settings) -> Settings:
     return replace(settings, disclosure=disclosure, toolsets=toolsets)
 
 
-async def until(client: Client, ready: Callable[[Skills], object]) -> None:
+async def until(client: Client, ready: Callable[[SkillSnapshot], object]) -> None:
     """Wait until the skills of the catalog are as they have to be."""
     loaded = asyncio.Event()
     client.gateway.catalogs.on_load(lambda _tenant: loaded.set())

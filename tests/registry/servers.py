@@ -9,7 +9,7 @@ from msgspec import Raw
 from registry.sources.source_reader import ImportSpec
 from schemas.binding import McpBinding
 from schemas.errors import ImportRejected
-from schemas.mcp.snapshot import Entry, Eras, Item, ItemKind, ServerFacts, Snapshot
+from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts, Snapshot, SnapshotEntry, SnapshotItem
 from schemas.source import McpOptions, Source
 from schemas.tool import Annotations, Tool
 
@@ -34,9 +34,9 @@ def template(uri: str, **members: Any) -> dict[str, Any]:
     return {"uriTemplate": uri, "name": "them", **members}
 
 
-def entry(definition: Any, eras: Eras = "both") -> Entry:
+def entry(definition: Any, eras: Eras = "both") -> SnapshotEntry:
     text = definition if isinstance(definition, bytes) else msgspec.json.encode(definition)
-    return Entry(Raw(text), eras)
+    return SnapshotEntry(Raw(text), eras)
 
 
 def snapshot(
@@ -52,8 +52,8 @@ def snapshot(
     return Snapshot(facts or ServerFacts(stateless="2026-07-28"), *map(tuple, lists), problems)
 
 
-def _entry(given: Any) -> Entry:
-    return given if isinstance(given, Entry) else entry(given)
+def _entry(given: Any) -> SnapshotEntry:
+    return given if isinstance(given, SnapshotEntry) else entry(given)
 
 
 class Listed:
@@ -84,9 +84,9 @@ def source(name: str = "up", kind: str = "mcp", **capabilities: Any) -> Source:
 
 def item(
     kind: ItemKind, key: str, source: str = "up", name: str | None = None, **members: Any
-) -> Item:
+) -> SnapshotItem:
     made = {"prompt": prompt, "resource": resource, "template": template}[kind](key, **members)
-    return Item(kind, key, name or key, Raw(msgspec.json.encode(made)), source)
+    return SnapshotItem(kind, key, name or key, Raw(msgspec.json.encode(made)), source)
 
 
 def listed_tool(name: str, source: str = "up", **fields: Any) -> Tool:

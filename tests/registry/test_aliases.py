@@ -7,7 +7,7 @@ import pytest
 
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
-from registry.sources.store import Saved, ToolStore
+from registry.sources.store import SavedTools, ToolStore
 from schemas.tool import Tool, ToolDraft
 from tests.fixtures_database import HOST
 from tests.registry.test_store import SHOP, draft
@@ -20,7 +20,7 @@ def operation(name: str, path: str = "/pets", **fields: Any) -> ToolDraft:
     return draft(name, f"{path}@get", operation=name, **fields)
 
 
-async def save(store: ToolStore, *drafts: ToolDraft, source: str = "shop") -> Saved:
+async def save(store: ToolStore, *drafts: ToolDraft, source: str = "shop") -> SavedTools:
     return await store.save(HOST, replace(SHOP, name=source), drafts, b"{}")
 
 

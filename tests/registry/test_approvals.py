@@ -5,14 +5,14 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from registry.access.approvals import ApprovalRefused, Approvals, TooManyWaiting, Wanted
+from registry.access.approvals import ApprovalRefused, ApprovalRequest, Approvals, TooManyWaiting
 from registry.database.postgres import Database, borrowed
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
 
 TOOL = "00000000-0000-0000-0000-00000000000a"
-CALL = Wanted("ada", TOOL, "pay", "bank", "d" * 64, "large-sums", "ask first")
+CALL = ApprovalRequest("ada", TOOL, "pay", "bank", "d" * 64, "large-sums", "ask first")
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def approvals(database: Database) -> Approvals:
     return Approvals(database.pool, HOST)
 
 
-async def asked(approvals: Approvals, call: Wanted = CALL) -> str:
+async def asked(approvals: Approvals, call: ApprovalRequest = CALL) -> str:
     return (await approvals.ask(call, '{"amount":5}', 900, 3))[0]
 
 

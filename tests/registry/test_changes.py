@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from registry.names.unique_names import Naming
-from registry.sources.plan import Known, assign, changes, storable
+from registry.sources.plan import KnownOperation, assign, changes, storable
 from schemas.binding import GraphQLBinding, OpenAPIBinding, Variable
 from schemas.tool import Annotations, ToolDraft
 
@@ -16,8 +16,8 @@ def draft(key: str, name: str, description: str = "Does it.") -> ToolDraft:
     return ToolDraft(key, name, description, {"type": "object"}, OpenAPIBinding("GET", "/x"))
 
 
-def known(name: str, *, of: ToolDraft, present: bool = True, active: bool = True) -> Known:
-    return Known(f"e-{of.key}", f"t-{of.key}", name, storable(of)[1], present, active)
+def known(name: str, *, of: ToolDraft, present: bool = True, active: bool = True) -> KnownOperation:
+    return KnownOperation(f"e-{of.key}", f"t-{of.key}", name, storable(of)[1], present, active)
 
 
 SHOP = Naming("shop")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.display.describing import Missing, part
+from registry.display.describing import MissingPart, part
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -60,6 +60,6 @@ def test_a_part_comes_with_the_definitions_that_it_needs_alone() -> None:
 def test_where_there_is_no_such_part_it_says_what_there_is(
     path: str, step: str, known: list[str]
 ) -> None:
-    with pytest.raises(Missing) as missing:
+    with pytest.raises(MissingPart) as missing:
         part(SCHEMA, path)
     assert (missing.value.step, missing.value.known) == (step, known)

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import Embedded
 from registry.database.installation import DatabaseError
 from tests.fixtures_database import settings_for

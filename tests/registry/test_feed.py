@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from psycopg_pool import PoolTimeout
 
 from config.load import load
-from config.settings import Database as DatabaseSettings
-from config.settings import Imports
+from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog import feed as feed_module
 from registry.catalog.catalogs import Catalogs

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 from msgspec.json import decode
 
-from registry.display.fitting import Ceiling, Entry, Fitted
+from registry.display.fitting import Ceiling, Fitted, ListedTool
 from registry.display.profiles import BUILT_IN
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import encode
@@ -44,7 +44,7 @@ def fitted(
     given: list[Any], characters: int = 8000, profile: str = "plain", whole: bool = True
 ) -> Fitted:
     tools = [
-        Entry(described(f"tool_{n}", one, description=f"Does {n}. " * 200), {"score": 0.5})
+        ListedTool(described(f"tool_{n}", one, description=f"Does {n}. " * 200), {"score": 0.5})
         for n, one in enumerate(given)
     ]
     return ceiling(profile=profile).fitted(tools, characters, whole)
@@ -104,7 +104,7 @@ def test_what_a_profile_cannot_have_is_there_by_its_name() -> None:
 
 def test_a_large_tool_of_a_server_that_wants_headers_is_shortened_too() -> None:
     binding = McpBinding("x", mirrored=(Mirrored(("must",), "Must"),))
-    tools = [Entry(described("x", HUGE, binding=binding), {})]
+    tools = [ListedTool(described("x", HUGE, binding=binding), {})]
     found = ceiling().fitted(tools, 4000, schemas=True)
     assert found.folded == 0
     assert length(found.entries[0]) <= 4000

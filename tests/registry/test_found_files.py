@@ -15,7 +15,7 @@ from registry.documents.bundles import unpack
 from registry.documents.containers import Unreadable
 from registry.documents.fetch import Fetched
 from registry.importers.imported import Imported
-from registry.sources.openapi_files import Remote
+from registry.sources.openapi_files import RemoteFiles
 from registry.sources.source_reader import Found, ImportSpec, Origins, find, reread
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
@@ -366,7 +366,7 @@ async def test_an_overlay_at_a_url_with_credentials_is_refused(tmp_path):
 
 async def test_a_description_fetched_by_https_leads_to_no_http():
     limits = load(None, {}).imports
-    remote = Remote(limits, Fetched(b"", "https://a.example/api"), "https://a.example/api")
+    remote = RemoteFiles(limits, Fetched(b"", "https://a.example/api"), "https://a.example/api")
     with pytest.raises(Unreadable, match="it leads from https to http"):
         await remote.read("http://a.example/b.yaml", 10)
 

@@ -12,7 +12,7 @@ from config.sources import SourceSettings
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database
-from registry.sources.imports import Report, Sources, preview
+from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured
 from registry.sources.store import SourceDraft, ToolStore
@@ -55,7 +55,7 @@ def sources(store: ToolStore, snapshots: Mapping[str, Snapshot]) -> Sources:
     return Sources(store, HOST, LIMITS, lister=Listed(snapshots))
 
 
-async def imported(store: ToolStore, what: Snapshot, how: ImportSpec | None = None) -> Report:
+async def imported(store: ToolStore, what: Snapshot, how: ImportSpec | None = None) -> ImportReport:
     how = how or spec()
     return await sources(store, {how.name: what}).import_(how)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from registry.database.postgres import Database
-from registry.sources.imports import Report
+from registry.sources.imports import ImportReport
 from registry.sources.items import ItemsSaved
 from registry.sources.pins import Held, Pins, reason
 from registry.sources.store import ToolStore
@@ -23,7 +23,7 @@ def pins(database: Database) -> Pins:
     return Pins(database.pool)
 
 
-async def pinned(store: ToolStore, *tools: Any, **lists: Any) -> Report:
+async def pinned(store: ToolStore, *tools: Any, **lists: Any) -> ImportReport:
     return await imported(store, snapshot(*tools, **lists), spec(pin=True))
 
 

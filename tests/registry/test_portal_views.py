@@ -12,7 +12,7 @@ from registry.embedding.models import register
 from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
 from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.by_hand.changes import Change, Details, New, ToolRefused
+from registry.tools.by_hand.changes import Details, HandChange, New, ToolRefused
 from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import (
     FunctionBinding,
@@ -147,15 +147,15 @@ async def test_what_a_call_costs_is_said_by_hand(
 ) -> None:
     tools = ManualTools(database.pool, HOST)
     await tools.add([New(draft("weather"), None, Details(cost_tier="low"))])
-    await tools.edit("getPet", Change(details=Details(cost_tier="high")), "ada")
+    await tools.edit("getPet", HandChange(details=Details(cost_tier="high")), "ada")
     assert (await tools.standing("getPet")).cost_tier == "high"
     costs = await rows(
         portal, "SELECT name, cost_tier FROM tool_t WHERE cost_tier <> '' ORDER BY 1"
     )
     assert costs == [("getPet", "high"), ("weather", "low")]
     with pytest.raises(ToolRefused, match="the cost tier is one of low, medium, high"):
-        await tools.edit("getPet", Change(details=Details(cost_tier="free")), "ada")
-    await tools.edit("getPet", Change(details=Details(cost_tier="")), "ada")
+        await tools.edit("getPet", HandChange(details=Details(cost_tier="free")), "ada")
+    await tools.edit("getPet", HandChange(details=Details(cost_tier="")), "ada")
     assert (await tools.standing("getPet")).cost_tier is None
 
 

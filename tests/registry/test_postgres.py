@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
 from registry.database.embedded import Embedded
 from registry.database.installation import DatabaseError

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 from msgspec import Raw
 
-from registry.catalog.resources import TRIED, Resources
+from registry.catalog.resources import TRIED, CatalogResources
 from registry.names.uris import MATCHED, Letters, Template
-from schemas.mcp.snapshot import Item
+from schemas.mcp.snapshot import SnapshotItem
 from tests.registry.servers import RESOURCES, item, source
 
 
-def routes(*items: Item, sources: Sequence[str] = ("a", "b")) -> Resources:
-    return Resources(items, {name: source(name, **RESOURCES) for name in sources})
+def routes(*items: SnapshotItem, sources: Sequence[str] = ("a", "b")) -> CatalogResources:
+    return CatalogResources(items, {name: source(name, **RESOURCES) for name in sources})
 
 
-def found(resources: Resources, uri: str) -> tuple[str, str] | None:
+def found(resources: CatalogResources, uri: str) -> tuple[str, str] | None:
     located = resources.locate(uri)
     return (located.source.name, located.uri) if located else None
 
@@ -49,7 +49,7 @@ def test_a_wrapped_name_never_leads_to_another_server_than_it_says() -> None:
 
 
 def test_the_only_server_with_resources_has_all_uris() -> None:
-    resources = Resources([], {"a": source("a", **RESOURCES), "b": source("b", tools={})})
+    resources = CatalogResources([], {"a": source("a", **RESOURCES), "b": source("b", tools={})})
     assert found(resources, "x:y") == ("a", "x:y")
     assert found(routes(sources=["a"]), "x:y") == ("a", "x:y")
     assert found(routes(sources=[]), "x:y") is None
@@ -78,8 +78,8 @@ def test_of_servers_that_had_their_templates_at_once_the_first_by_name_has_the_u
 
 def test_within_one_server_the_longest_template_gives_the_uri() -> None:
     resources = routes(
-        Item("template", "x:/{+p}", "x:/{+p}", Raw(b"{}"), "a", "handshake"),
-        Item("template", "x:/a/{p}", "x:/a/{p}", Raw(b"{}"), "a", "stateless", since=9.0),
+        SnapshotItem("template", "x:/{+p}", "x:/{+p}", Raw(b"{}"), "a", "handshake"),
+        SnapshotItem("template", "x:/a/{p}", "x:/a/{p}", Raw(b"{}"), "a", "stateless", since=9.0),
     )
     for uri, eras in (("x:/a/b", "stateless"), ("x:/a/b/c", "handshake"), ("x:/", "handshake")):
         located = resources.locate(uri)
@@ -113,7 +113,9 @@ def test_a_template_that_is_known_by_a_wrapped_name_takes_no_plain_uris() -> Non
 
 def test_the_eras_of_what_gives_a_uri_are_told() -> None:
     old = item("template", "x:{p}", "a")
-    resources = routes(Item("template", "y:{p}", "y:{p}", old.definition, "a", "stateless"), old)
+    resources = routes(
+        SnapshotItem("template", "y:{p}", "y:{p}", old.definition, "a", "stateless"), old
+    )
     for uri, eras in (("y:1", "stateless"), ("toolgate://a/y:1", "stateless"), ("x:1", "both")):
         located = resources.locate(uri)
         assert located is not None

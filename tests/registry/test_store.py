@@ -10,9 +10,9 @@ import msgspec
 import psycopg
 import pytest
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Database
-from registry.sources.store import Saved, SourceDraft, ToolStore
+from registry.sources.store import SavedTools, SourceDraft, ToolStore
 from registry.sources.write import ROWS_PER_STATEMENT
 from schemas.binding import (
     Body,
@@ -81,7 +81,7 @@ async def ids(store: ToolStore) -> dict[str, str]:
     return {tool.name: tool.id for tool in await store.tools(HOST)}
 
 
-async def save(store: ToolStore, *drafts: ToolDraft, source: str = "shop") -> Saved:
+async def save(store: ToolStore, *drafts: ToolDraft, source: str = "shop") -> SavedTools:
     return await store.save(HOST, replace(SHOP, name=source), drafts, DOCUMENT)
 
 

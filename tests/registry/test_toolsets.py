@@ -9,7 +9,7 @@ from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.toolsets import unknown
-from registry.skills.snapshot import Skills
+from registry.skills.snapshot import SkillSnapshot
 from schemas.binding import ScriptBinding
 from schemas.mcp.revisions import V2026_07_28
 from schemas.source import Source
@@ -115,8 +115,8 @@ class Stored:
     async def sources(self, tenant: str) -> list[Source]:
         return [Source(f"of {tenant}", "crm", "openapi", "file", None, base_url_trusted=True)]
 
-    async def skills(self, _tenant: str) -> Skills:
-        return Skills()
+    async def skills(self, _tenant: str) -> SkillSnapshot:
+        return SkillSnapshot()
 
 
 @pytest.mark.anyio

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from schemas.jsonschema import PROBLEMS_SHOWN, Checker, Problem
+from schemas.jsonschema import PROBLEMS_SHOWN, ArgumentProblem, Checker
 
 PET = {
     "type": "object",
@@ -97,7 +97,7 @@ def test_of_a_long_message_the_reason_is_kept():
 
 
 def test_arguments_that_are_no_object_are_a_problem_of_the_whole():
-    assert checker(PET).explain([1]) == [Problem("", "expected object, got an array")]
+    assert checker(PET).explain([1]) == [ArgumentProblem("", "expected object, got an array")]
 
 
 def test_of_alternatives_the_closest_one_is_explained():

@@ -10,7 +10,7 @@ from msgspec.json import encode
 
 from registry.catalog.catalog import Catalog
 from registry.display.profiles import BUILT_IN
-from registry.importers.hybrid.closing import Unusable, closed
+from registry.importers.hybrid.closing import UnusableSchema, closed
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import read as read_openapi
 from registry.sources.compat.compare import input_changes, output_changes
@@ -66,7 +66,7 @@ def by_server(schema: Json) -> None:
 
 
 def by_hybrid_upload(schema: Json) -> None:
-    with suppress(Unusable):
+    with suppress(UnusableSchema):
         closed(schema)
 
 

@@ -21,7 +21,7 @@ from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways
-from gateway.upstreams.rest.files import File, Remote, Upload
+from gateway.upstreams.rest.files import CallFile, RemoteFile, StreamedBody
 from registry.documents import addresses
 from registry.documents.fetch import fetch
 from registry.sources.introspection import introspect
@@ -63,8 +63,8 @@ async def unread(_uri: str, _context: Context) -> None:
 
 async def by_argument(url: str) -> None:
     """A file that a call sends."""
-    file = Remote(File("f", uri=url), lambda _name, _media_type: b"")
-    request = HttpRequest("POST", "/x", {}, upload=Upload((file,), None))
+    file = RemoteFile(CallFile("f", uri=url), lambda _name, _media_type: b"")
+    request = HttpRequest("POST", "/x", {}, upload=StreamedBody((file,), None))
     async with Uploads(limits, unread).opened(request, CONTEXT):
         pass
 

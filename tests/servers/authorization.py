@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.load import load
-from config.settings import Database
+from config.settings import DatabaseSettings
 from examples.oauth.accounts import USERS, Grantee
 from examples.oauth.authorization_server import GATEWAY, build_app, with_programs
 from examples.oauth.client import Login, Memory, provider
@@ -100,7 +100,7 @@ class Person:
 
 
 @asynccontextmanager
-async def company(database: Database, **auth: Any) -> AsyncIterator[Company]:
+async def company(database: DatabaseSettings, **auth: Any) -> AsyncIterator[Company]:
     """With the settings of the example, but `auth`."""
     issuer, service, gate = Late(), Late(), Late()
     async with AsyncExitStack() as stack:

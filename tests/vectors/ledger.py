@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gateway.parity.vectors import File, load
+from gateway.parity.vectors import VectorFile, load
 
 LEDGER = Path(__file__).with_name("LEDGER.md")
 MARK = "<!-- From here on: written from the vectors by `python -m tests.vectors.ledger` -->\n"
@@ -16,11 +16,11 @@ def tables() -> str:
     return "\n".join(_table(file) for file in files if any(v.ledger for v in file.vectors))
 
 
-def _table(file: File) -> str:
+def _table(file: VectorFile) -> str:
     return f"## {file.title}\n\n{HEAD}{''.join(_rows(file))}"
 
 
-def _rows(file: File) -> Iterator[str]:
+def _rows(file: VectorFile) -> Iterator[str]:
     for vector in file.vectors:
         if (entry := vector.ledger) is not None:
             why = _why(entry.reason, entry.setting)

@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Struct
 
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Line, Operation, Paging, Time
-from gateway.admin.pages import Page, cursor, place, unknown
+from gateway.admin.operations import Line, Operation, OperationInput, Paging, Time
+from gateway.admin.pages import ListPage, cursor, place, unknown
 from gateway.admin.problems import conflict, unavailable
 from gateway.audit.reading import AuditQuery, Recorded, search
-from gateway.audit.records import Entry
-from gateway.audit.verifying import Report, verify
+from gateway.audit.records import AuditEntry
+from gateway.audit.verifying import ChainReport, verify
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR
 from registry.access.policies import Policies
 
@@ -26,7 +26,7 @@ class RecordView(Struct, frozen=True):
     chain_id: str
     sequence: int
     hash: str
-    entry: Entry
+    entry: AuditEntry
 
 
 class AuditFilter(Paging, frozen=True):
@@ -57,7 +57,7 @@ class AuditOperations:
                 "Search the audit log, the newest first.",
                 READ,
                 self.search,
-                Page[RecordView],
+                ListPage[RecordView],
                 query=AuditFilter,
             ),
             Operation(
@@ -67,11 +67,11 @@ class AuditOperations:
                 "Tell whether the audit log is as it was written.",
                 READ,
                 self.verify,
-                Report,
+                ChainReport,
             ),
         )
 
-    async def search(self, asked: Asked) -> Page[RecordView]:
+    async def search(self, asked: OperationInput) -> ListPage[RecordView]:
         what: AuditFilter = asked.query
         query = AuditQuery(
             what.principal,
@@ -89,16 +89,16 @@ class AuditOperations:
             raise unknown() from error
         known = await self._known(asked)
         records = tuple(_view(one, known) for one in found.records)
-        return Page(records, cursor(found.next) if found.next else "")
+        return ListPage(records, cursor(found.next) if found.next else "")
 
-    async def _known(self, asked: Asked) -> frozenset[str] | None:
+    async def _known(self, asked: OperationInput) -> frozenset[str] | None:
         """The rules that may be named; None: all."""
         if self._ground.is_operator(asked):
             return None
         stored = await Policies(self._ground.pool, asked.tenant).all()
         return BUILT_INS | {one.name for one in stored}
 
-    async def verify(self, asked: Asked) -> Report:
+    async def verify(self, asked: OperationInput) -> ChainReport:
         if not self._ground.is_own(asked):  # theirs stand in the same chains as everybody's
             raise conflict("Chains are verified by people of the gateway's own tenant only.")
         if self._verifying:

@@ -6,10 +6,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Operation, ToolName
-from gateway.admin.problems import Problem, not_found
+from gateway.admin.operations import Operation, OperationInput, ToolName
+from gateway.admin.problems import ProblemDetails, not_found
 from registry.embedding import population
-from registry.embedding.status import Status, status
+from registry.embedding.status import EmbeddingStatus, status
 from registry.sources.store import ToolStore
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
@@ -45,7 +45,7 @@ class EmbeddingOperations:
         return (
             Operation(
                 "getEmbeddings", "GET", "/embeddings", "Tell how far embeddings are.", READ,
-                self.status, Status,
+                self.status, EmbeddingStatus,
             ),
             Operation(
                 "refreshEmbeddings", "POST", "/embeddings/refresh",
@@ -62,27 +62,27 @@ class EmbeddingOperations:
             ),
         )  # fmt: skip
 
-    async def status(self, asked: Asked) -> Status:
+    async def status(self, asked: OperationInput) -> EmbeddingStatus:
         return await status(self._ground.pool, asked.tenant)
 
-    async def refresh(self, asked: Asked) -> Queued:
+    async def refresh(self, asked: OperationInput) -> Queued:
         body: Refresh = asked.body
         ids = await self._ids(asked, body.tools)
         pool = self._ground.pool
         return Queued(await population.refresh(pool, asked.tenant, "tool", ids, body.force))
 
-    async def retry(self, asked: Asked) -> Queued:
+    async def retry(self, asked: OperationInput) -> Queued:
         names = asked.body.tools if asked.body else ()
         ids = await self._ids(asked, names) if names else None
         return Queued(await population.retry(self._ground.pool, asked.tenant, ids))
 
-    async def backfill(self, asked: Asked) -> Queued:
+    async def backfill(self, asked: OperationInput) -> Queued:
         if not self._ground.is_operator(asked):
             text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
-            raise Problem(403, "insufficient-role", text)
+            raise ProblemDetails(403, "insufficient-role", text)
         return Queued(await population.backfill(self._ground.pool))
 
-    async def _ids(self, asked: Asked, names: Sequence[str]) -> list[str]:
+    async def _ids(self, asked: OperationInput, names: Sequence[str]) -> list[str]:
         """Raises Problem for what is not served."""
         tools = await ToolStore(self._ground.pool).tools(asked.tenant)
         known = {tool.name: tool.id for tool in tools}

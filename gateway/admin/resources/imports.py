@@ -50,13 +50,13 @@ class _Import(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
         return self.__struct_config__.tag
 
 
-class Described(_Import, frozen=True, tag=True, kw_only=True):
+class ImportRequest(_Import, frozen=True, tag=True, kw_only=True):
     url: HttpUrl | None = None  # of the description; or `document`
     document: Document | None = None
     base_url: HttpUrl | None = None  # where calls go
 
 
-class OpenAPIImport(Described, frozen=True, tag="openapi", kw_only=True):
+class OpenAPIImport(ImportRequest, frozen=True, tag="openapi", kw_only=True):
     """OpenAPI or Swagger."""
 
     only_marked: bool = False
@@ -67,7 +67,7 @@ class OpenAPIImport(Described, frozen=True, tag="openapi", kw_only=True):
         return OpenAPIOptions(only_marked=self.only_marked, media_types=self.media_types)
 
 
-class GraphQLImport(Described, frozen=True, tag="graphql", kw_only=True):
+class GraphQLImport(ImportRequest, frozen=True, tag="graphql", kw_only=True):
     """A GraphQL endpoint, or a schema."""
 
     only_marked: bool = False
@@ -79,7 +79,7 @@ class GraphQLImport(Described, frozen=True, tag="graphql", kw_only=True):
         return GraphQLOptions(only_marked=self.only_marked, depth=self.depth, cost=self.cost)
 
 
-class HybridImport(Described, frozen=True, tag="hybrid", kw_only=True):
+class HybridImport(ImportRequest, frozen=True, tag="hybrid", kw_only=True):
     """The spec.yaml or schema.json of a hybrid service."""
 
     side: Literal["query", "command"] | None = None

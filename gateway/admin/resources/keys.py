@@ -9,17 +9,17 @@ from config.types import END, ScopeName
 from gateway.admin.ground import Ground
 from gateway.admin.operations import (
     ALL,
-    Asked,
-    Given,
     Line,
     Operation,
+    OperationInput,
+    OperationOutput,
     Paging,
     Time,
     allows,
     check_time,
 )
-from gateway.admin.pages import Page
-from gateway.admin.problems import Mistake, Problem, conflict, not_found, sentence
+from gateway.admin.pages import ListPage
+from gateway.admin.problems import Mistake, ProblemDetails, conflict, not_found, sentence
 from gateway.context import Principal
 from registry.access.keys import (
     NAME_LIMIT,
@@ -89,7 +89,7 @@ class KeyOperations:
         key, revocation = "/keys/{key}", "/revocations/{revocation}"
         return (
             Operation(
-                "listKeys", "GET", "/keys", "List the keys.", READ, self.list, Page[ApiKey],
+                "listKeys", "GET", "/keys", "List the keys.", READ, self.list, ListPage[ApiKey],
                 query=Paging,
             ),
             Operation(
@@ -103,7 +103,7 @@ class KeyOperations:
             ),
             Operation(
                 "listRevocations", "GET", "/revocations", "List the revoked tokens.", READ,
-                self.revocations, Page[Revocation], query=Paging,
+                self.revocations, ListPage[Revocation], query=Paging,
             ),
             Operation(
                 "revokeTokens", "POST", "/revocations", "Revoke a token, or all of somebody's.",
@@ -119,17 +119,17 @@ class KeyOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: Asked) -> Page[ApiKey]:
+    async def list(self, asked: OperationInput) -> ListPage[ApiKey]:
         found = await self._keys(asked).all()
         return self._ground.pages.page(asked.query, found, lambda one: f"{one.name} {one.id}")
 
-    async def get(self, asked: Asked) -> ApiKey:
+    async def get(self, asked: OperationInput) -> ApiKey:
         found = await self._keys(asked).get(asked.names["key"])
         if found is None:
             raise not_found("key", asked.names["key"])
         return found
 
-    async def create(self, asked: Asked) -> Given:
+    async def create(self, asked: OperationInput) -> OperationOutput:
         body: NewKey = asked.body
         check_given(asked.principal, body.scopes, body.roles, self._ground.operator_role)
         check_principal(asked, body.principal)
@@ -144,46 +144,48 @@ class KeyOperations:
             )
         except KeyExists as error:
             raise conflict(sentence(error)) from error
-        return Given(MadeKey(key, secret), location=f"/keys/{key.id}", untold=MadeKey(key, None))
+        return OperationOutput(
+            MadeKey(key, secret), location=f"/keys/{key.id}", untold=MadeKey(key, None)
+        )
 
-    async def revoke(self, asked: Asked) -> None:
+    async def revoke(self, asked: OperationInput) -> None:
         if not await self._keys(asked).revoke(asked.names["key"]):
             await self.get(asked)  # revoked before is as good
 
-    async def revocations(self, asked: Asked) -> Page[Revocation]:
+    async def revocations(self, asked: OperationInput) -> ListPage[Revocation]:
         found = await self._revocations(asked).all()
         return self._ground.pages.page(asked.query, found, lambda one: one.id)
 
-    async def revocation(self, asked: Asked) -> Revocation:
+    async def revocation(self, asked: OperationInput) -> Revocation:
         found = await self._revocations(asked).get(asked.names["revocation"])
         if found is None:
             raise not_found("revocation", asked.names["revocation"])
         return found
 
-    async def revoke_tokens(self, asked: Asked) -> Given:
+    async def revoke_tokens(self, asked: OperationInput) -> OperationOutput:
         body: NewRevocation = asked.body
         made = Revocation(body.jti, body.subject, body.issued_before, body.expires, body.reason)
         await self._revocations(asked).add(made)
-        return Given(made, location=f"/revocations/{made.id}")
+        return OperationOutput(made, location=f"/revocations/{made.id}")
 
-    async def forget(self, asked: Asked) -> None:
+    async def forget(self, asked: OperationInput) -> None:
         if not await self._revocations(asked).remove(asked.names["revocation"]):
             raise not_found("revocation", asked.names["revocation"])
 
-    def _keys(self, asked: Asked) -> ApiKeys:
+    def _keys(self, asked: OperationInput) -> ApiKeys:
         return ApiKeys(self._ground.pool, asked.tenant)
 
-    def _revocations(self, asked: Asked) -> Revocations:
+    def _revocations(self, asked: OperationInput) -> Revocations:
         return Revocations(self._ground.pool, asked.tenant)
 
 
-def check_principal(asked: Asked, principal: str | None) -> None:
+def check_principal(asked: OperationInput, principal: str | None) -> None:
     """With a key of somebody else's one could be them, and agree to one's own calls. Raises
     Problem."""
     own = asked.principal
     if principal not in (None, own.id) and ALL not in own.scopes:
         detail = "Only who has admin can make keys of another principal."
-        raise Problem(403, "insufficient-scope", detail)
+        raise ProblemDetails(403, "insufficient-scope", detail)
 
 
 def check_given(
@@ -206,7 +208,7 @@ def check_given(
     ]
     if mistakes:
         text = "A key gets no more scopes and roles than its maker has."
-        raise Problem(403, "insufficient-scope", text, tuple(mistakes))
+        raise ProblemDetails(403, "insufficient-scope", text, tuple(mistakes))
 
 
 def _too_much(member: str, at: int, word: str) -> Mistake:

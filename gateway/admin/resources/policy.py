@@ -12,9 +12,16 @@ from config.policy import Policy, Rule
 from config.settings import Toolset
 from config.types import ScopeName, ToolsetName
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Given, Line, Operation, Paging, ToolName
-from gateway.admin.pages import Page
-from gateway.admin.problems import Mistake, Problem, conflict, invalid, not_found, sentence
+from gateway.admin.operations import (
+    Line,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    Paging,
+    ToolName,
+)
+from gateway.admin.pages import ListPage
+from gateway.admin.problems import Mistake, ProblemDetails, conflict, invalid, not_found, sentence
 from gateway.context import Principal
 from gateway.policy.engine import Engine
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
@@ -78,7 +85,7 @@ class PolicyOperations:
         return (
             Operation(
                 "listRules", "GET", "/policy/rules", "List the rules.", READ, self.list,
-                Page[RuleView], query=Paging,
+                ListPage[RuleView], query=Paging,
             ),
             Operation("getRule", "GET", rule, "Show a rule.", READ, self.get, RuleView),
             Operation(
@@ -102,7 +109,7 @@ class PolicyOperations:
             ),
             Operation(
                 "listApprovals", "GET", "/approvals", "List the calls that wait.", READ,
-                self.waiting, Page[Approval], query=Paging,
+                self.waiting, ListPage[Approval], query=Paging,
             ),
             Operation(
                 "getApproval", "GET", approval, "Show a call that waits, or waited.", READ,
@@ -114,13 +121,13 @@ class PolicyOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: Asked) -> Page[RuleView]:
+    async def list(self, asked: OperationInput) -> ListPage[RuleView]:
         stored = [_stored(one) for one in await self._policies(asked).all()]
         own = [self._own(name) for name in self._rules] if self._is_operator(asked) else []
         found = [*own, *(one for one in stored if one.name not in self._rules)]
         return self._ground.pages.page(asked.query, found, lambda one: one.name)
 
-    async def get(self, asked: Asked) -> RuleView:
+    async def get(self, asked: OperationInput) -> RuleView:
         name = asked.names["rule"]
         if name in self._rules:
             if self._is_operator(asked):
@@ -131,7 +138,7 @@ class PolicyOperations:
             raise not_found("rule", name)
         return _stored(found)
 
-    async def put(self, asked: Asked) -> Given:
+    async def put(self, asked: OperationInput) -> OperationOutput:
         name, present = self._ours(asked), asked.present
         problems = rule_problems(asked.body, self._policy, self._toolsets)
         mistakes = tuple(Mistake(text, pointer=f"/{member}") for member, text in problems)
@@ -143,16 +150,18 @@ class PolicyOperations:
         except PolicyChanged as error:
             raise _changed(error) from error
         status = 201 if present is None else 200
-        return Given(_stored(written), status, f"/policy/rules/{name}" if status == 201 else "")
+        return OperationOutput(
+            _stored(written), status, f"/policy/rules/{name}" if status == 201 else ""
+        )
 
-    async def delete(self, asked: Asked) -> None:
+    async def delete(self, asked: OperationInput) -> None:
         name, present = self._ours(asked), asked.present
         try:
             await self._policies(asked).delete(name, present.version)
         except PolicyChanged as error:
             raise _changed(error) from error
 
-    async def explain(self, asked: Asked) -> Explanation:
+    async def explain(self, asked: OperationInput) -> Explanation:
         """By the rules as this gateway knows them."""
         body: Explain = asked.body
         if body.toolset is not None and body.toolset not in self._toolsets:
@@ -167,31 +176,31 @@ class PolicyOperations:
         told = explain(engine, principal, body.toolset, subject, body.arguments, self._levels)
         return told if self._is_operator(asked) else told.of_tenant()
 
-    async def waiting(self, asked: Asked) -> Page[Approval]:
+    async def waiting(self, asked: OperationInput) -> ListPage[Approval]:
         found = await self._shown(asked, *await self._approvals(asked).waiting())
         return self._ground.pages.page(asked.query, found, _by_age)
 
-    async def approval(self, asked: Asked) -> Approval:
+    async def approval(self, asked: OperationInput) -> Approval:
         found = await self._approvals(asked).get(asked.names["approval"])
         if found is None:
             raise not_found("approval", asked.names["approval"])
         (shown,) = await self._shown(asked, found)
         return shown
 
-    async def decide(self, asked: Asked) -> Approval:
+    async def decide(self, asked: OperationInput) -> Approval:
         name, own = asked.names["approval"], asked.principal
         approvals, approve = self._approvals(asked), asked.body.approve
         try:
             decided = await approvals.decide(name, approve, own.id, own.makers)
         except ApprovalRefused as error:
-            raise Problem(403, "own-call", sentence(error)) from error
+            raise ProblemDetails(403, "own-call", sentence(error)) from error
         if decided is None:
             present = await self.approval(asked)
             raise conflict(f"It does not wait any longer: it is {present.state}, or too old.")
         (shown,) = await self._shown(asked, decided)
         return shown
 
-    async def _shown(self, asked: Asked, *found: Approval) -> tuple[Approval, ...]:
+    async def _shown(self, asked: OperationInput, *found: Approval) -> tuple[Approval, ...]:
         """Without what rules of the settings say."""
         if self._is_operator(asked):
             return found
@@ -201,10 +210,10 @@ class PolicyOperations:
             one if one.rule in own else replace(one, rule=OF_OPERATOR, reason="") for one in found
         )
 
-    def _is_operator(self, asked: Asked) -> bool:
+    def _is_operator(self, asked: OperationInput) -> bool:
         return self._ground.is_operator(asked)
 
-    def _ours(self, asked: Asked) -> str:
+    def _ours(self, asked: OperationInput) -> str:
         name = asked.names["rule"]
         if name in self._rules:
             raise conflict(f"The gateway has taken the name {name}: choose another one.")
@@ -213,10 +222,10 @@ class PolicyOperations:
     def _own(self, name: str) -> RuleView:
         return RuleView(name, self._rules[name], "settings", None, None)
 
-    def _policies(self, asked: Asked) -> Policies:
+    def _policies(self, asked: OperationInput) -> Policies:
         return Policies(self._ground.pool, asked.tenant)
 
-    def _approvals(self, asked: Asked) -> Approvals:
+    def _approvals(self, asked: OperationInput) -> Approvals:
         return Approvals(self._ground.pool, asked.tenant)
 
 
@@ -228,5 +237,5 @@ def _stored(one: StoredRule) -> RuleView:
     return RuleView(one.name, one.rule, "stored", one.version, one.updated)
 
 
-def _changed(error: PolicyChanged) -> Problem:
-    return Problem(412, "precondition-failed", sentence(error))
+def _changed(error: PolicyChanged) -> ProblemDetails:
+    return ProblemDetails(412, "precondition-failed", sentence(error))

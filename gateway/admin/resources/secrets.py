@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Operation, Paging
-from gateway.admin.pages import Page
-from gateway.admin.problems import Problem, conflict, not_found
+from gateway.admin.operations import Operation, OperationInput, Paging
+from gateway.admin.pages import ListPage
+from gateway.admin.problems import ProblemDetails, conflict, not_found
 from gateway.upstreams.auth.schemes import NotAskedFor, check_asked_for
 from registry.access.secrets import Keys, Secrets, StoredSecret
 from registry.sources.store import ToolStore
@@ -48,7 +48,7 @@ class SecretOperations:
                 "List what there are secrets for.",
                 READ,
                 self.list,
-                Page[StoredSecret],
+                ListPage[StoredSecret],
                 query=Paging,
             ),
             Operation(
@@ -74,11 +74,11 @@ class SecretOperations:
             ),
         )
 
-    async def list(self, asked: Asked) -> Page[StoredSecret]:
+    async def list(self, asked: OperationInput) -> ListPage[StoredSecret]:
         found = await self._secrets(asked.tenant).all()
         return self._ground.pages.page(asked.query, found, _key)
 
-    async def put(self, asked: Asked) -> StoredSecret:
+    async def put(self, asked: OperationInput) -> StoredSecret:
         source, scheme = asked.names["source"], asked.names["scheme"]
         if asked.tenant != self._host_id:
             raise conflict("Secrets are stored for sources of the gateway's own tenant only.")
@@ -91,7 +91,7 @@ class SecretOperations:
                 return one
         raise not_found("secret", scheme)  # somebody has deleted it since
 
-    async def delete(self, asked: Asked) -> None:
+    async def delete(self, asked: OperationInput) -> None:
         source, scheme = asked.names["source"], asked.names["scheme"]
         if not await self._secrets(asked.tenant).delete(source, scheme):
             raise not_found("secret", f"{source}/{scheme}")
@@ -113,7 +113,7 @@ class SecretOperations:
             await check_asked_for(store, self._host_id, self._wanted(), source, scheme)
         except NotAskedFor as error:
             text = f"{error} To store its secret nevertheless, add force=true."
-            raise Problem(404, "not-found", text) from error
+            raise ProblemDetails(404, "not-found", text) from error
 
     def _secrets(self, tenant: str) -> Secrets:
         return Secrets(self._ground.pool, tenant, self._keys)

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from gateway.abc import SessionRecord
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Line, Operation, Paging
-from gateway.admin.pages import Page
+from gateway.admin.operations import Line, Operation, OperationInput, Paging
+from gateway.admin.pages import ListPage
 from gateway.admin.problems import not_found
 from gateway.state.sessions import Sessions
 
@@ -42,7 +42,7 @@ class SessionOperations:
         return (
             Operation(
                 "listSessions", "GET", "/sessions", "List the open sessions.", read, self.list,
-                Page[SessionView], query=SessionFilter,
+                ListPage[SessionView], query=SessionFilter,
             ),
             Operation("getSession", "GET", one, "Show a session.", read, self.get, SessionView),
             Operation(
@@ -51,19 +51,19 @@ class SessionOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: Asked) -> Page[SessionView]:
+    async def list(self, asked: OperationInput) -> ListPage[SessionView]:
         whose = asked.query.principal
         found = await self._sessions.all(asked.tenant)
         views = [_view(one) for one in found if whose in {None, one.principal}]
         return self._ground.pages.page(asked.query, views, lambda one: one.id)
 
-    async def get(self, asked: Asked) -> SessionView:
+    async def get(self, asked: OperationInput) -> SessionView:
         return _view(await self._found(asked))
 
-    async def end(self, asked: Asked) -> None:
+    async def end(self, asked: OperationInput) -> None:
         await self._sessions.end(await self._found(asked))
 
-    async def _found(self, asked: Asked) -> SessionRecord:
+    async def _found(self, asked: OperationInput) -> SessionRecord:
         name = asked.names["session"]
         for record in await self._sessions.all(asked.tenant):
             if _handle(record) == name:

@@ -18,13 +18,20 @@ from config.masks import without_queries
 from config.settings import Imports
 from config.sources import SourceSettings
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Given, Operation, Paging
-from gateway.admin.pages import Page
-from gateway.admin.problems import Problem, changed, conflict, invalid, not_found, unavailable
-from gateway.admin.resources.imports import Described, Document, Import
+from gateway.admin.operations import Operation, OperationInput, OperationOutput, Paging
+from gateway.admin.pages import ListPage
+from gateway.admin.problems import (
+    ProblemDetails,
+    changed,
+    conflict,
+    invalid,
+    not_found,
+    unavailable,
+)
+from gateway.admin.resources.imports import Document, Import, ImportRequest
 from gateway.admin.resources.secrets import SecretOperations
 from registry.sources.history import History
-from registry.sources.imports import Report, SourceChanged, SourceExists, Sources
+from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
 from registry.sources.source_reader import ImportSpec, Lister
 from registry.sources.specs import configured, left_over
 from registry.sources.store import ToolStore
@@ -56,17 +63,17 @@ class SourceView(Struct, frozen=True):
     left_over: bool  # settings had it imported, and name it no longer
 
 
-class Upload(Struct, frozen=True, forbid_unknown_fields=True):
+class SourceUpload(Struct, frozen=True, forbid_unknown_fields=True):
     document: Document
 
 
-class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
+class RollbackRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """`to`: the number of a version; without it the one before."""
 
     to: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
 
-class Imported(Struct, frozen=True):
+class ImportResult(Struct, frozen=True):
     """What an import did. `outcomes`: the first of those that are not plainly imported."""
 
     source: str
@@ -95,7 +102,7 @@ class SourceOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one, page = "/sources/{source}", Page[SourceView]
+        one, page = "/sources/{source}", ListPage[SourceView]
         return (
             Operation(
                 "listSources", "GET", "/sources", "List the sources.", READ, self.list,
@@ -103,7 +110,7 @@ class SourceOperations:
             ),
             Operation(
                 "importSource", "POST", "/sources", "Import a source that is new.", WRITE,
-                self.create, Imported, 201, body=Import,
+                self.create, ImportResult, 201, body=Import,
             ),
             Operation("getSource", "GET", one, "Show a source.", READ, self.get, SourceView),
             Operation(
@@ -113,38 +120,38 @@ class SourceOperations:
             Operation(
                 "uploadDocument", "PUT", f"{one}/document",
                 "Import an uploaded source from another description.", WRITE,
-                self.upload, Imported, body=Upload, match="optional", of="getSource",
+                self.upload, ImportResult, body=SourceUpload, match="optional", of="getSource",
                 problems=(409,),
             ),
             Operation(
                 "refreshSource", "POST", f"{one}/refresh", "Import a source again.", WRITE,
-                self.refresh, Imported,
+                self.refresh, ImportResult,
             ),
             Operation(
                 "listVersions", "GET", f"{one}/versions", "List what it was imported from.", READ,
-                self.versions, Page[Version], query=Paging,
+                self.versions, ListPage[Version], query=Paging,
             ),
             Operation(
                 "rollBack", "POST", f"{one}/rollback", "Serve an older version again.", WRITE,
-                self.roll_back, Imported, body=Rollback, optional_body=True,
+                self.roll_back, ImportResult, body=RollbackRequest, optional_body=True,
             ),
         )  # fmt: skip
 
-    async def list(self, asked: Asked) -> Page[SourceView]:
+    async def list(self, asked: OperationInput) -> ListPage[SourceView]:
         found = await self._store.sources(asked.tenant)
         views = [self._view(asked, one) for one in found]
         return self._ground.pages.page(asked.query, views, lambda one: one.name)
 
-    async def get(self, asked: Asked) -> SourceView:
+    async def get(self, asked: OperationInput) -> SourceView:
         return self._view(asked, await self._found(asked))
 
-    async def create(self, asked: Asked) -> Given:
+    async def create(self, asked: OperationInput) -> OperationOutput:
         body: Import = asked.body
         self._check_ours(asked, body.name)
         if await self._secrets.of(asked.tenant, body.name):
             raise conflict(f"There are secrets for {body.name}, which it would get.")
         document, base_url = None, None
-        if isinstance(body, Described):
+        if isinstance(body, ImportRequest):
             if (body.url is None) == (body.document is None):
                 raise invalid("Expected one of url and document.")
             document = None if body.document is None else body.document.encode()
@@ -157,9 +164,9 @@ class SourceOperations:
                 report = await self._sources(asked).create(self._guarded(spec), document)
         except SourceExists as error:
             raise conflict(f"{error} It can be refreshed, or deleted first.") from error
-        return Given(_told(report), location=f"/sources/{body.name}")
+        return OperationOutput(_told(report), location=f"/sources/{body.name}")
 
-    async def upload(self, asked: Asked) -> Imported:
+    async def upload(self, asked: OperationInput) -> ImportResult:
         name = asked.names["source"]
         self._check_ours(asked, name)
         try:
@@ -173,7 +180,7 @@ class SourceOperations:
             raise changed() from error
         return _told(report)
 
-    async def refresh(self, asked: Asked) -> Imported:
+    async def refresh(self, asked: OperationInput) -> ImportResult:
         name = asked.names["source"]
         wanted = self._wanted().get(name)
         spec = configured(name, wanted) if wanted and self._is_own(asked) else None
@@ -186,7 +193,7 @@ class SourceOperations:
         except LookupError as error:
             raise not_found("source", name) from error
 
-    async def delete(self, asked: Asked) -> None:
+    async def delete(self, asked: OperationInput) -> None:
         name = asked.names["source"]
         self._check_ours(asked, name)
         if await self._store.remove(asked.tenant, name, _number(asked)) is None:
@@ -194,7 +201,7 @@ class SourceOperations:
             raise changed()
         await self._secrets.forget(asked.tenant, name)
 
-    async def versions(self, asked: Asked) -> Page[Version]:
+    async def versions(self, asked: OperationInput) -> ListPage[Version]:
         name = asked.names["source"]
         found = await Versions(self._ground.pool).listed(asked.tenant, name)
         if not found:
@@ -202,7 +209,7 @@ class SourceOperations:
         shown = [replace(one, asked=_shown(one.asked)) for one in found]
         return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
 
-    async def roll_back(self, asked: Asked) -> Imported:
+    async def roll_back(self, asked: OperationInput) -> ImportResult:
         name, to = asked.names["source"], asked.body.to if asked.body else None
         versions = Versions(self._ground.pool)
         history = History(self._store, versions, asked.tenant, self._limits)
@@ -216,12 +223,12 @@ class SourceOperations:
     def _store(self) -> ToolStore:
         return ToolStore(self._ground.pool)
 
-    def _sources(self, asked: Asked) -> Sources:
+    def _sources(self, asked: OperationInput) -> Sources:
         # whoever is asked gets what the settings and the own tenant's secrets have for that name
         lister = self._lister if self._is_own(asked) else None
         return Sources(self._store, asked.tenant, self._limits, lister=lister)
 
-    async def _found(self, asked: Asked) -> Source:
+    async def _found(self, asked: OperationInput) -> Source:
         name = asked.names["source"]
         source = await self._store.source(asked.tenant, name)
         if source is None:
@@ -232,11 +239,11 @@ class SourceOperations:
         guarded = not self._limits.private_networks
         return replace(spec, options=msgspec.structs.replace(spec.options, guarded=guarded))
 
-    def _check_ours(self, asked: Asked, name: str) -> None:
+    def _check_ours(self, asked: OperationInput, name: str) -> None:
         if self._is_own(asked) and name in self._wanted():
             raise conflict(f"What {name} is stands in the settings of the gateway.")
 
-    def _is_own(self, asked: Asked) -> bool:
+    def _is_own(self, asked: OperationInput) -> bool:
         return self._ground.is_own(asked)
 
     @contextmanager
@@ -245,7 +252,7 @@ class SourceOperations:
         limits, running = self._limits, self._running
         if running[tenant] >= limits.tenant_at_once:
             text = "Other imports of this tenant run (imports.tenant_at_once); try again later."
-            raise Problem(429, "too-many-requests", text, headers={"Retry-After": "1"})
+            raise ProblemDetails(429, "too-many-requests", text, headers={"Retry-After": "1"})
         if running.total() >= limits.at_once:
             raise unavailable("Other imports run (imports.at_once); try again later.")
         running[tenant] += 1
@@ -256,7 +263,7 @@ class SourceOperations:
             if not running[tenant]:
                 del running[tenant]
 
-    def _view(self, asked: Asked, source: Source) -> SourceView:
+    def _view(self, asked: OperationInput, source: Source) -> SourceView:
         in_settings = self._is_own(asked) and source.name in self._wanted()
         return SourceView(
             source.name,
@@ -278,7 +285,7 @@ class SourceOperations:
         )
 
 
-def _number(asked: Asked) -> int | None:
+def _number(asked: OperationInput) -> int | None:
     """The version that If-Match is about; None without it."""
     return None if asked.present is None else asked.present.number
 
@@ -288,7 +295,7 @@ def _shown(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**asked, "location": without_queries(asked.get("location", ""))}
 
 
-def _told(report: Report) -> Imported:
+def _told(report: ImportReport) -> ImportResult:
     counts: Counter[str] = Counter(one.status for one in report.outcomes)
     told = [one for one in report.outcomes if one.status != "imported"][:TOLD]
-    return Imported(report.source.name, counts, tuple(told), report.notes, report.rolled_back)
+    return ImportResult(report.source.name, counts, tuple(told), report.notes, report.rolled_back)

@@ -8,15 +8,15 @@ from config.settings import Toolset
 from config.types import DisclosureMode
 from gateway.admin.ground import Ground
 from gateway.admin.health import Health
-from gateway.admin.operations import Asked, Operation, Paging
-from gateway.admin.pages import Page
+from gateway.admin.operations import Operation, OperationInput, Paging
+from gateway.admin.pages import ListPage
 from gateway.admin.problems import not_found
 from registry.catalog.catalogs import Catalogs
 
 READ = "admin:registry:read"
 
 
-class Status(Struct, frozen=True):
+class GatewayStatus(Struct, frozen=True):
     """This gateway. `sources` are those of the settings, with how their import went; these, and
     the numbers of all tenants together, are told to its own tenant, and to operators."""
 
@@ -67,11 +67,11 @@ class StatusOperations:
         return (
             Operation(
                 "getStatus", "GET", "/status", "Tell how this gateway is.", READ,
-                self.status, Status,
+                self.status, GatewayStatus,
             ),
             Operation(
                 "listToolsets", "GET", "/toolsets", "List the toolsets.", READ, self.list,
-                Page[ToolsetView], query=Paging,
+                ListPage[ToolsetView], query=Paging,
             ),
             Operation(
                 "getToolset", "GET", "/toolsets/{toolset}", "Show a toolset.", READ, self.get,
@@ -79,10 +79,10 @@ class StatusOperations:
             ),
         )  # fmt: skip
 
-    async def status(self, asked: Asked) -> Status:
+    async def status(self, asked: OperationInput) -> GatewayStatus:
         version, node, sessions, streams = self._numbers()
         feed, operator = self._health.feed, self._ground.is_operator(asked)
-        return Status(
+        return GatewayStatus(
             self._health.status,
             version,
             node,
@@ -94,17 +94,17 @@ class StatusOperations:
             feed.sources if self._ground.is_own(asked) else {},
         )
 
-    async def list(self, asked: Asked) -> Page[ToolsetView]:
+    async def list(self, asked: OperationInput) -> ListPage[ToolsetView]:
         views = [self._view(asked, name) for name in self._toolsets]
         return self._ground.pages.page(asked.query, views, lambda one: one.name)
 
-    async def get(self, asked: Asked) -> ToolsetView:
+    async def get(self, asked: OperationInput) -> ToolsetView:
         name = asked.names["toolset"]
         if name not in self._toolsets:
             raise not_found("toolset", name)
         return self._view(asked, name)
 
-    def _view(self, asked: Asked, name: str) -> ToolsetView:
+    def _view(self, asked: OperationInput, name: str) -> ToolsetView:
         one = self._toolsets[name]
         tools = len(self._catalogs.of(asked.tenant, name).tools)
         told = one if self._ground.is_own(asked) else Toolset()

@@ -8,16 +8,16 @@ from msgspec import Meta, Struct
 
 from config.types import END
 from gateway.admin.ground import Ground
-from gateway.admin.operations import Asked, Line, Operation, Paging
-from gateway.admin.pages import Page, place
+from gateway.admin.operations import Line, Operation, OperationInput, Paging
+from gateway.admin.pages import ListPage, place
 from gateway.admin.problems import Mistake, conflict, invalid, not_found
-from registry.embedding.status import Embedding, embedding_of
+from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.texts import cut
 from registry.sources.pins import Held, Pins
-from registry.tools.by_hand.changes import Change, Details
+from registry.tools.by_hand.changes import Details, HandChange
 from registry.tools.by_hand.tools import ManualTools
 from registry.tools.by_hand.wanted import Lifecycle, Name64, Name128, Weight
-from registry.tools.tool_states import Detail, Standing, Standings, State
+from registry.tools.tool_states import Detail, Standings, State, ToolState
 
 Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", "script"]
 READ, WRITE = "admin:registry:read", "admin:registry:write"
@@ -79,10 +79,10 @@ class ToolView(Struct, frozen=True):
     waiting: Any
     updated: datetime
     version: int
-    embedding: Embedding
+    embedding: EntityEmbedding
 
 
-class Describe(Struct, frozen=True, forbid_unknown_fields=True):
+class DescribeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     text: Description
 
 
@@ -124,12 +124,12 @@ class ToolOperations:
         return (
             Operation(
                 "listTools", "GET", "/tools", "List the tools.", READ, self.list,
-                Page[ToolRow], query=ToolFilter,
+                ListPage[ToolRow], query=ToolFilter,
             ),
             Operation("getTool", "GET", one, "Show a tool.", READ, self.get, ToolView),
             Operation(
                 "describeTool", "PUT", f"{one}/description", "Describe a tool by hand.", WRITE,
-                self.describe, ToolView, body=Describe, match="optional", of="getTool",
+                self.describe, ToolView, body=DescribeRequest, match="optional", of="getTool",
             ),
             Operation(
                 "resetDescription", "DELETE", f"{one}/description",
@@ -156,7 +156,7 @@ class ToolOperations:
             ),
         )  # fmt: skip
 
-    async def list(self, asked: Asked) -> Page[ToolRow]:
+    async def list(self, asked: OperationInput) -> ListPage[ToolRow]:
         query: ToolFilter = asked.query
         pages = self._ground.pages
         found = await self._standings(asked).listed(
@@ -172,19 +172,19 @@ class ToolOperations:
         )
         return pages.cut(query, [_row(one) for one in found], lambda one: one.name)
 
-    async def get(self, asked: Asked) -> ToolView:
+    async def get(self, asked: OperationInput) -> ToolView:
         found = await self._standings(asked).detail(asked.names["tool"])
         if found is None:
             raise not_found("tool", asked.names["tool"])
         return _view(found, await embedding_of(self._ground.pool, asked.tenant, found.id))
 
-    async def describe(self, asked: Asked) -> ToolView:
-        change = Change(description=cut(asked.body.text))
+    async def describe(self, asked: OperationInput) -> ToolView:
+        change = HandChange(description=cut(asked.body.text))
         name, user = asked.names["tool"], asked.principal.id[:126]
         await self._manual(asked).edit(name, change, user, _version(asked))
         return await self.get(asked)
 
-    async def change(self, asked: Asked) -> ToolView:
+    async def change(self, asked: OperationInput) -> ToolView:
         said: Metadata = asked.body
         if said.tier and said.tier not in self._tiers:
             text = f"expected one of {', '.join(self._tiers)}"
@@ -200,21 +200,21 @@ class ToolOperations:
             said.cost,
         )
         name, user = asked.names["tool"], asked.principal.id[:126]
-        await self._manual(asked).edit(name, Change(details=details), user, _version(asked))
+        await self._manual(asked).edit(name, HandChange(details=details), user, _version(asked))
         return await self.get(asked)
 
-    async def reset(self, asked: Asked) -> None:
+    async def reset(self, asked: OperationInput) -> None:
         await self._manual(asked).reset_description(asked.names["tool"], _version(asked))
 
-    async def disable(self, asked: Asked) -> ToolView:
+    async def disable(self, asked: OperationInput) -> ToolView:
         await self._manual(asked).disable([asked.names["tool"]])
         return await self.get(asked)
 
-    async def enable(self, asked: Asked) -> ToolView:
+    async def enable(self, asked: OperationInput) -> ToolView:
         await self._manual(asked).enable([asked.names["tool"]])
         return await self.get(asked)
 
-    async def approve(self, asked: Asked) -> ToolView:
+    async def approve(self, asked: OperationInput) -> ToolView:
         seen: ToolView = asked.present
         if seen.waiting is None:
             raise conflict(f"{seen.name} does not wait for approval.")
@@ -223,19 +223,19 @@ class ToolOperations:
             raise conflict(f"{seen.name} changed in the meantime: look at it again.")
         return await self.get(asked)
 
-    def _standings(self, asked: Asked) -> Standings:
+    def _standings(self, asked: OperationInput) -> Standings:
         return Standings(self._ground.pool, asked.tenant)
 
-    def _manual(self, asked: Asked) -> ManualTools:
+    def _manual(self, asked: OperationInput) -> ManualTools:
         return ManualTools(self._ground.pool, asked.tenant)
 
 
-def _version(asked: Asked) -> int | None:
+def _version(asked: OperationInput) -> int | None:
     """The one that If-Match is about; None without it."""
     return None if asked.present is None else asked.present.version
 
 
-def _row(one: Standing) -> ToolRow:
+def _row(one: ToolState) -> ToolRow:
     return ToolRow(
         one.name,
         one.source,
@@ -250,7 +250,7 @@ def _row(one: Standing) -> ToolRow:
     )
 
 
-def _view(found: Detail, embedding: Embedding) -> ToolView:
+def _view(found: Detail, embedding: EntityEmbedding) -> ToolView:
     one = found.standing
     return ToolView(
         one.name,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from config.settings import Settings
 from gateway.audit.chain import Chain
-from gateway.audit.records import Entry, printable
+from gateway.audit.records import AuditEntry, printable
 from gateway.audit.storing import heads, store
 from gateway.audit.writer import is_recorded
 from gateway.cli.access.actor import actor
@@ -34,7 +34,7 @@ async def record(pool: Pool, settings: Settings, act: Act, outcome: str) -> None
     host_id, key, now = settings.tenant.host_id, settings.audit.key.encode(), datetime.now(UTC)
     seen = await heads(pool, host_id, settings.audit.retention_days)
     chain = Chain(host_id, socket.gethostname(), now, key, seen)
-    entry = Entry(
+    entry = AuditEntry(
         act.tenant or host_id,
         now,
         printable(actor()),

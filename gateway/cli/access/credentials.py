@@ -19,7 +19,7 @@ from gateway.upstreams.auth.requirements import (
 )
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.access.secrets import Keys, Secrets
-from registry.sources.imports import Report
+from registry.sources.imports import ImportReport
 from schemas.binding import Binding, Credential, OpenAPIBinding
 from schemas.tool import Tool
 
@@ -41,7 +41,7 @@ _PLACES = {
 
 
 @dataclass
-class Standing:
+class SourceCredentials:
     """How the operations of one source stand."""
 
     schemes: dict[str, tuple[Credential, bool]] = field(default_factory=dict)  # and whether met
@@ -58,13 +58,13 @@ async def stored_in(settings: Settings, registry: Registry) -> Stored:
 
 def standing(
     bindings: Iterable[Binding], adjusted: SourceSettings | None, stored: Entries = NO_ENTRIES
-) -> Standing:
+) -> SourceCredentials:
     """`adjusted` is what the settings say about the source of `bindings`, `stored` what stands in
     the registry."""
     settings = adjusted or SourceSettings()
     credentials, headers = {**stored, **settings.credentials}, settings.headers
     by_caller = settings.exchange is not None or settings.forward_token
-    found = Standing()
+    found = SourceCredentials()
 
     def is_met(credential: Credential) -> bool:
         return (by_caller and bears(credential)) or met(credentials, headers, credential)
@@ -85,7 +85,7 @@ def standing(
     return found
 
 
-def lines(name: str, found: Standing) -> Iterator[str]:
+def lines(name: str, found: SourceCredentials) -> Iterator[str]:
     """What there is to say about the credentials of the source `name`, for a person."""
     for scheme, (credential, is_met) in found.schemes.items():
         yield f"wants {scheme}: {_place(credential)}, {'' if is_met else 'not '}configured"
@@ -93,7 +93,7 @@ def lines(name: str, found: Standing) -> Iterator[str]:
         yield hint(name, found)
 
 
-def hint(name: str, found: Standing) -> str:
+def hint(name: str, found: SourceCredentials) -> str:
     """What to configure, where calls would be refused: what lets most of them through comes
     first, and what the others want is named."""
     count = len(found.refused)
@@ -111,7 +111,9 @@ def hint(name: str, found: Standing) -> str:
     return f"{text} That is for {sum(wanted[one] for one in helped[best])}; others want {named}."
 
 
-def _helped(security: Security, wanted: Iterable[Security], found: Standing) -> frozenset[Security]:
+def _helped(
+    security: Security, wanted: Iterable[Security], found: SourceCredentials
+) -> frozenset[Security]:
     """Which of `wanted` are met as well by what meets `security`."""
     given = {one.scheme for one in settable(each for each in security if each) or ()}
     given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
@@ -119,7 +121,7 @@ def _helped(security: Security, wanted: Iterable[Security], found: Standing) -> 
     return frozenset({security, *met_too})
 
 
-def missing(report: Report, settings: Settings, stored: Stored = NONE) -> Iterator[str]:
+def missing(report: ImportReport, settings: Settings, stored: Stored = NONE) -> Iterator[str]:
     """After an import: what is still to be configured."""
     name = report.source.name
     bindings = (draft.binding for draft in report.drafts)

@@ -10,7 +10,7 @@ import msgspec
 
 from config.conflicts_policy import rule_problems
 from config.decode import decode
-from config.document import Value, expanded
+from config.document import YamlValue, expanded
 from config.kinds import kind_of
 from config.policy import Rule
 from config.problem import Problem, SettingsError
@@ -148,7 +148,7 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
 def _read(text: str) -> Rule:
     problems: list[Problem] = []
     try:
-        rule = decode(expanded(Value(text, "RULE", Path(), text)), kind_of(Rule), (), problems)
+        rule = decode(expanded(YamlValue(text, "RULE", Path(), text)), kind_of(Rule), (), problems)
     except SettingsError as error:
         problems.extend(error.problems)
     if problems:

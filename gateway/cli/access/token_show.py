@@ -24,7 +24,7 @@ from registry.access.revocations import Revoked, revoked
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TokenVerdict:
     good: bool | None  # None: that cannot be told
     reason: str = ""
     principal: Principal | None = None
@@ -68,11 +68,11 @@ def show(
 
 async def _judge(
     settings: Settings, token: str, path: str, fetch: bool, gone: Revoked | None
-) -> Verdict:
+) -> TokenVerdict:
     """`gone`: what was revoked; None where that was not looked up."""
     auth = settings.auth
     if auth.mode != "jwt":
-        return Verdict(False, f"auth.mode is {auth.mode}: no token is looked at")
+        return TokenVerdict(False, f"auth.mode is {auth.mode}: no token is looked at")
     issuers = issuers_of(auth, settings.tenant.host_id, settings.server.public_url)
     for issuer in issuers:
         if fetch and isinstance(issuer.keys, RemoteKeys):
@@ -86,12 +86,14 @@ async def _judge(
         read = await tokens.read(token.encode(), path)
     except KeysMissing:
         hint = "they cannot be fetched" if fetch else "--fetch has them fetched"
-        return Verdict(None, f"the keys of its issuer are not known; {hint}")
+        return TokenVerdict(None, f"the keys of its issuer are not known; {hint}")
     except (PyJWTError, ValueError, TypeError) as error:
-        return Verdict(False, str(error))
+        return TokenVerdict(False, str(error))
     if read.principal is None:
-        return Verdict(False, "it names nobody: `sub` or another name that can be used is missing")
-    return Verdict(True, principal=read.principal, looked_up=gone is not None)
+        return TokenVerdict(
+            False, "it names nobody: `sub` or another name that can be used is missing"
+        )
+    return TokenVerdict(True, principal=read.principal, looked_up=gone is not None)
 
 
 async def _revoked(settings: Settings) -> Revoked:
@@ -106,7 +108,7 @@ def _as_it_is(issuer: Issuer) -> Issuer:
     return replace(issuer, keys=LocalKeys(ring, lambda: KeyRing((), named=True)))
 
 
-def _tell(verdict: Verdict) -> None:
+def _tell(verdict: TokenVerdict) -> None:
     who = verdict.principal
     if who is None:
         outcome = "not known" if verdict.good is None else "refused"
@@ -119,7 +121,7 @@ def _tell(verdict: Verdict) -> None:
         say("  whether it was revoked was not looked up: --registry does")
 
 
-def _builtins(verdict: Verdict) -> dict[str, Any]:
+def _builtins(verdict: TokenVerdict) -> dict[str, Any]:
     who = verdict.principal
     told: dict[str, Any] = {"good": verdict.good, "reason": verdict.reason}
     if who is not None:

@@ -16,7 +16,7 @@ from registry.names.similar_names import meant
 FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130, 143
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """A command cannot do what it was asked to."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
@@ -30,7 +30,7 @@ class Failure(click.ClickException):
 
 
 def fail(message: str, exit_code: int = FAILED) -> NoReturn:
-    raise Failure(message, exit_code)
+    raise CommandFailure(message, exit_code)
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:

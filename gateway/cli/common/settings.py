@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from config.load import load
 from config.logging import configure
 from config.problem import SettingsError
-from config.settings import Logging, Settings
+from config.settings import LoggingSettings, Settings
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
 
@@ -46,6 +46,6 @@ def read_settings(config_file: str | None) -> Settings:
         fail(str(error), USAGE)
 
 
-def _quieter(logging: Logging) -> Logging:
+def _quieter(logging: LoggingSettings) -> LoggingSettings:
     """A command says itself what becomes of it; only `serve` has a story to tell."""
     return replace(logging, level="error") if logging.level in {"info", "warning"} else logging

@@ -11,7 +11,7 @@ from rich.text import Text
 from config.load import load, settings_file
 from config.logging import configure
 from config.problem import SettingsError
-from config.settings import Logging, Settings
+from config.settings import LoggingSettings, Settings
 from gateway.cli.access.credentials import credentials, stored_in
 from gateway.cli.common.database import open_registry, run
 from gateway.cli.common.failure import FAILED
@@ -87,7 +87,7 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     yield from run(gathered(world(settings)))
     yield from functions(settings.functions)
     yield from run(scripts(settings.scripts))
-    configure(Logging(level="error", format=settings.logging.format, access=False))
+    configure(LoggingSettings(level="error", format=settings.logging.format, access=False))
     yield from run(_registry(settings))
 
 

@@ -2,14 +2,14 @@
 
 from importlib.util import find_spec
 
-from config.settings import Embedding, Settings
+from config.settings import EmbeddingSettings, Settings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local import Check
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import Models
 from registry.embedding.providers import embedder_for, make_embedder
 from registry.embedding.sentence_transformers import NOT_INSTALLED
-from registry.embedding.status import Status, status
+from registry.embedding.status import EmbeddingStatus, status
 
 NAME = "embeddings"
 
@@ -26,7 +26,7 @@ async def embeddings(settings: Settings, registry: Registry) -> Check:
     return _of_texts(found, embedder.model, settings.embedding)
 
 
-def mismatch(settings: Embedding, models: Models) -> str | None:
+def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
     """What follows where the settings and the database name different models; None: nothing does.
 
     Raises EmbeddingFailed.
@@ -46,7 +46,7 @@ def mismatch(settings: Embedding, models: Models) -> str | None:
     return f"the settings name {wanted}, the database {other}: {how} until {until}"
 
 
-def _made(settings: Embedding) -> Embedder | None:
+def _made(settings: EmbeddingSettings) -> Embedder | None:
     """Raises EmbeddingFailed, also where its library is not there."""
     embedder = make_embedder(settings)
     if settings.provider == "sentence-transformers" and not find_spec("sentence_transformers"):
@@ -54,7 +54,7 @@ def _made(settings: Embedding) -> Embedder | None:
     return embedder
 
 
-def _is_asked(settings: Embedding, label: str) -> bool:
+def _is_asked(settings: EmbeddingSettings, label: str) -> bool:
     """Whether queries can be embedded for the vectors of this model."""
     try:
         return embedder_for(settings, label) is not None
@@ -62,7 +62,7 @@ def _is_asked(settings: Embedding, label: str) -> bool:
         return False
 
 
-def _of_texts(found: Status, model: str, settings: Embedding) -> Check:
+def _of_texts(found: EmbeddingStatus, model: str, settings: EmbeddingSettings) -> Check:
     own = [one for one in found.counts if one.model == model]
     if failed := sum(one.failed for one in own):
         why = "".join(one.error for one in found.failed[:1]).rstrip(".")
@@ -82,6 +82,6 @@ def _counted(count: int, has: str, have: str) -> str:
     return f"1 text {has}" if count == 1 else f"{count} texts {have}"
 
 
-def _who(settings: Embedding) -> str:
+def _who(settings: EmbeddingSettings) -> str:
     """Who embeds what is in the queue."""
     return "`toolgate serve`" if settings.workers else "`toolgate worker`"

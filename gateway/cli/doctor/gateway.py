@@ -4,13 +4,13 @@ import http.client
 import json
 from collections.abc import Iterator
 
-from config.endpoints import Server
+from config.endpoints import ServerSettings
 from gateway.cli.doctor.local import TIMEOUT_S, Check
 
 READY_BYTES = 1_000_000
 
 
-def breakers(server: Server, token: str = "") -> Iterator[Check]:
+def breakers(server: ServerSettings, token: str = "") -> Iterator[Check]:
     """The sources that it does not call because they fail; nothing when none serves here.
     `token` is that of the metrics: the server need not listen on loopback."""
     for source, state in sorted(_broken(server, token).items()):
@@ -18,7 +18,7 @@ def breakers(server: Server, token: str = "") -> Iterator[Check]:
         yield Check("source", "warning", f"{source}: it fails, so calls to it are {spared}")
 
 
-def _broken(server: Server, token: str) -> dict[str, str]:
+def _broken(server: ServerSettings, token: str) -> dict[str, str]:
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from config.endpoints import Server
-from config.settings import State
+from config.endpoints import ServerSettings
+from config.settings import StateSettings
 from config.sources import SourceSettings
 from gateway import hybrid
 from registry.importers.hybrid import described, select
@@ -25,13 +25,13 @@ FILES_WANTED = 4096  # two for each of a thousand calls at a time, and as many s
 TIMEOUT_S = 3.0
 
 
-Status = Literal["ok", "warning", "failed"]
+CheckStatus = Literal["ok", "warning", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     name: str
-    status: Status
+    status: CheckStatus
     detail: str
 
 
@@ -51,7 +51,7 @@ def files() -> Check:
     return Check("files", "warning", f"only {hard} open at a time (now {soft}); {hint}")
 
 
-def sealing(state: State) -> Iterator[Check]:
+def sealing(state: StateSettings) -> Iterator[Check]:
     """Whether the key of what clients carry lies where others may read it."""
     if state.backend != "memory" and not state.secret:
         text = (
@@ -86,7 +86,7 @@ def _namesakes(home: Path) -> Iterator[str]:
                 yield str(Path(spec.origin).resolve())
 
 
-def port(server: Server) -> Check:
+def port(server: ServerSettings) -> Check:
     host, number = server.host, server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:

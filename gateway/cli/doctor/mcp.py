@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 
 from config.settings import Settings
-from gateway.cli.doctor.local import Check, Status
+from gateway.cli.doctor.local import Check, CheckStatus
 from registry.catalog.toolsets import narrowed
 from registry.sources.imports import preview
 from registry.sources.pins import Pins
@@ -49,7 +49,7 @@ async def toolsets(
         if missing := sorted({*toolset.sources} - known.keys() - settings.sources.keys()):
             yield Check("toolset", "warning", f"{name}: no source {', '.join(missing)}")
         picked, whose, _ = narrowed(name, toolset, tools, known, ())
-        status: Status = "ok" if picked or whose else "warning"
+        status: CheckStatus = "ok" if picked or whose else "warning"
         yield Check("toolset", status, f"{name}: {len(picked)} tools of {len(whose)} sources")
 
 

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from redis.exceptions import RedisError
 
 from config.masks import without_queries
-from config.settings import Settings, State
+from config.settings import Settings, StateSettings
 from config.sources import SourceSettings
 from gateway.cli.doctor.local import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
@@ -98,7 +98,7 @@ async def _reason(key: str, url: str, settings: Settings) -> str | None:
     return None
 
 
-async def _redis(state: State) -> Check:
+async def _redis(state: StateSettings) -> Check:
     hint = "sessions, streams and limits of gateways that share it wait for it"
     try:
         redis = connect(state.redis_url, min(state.timeout_s, TIMEOUT_S), 1)

@@ -7,7 +7,7 @@ import anyio
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from config.settings import Embedding, Settings
+from config.settings import EmbeddingSettings, Settings
 from gateway.cli.common.database import Registry, open_registry, run
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
@@ -21,7 +21,7 @@ from registry.embedding import population
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
 from registry.embedding.models import Models, models, register, settle
-from registry.embedding.status import Counts, Status, status, tasks
+from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
 
 COMMANDS = {
     "status": ("gateway.cli.embed.command:status_", "Show how many texts have vectors."),
@@ -111,7 +111,7 @@ def retry(settings: Settings, names: tuple[str, ...]) -> None:
     say(f"Queued {run(_retry(settings, names))} again.")
 
 
-def _print(found: Status, settings: Embedding) -> None:
+def _print(found: EmbeddingStatus, settings: EmbeddingSettings) -> None:
     if not found.counts:
         say("There are no tools yet.")
         return
@@ -129,7 +129,7 @@ def _print(found: Status, settings: Embedding) -> None:
         remark(text)
 
 
-def _of_models(models: Models, settings: Embedding) -> str | None:
+def _of_models(models: Models, settings: EmbeddingSettings) -> str | None:
     """Why vectors are not those of the settings' model, if so."""
     try:
         if text := mismatch(settings, models):
@@ -143,18 +143,18 @@ def _of_models(models: Models, settings: Embedding) -> str | None:
     return None
 
 
-def _why_none(settings: Embedding) -> str:
+def _why_none(settings: EmbeddingSettings) -> str:
     """Why no model makes vectors."""
     if settings.provider == "disabled":
         return "Embeddings are disabled: see embedding.provider."
     return "Nothing has embedded yet: `toolgate serve` does, or `toolgate embed backfill` now."
 
 
-def _model(one: Counts) -> str:
+def _model(one: EmbeddingCounts) -> str:
     return f"{one.model or '-'}{f' ({one.role})' if one.role else ''}"
 
 
-async def _status(settings: Settings) -> Status:
+async def _status(settings: Settings) -> EmbeddingStatus:
     async with open_registry(settings) as registry:
         found = await status(registry.database.pool, registry.host_id)
     if found.models.target is not None or settings.embedding.provider == "disabled":
@@ -162,7 +162,7 @@ async def _status(settings: Settings) -> Status:
     return replace(found, counts=tuple(_awaited(one) for one in found.counts))
 
 
-def _awaited(one: Counts) -> Counts:
+def _awaited(one: EmbeddingCounts) -> EmbeddingCounts:
     """Where embeddings are on, what no model is registered for waits for the first one."""
     return replace(one, pending=one.pending + one.disabled, disabled=0)
 
@@ -212,7 +212,7 @@ async def _embed_all(registry: Registry, crew: Crew) -> int:
 async def _watch(registry: Registry, crew: Crew) -> None:
     """Until the queue is empty or the crew displaced, with a bar while somebody looks."""
     columns = (
-        TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        TextColumn("EmbeddingSettings"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     )  # fmt: skip
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("", total=None)
@@ -248,7 +248,7 @@ async def _retry(settings: Settings, names: Sequence[str]) -> int:
         return await population.retry(registry.database.pool, registry.host_id, ids)
 
 
-async def _check_begun(registry: Registry, settings: Embedding) -> None:
+async def _check_begun(registry: Registry, settings: EmbeddingSettings) -> None:
     found = await status(registry.database.pool, registry.host_id)
     if found.models.target is None:
         why = _why_none(settings)

@@ -19,7 +19,7 @@ from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
 from registry.embedding.providers import make_embedder
-from registry.embedding.serving import Serving
+from registry.embedding.serving import ServingEmbedder
 from registry.search.indexes import ensure_indexes
 
 log = logging.getLogger("toolgate.embedding")
@@ -80,7 +80,7 @@ def crew_of(
 ) -> Crew:
     workers = workers or max(settings.embedding.workers, 1)
     wanted = replace(settings.embedding, workers=workers)
-    serving = Serving(lambda: database.pool, wanted, embedder)
+    serving = ServingEmbedder(lambda: database.pool, wanted, embedder)
     after = partial(ensure_indexes, exact_limit=settings.search.exact_limit)
     return Crew(database, embedder, wanted, serving, after)
 

@@ -12,7 +12,7 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.graphql import graphql
 from gateway.cli.imports.mcp import mcp
-from gateway.cli.imports.outcome import Reporting, Telling, telling_options
+from gateway.cli.imports.outcome import Reporting, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,
@@ -75,7 +75,7 @@ def openapi(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
-    telling: Telling,
+    telling: ReportOptions,
 ) -> None:
     """Import the description SOURCE: OpenAPI 3.0 to 3.2 or Swagger 2.0, JSON or YAML, a path or a
     URL. Files that it refers to are read too; of a directory or a zip archive, openapi.yaml or the
@@ -152,7 +152,7 @@ def hybrid(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
-    telling: Telling,
+    telling: ReportOptions,
 ) -> None:
     """Import the actions of a hybrid service (light-hybrid-4j) from SPEC: a path or a URL of its
     spec.yaml, or of the older schema.json.
@@ -190,7 +190,7 @@ def hybrid(
 @click.argument("name")
 @settings_option
 @telling_options
-def refresh(settings: Settings, name: str, telling: Telling) -> None:
+def refresh(settings: Settings, name: str, telling: ReportOptions) -> None:
     """Import the source NAME again, from where and as it was imported before.
 
     What the settings say about NAME comes first; so this also imports, without waiting for

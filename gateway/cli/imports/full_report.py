@@ -13,8 +13,8 @@ from rich.text import Text
 from gateway.cli.common.output import one_line, out, print_json, print_rows, say
 from gateway.cli.imports.report import STYLES, counted, print_fate, title
 from registry.display.budgets import tokens
-from registry.sources.imports import Report
-from registry.sources.plan import Saved
+from registry.sources.imports import ImportReport
+from registry.sources.plan import SavedTools
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
@@ -24,7 +24,7 @@ INDENT = 18  # of a reason, below its operation
 WIDTH = 80  # at most, for texts that are read
 
 
-def print_table(report: Report) -> None:
+def print_table(report: ImportReport) -> None:
     """At a terminal reasons stand below, and what went wrong comes last, where people look; in a
     pipe each operation is one line: status, tokens, name, operation, reason."""
     cost = costs(report)
@@ -68,7 +68,7 @@ def _print_outcome(outcome: Outcome, price: int | None) -> None:
         out.print(Text(f"{'':{INDENT}}{part}", "dim"))
 
 
-def costs(report: Report) -> dict[str, int]:
+def costs(report: ImportReport) -> dict[str, int]:
     """Tokens of each definition as lists send it at most, by key of the operation."""
     return {draft.key: tokens(_definition(draft)) for draft in report.drafts}
 
@@ -84,7 +84,7 @@ def _definition(draft: ToolDraft) -> bytes:
     return msgspec.json.encode({key: value for key, value in whole.items() if value is not None})
 
 
-def _totals(report: Report) -> Iterator[str]:
+def _totals(report: ImportReport) -> Iterator[str]:
     """Shares are of what was not excluded."""
     counts = Counter(outcome.status for outcome in report.outcomes)
     wanted = sum(counts.values()) - counts["excluded"]
@@ -105,7 +105,7 @@ def _share(count: int, of: int) -> str:
     return f"{count / of:.1%}" if of else "0.0%"
 
 
-def _expenses(report: Report, cost: Mapping[str, int]) -> Iterator[str]:
+def _expenses(report: ImportReport, cost: Mapping[str, int]) -> Iterator[str]:
     if not cost:
         return
     names = {outcome.key: outcome.name for outcome in report.outcomes if outcome.name}
@@ -117,7 +117,7 @@ def _expenses(report: Report, cost: Mapping[str, int]) -> Iterator[str]:
     )
 
 
-def print_report_json(report: Report) -> None:
+def print_report_json(report: ImportReport) -> None:
     cost, saved = costs(report), report.saved
     print_json(
         {
@@ -140,7 +140,7 @@ def print_report_json(report: Report) -> None:
     )
 
 
-def _numbers(report: Report) -> dict[str, Any]:
+def _numbers(report: ImportReport) -> dict[str, Any]:
     """`share`: of what was not excluded, from 0 to 1."""
     counts = Counter(outcome.status for outcome in report.outcomes)
     wanted = sum(counts.values()) - counts["excluded"]
@@ -155,7 +155,7 @@ def _numbers(report: Report) -> dict[str, Any]:
     }
 
 
-def _counts(report: Report, saved: Saved) -> dict[str, Any]:
+def _counts(report: ImportReport, saved: SavedTools) -> dict[str, Any]:
     counts: dict[str, Any] = {
         "added": len(saved.added),
         "updated": len(saved.updated),
@@ -177,7 +177,7 @@ def _counts(report: Report, saved: Saved) -> dict[str, Any]:
     }
 
 
-def print_markdown(report: Report) -> None:
+def print_markdown(report: ImportReport) -> None:
     """What needs a look first, all else folded away."""
     cost = costs(report)
     write(f"## {escaped(title(report))}\n")

@@ -8,7 +8,7 @@ from config.decode import absolute
 from config.settings import Settings
 from config.types import HttpUrl
 from gateway.cli.common.settings import settings_option
-from gateway.cli.imports.outcome import Reporting, Telling, telling_options
+from gateway.cli.imports.outcome import Reporting, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,
@@ -65,7 +65,7 @@ def graphql(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
-    telling: Telling,
+    telling: ReportOptions,
 ) -> None:
     """Import the queries and mutations of a GraphQL service. SOURCE is its endpoint, which is asked
     for its schema; or the schema, as a path or a URL that ends in .graphql, .graphqls, .gql, .sdl,

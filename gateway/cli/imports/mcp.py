@@ -10,7 +10,7 @@ from config.settings import Settings
 from config.types import HttpUrl
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.settings import settings_option
-from gateway.cli.imports.outcome import Reporting, Telling, telling_options
+from gateway.cli.imports.outcome import Reporting, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,
@@ -74,7 +74,7 @@ def mcp(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     dry_run: bool,
-    telling: Telling,
+    telling: ReportOptions,
 ) -> None:
     """Import the tools, prompts and resources of another MCP server: of the one at URL, whatever
     revision it speaks, or of a command that speaks over its standard input and output.

@@ -18,7 +18,7 @@ OPTION = "--report"
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class ReportOptions:
     format: Format | None  # None: the exceptions one by one, the rest in numbers
     fail_on: str  # "never", or what must not be
 
@@ -66,7 +66,7 @@ def telling_options(command: F) -> F:
         if report and as_json:
             fail("--json is the same as --report json; leave one of them out", USAGE)
         usual = "skipped" if report else "never"
-        telling = Telling("json" if as_json else report, fail_on or usual)
+        telling = ReportOptions("json" if as_json else report, fail_on or usual)
         return command(*args, telling=telling, **others)
 
     usual_help = "skipped with --report, else never"

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from gateway.cli.common.output import harmless, out, say
 from registry.documents.addresses import PrivateAddress, check_url_host
-from registry.sources.imports import Report
+from registry.sources.imports import ImportReport
 from registry.sources.items import ItemsSaved
-from registry.sources.plan import Saved
+from registry.sources.plan import SavedTools
 from schemas.mcp.snapshot import ItemKind, ServerFacts
 from schemas.source import McpOptions, Outcome
 
@@ -19,7 +19,7 @@ ITEMS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
 SHOWN = 20  # degraded operations at a terminal; they work, and nobody reads hundreds
 
 
-def print_report(report: Report) -> None:
+def print_report(report: ImportReport) -> None:
     """The exceptions one by one, the rest in numbers, and what is left to do."""
     _print_exceptions(report.outcomes)
     for note in report.notes:
@@ -30,12 +30,12 @@ def print_report(report: Report) -> None:
     print_fate(report)
 
 
-def title(report: Report) -> str:
+def title(report: ImportReport) -> str:
     names = filter(None, (report.source.title, report.source.version))
     return " ".join(names) or report.source.name
 
 
-def print_fate(report: Report) -> None:
+def print_fate(report: ImportReport) -> None:
     """What became of it in the registry, and where calls go."""
     if report.source.server is not None:
         _print_server(report)
@@ -56,7 +56,7 @@ def _print_rolled_back(name: str, version: int, held: int | None) -> None:
     )
 
 
-def print_saved(name: str, saved: Saved) -> None:
+def print_saved(name: str, saved: SavedTools) -> None:
     say(f"Tools of {name}: {_changes(saved)}.")
     items = saved.items
     if items != ItemsSaved():
@@ -69,7 +69,7 @@ def print_saved(name: str, saved: Saved) -> None:
         say(f"{count} for approval: toolgate tools approve --source {name} --diff", "yellow")
 
 
-def _print_server(report: Report) -> None:
+def _print_server(report: ImportReport) -> None:
     """What the outcomes are about, of an MCP server."""
     counts = Counter(outcome.key.rpartition("@")[2] for outcome in _kept(report.outcomes))
     numbers = [("tool", counts["call"]), *((kind, counts[kind]) for kind in ITEMS)]
@@ -92,7 +92,7 @@ def spoken(facts: ServerFacts) -> str:
     return " and ".join(revisions) or "no revision that is known here"
 
 
-def _changes(saved: Saved) -> str:
+def _changes(saved: SavedTools) -> str:
     counts = {
         "added": saved.added,
         "updated": saved.updated,
@@ -113,7 +113,7 @@ def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
         say(f"… and {len(degraded) - len(shown)} more degraded; --report names all")
 
 
-def _print_address(report: Report) -> None:
+def _print_address(report: ImportReport) -> None:
     """Where calls go; nothing is worse than to learn on the first call that they cannot."""
     base_url, options = report.source.base_url, report.source.options
     if isinstance(options, McpOptions) and options.command:

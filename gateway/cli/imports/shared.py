@@ -22,13 +22,13 @@ from gateway.cli.common.database import run
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.output import err
 from gateway.cli.imports.full_report import print_markdown, print_report_json, print_table
-from gateway.cli.imports.outcome import Telling, check
+from gateway.cli.imports.outcome import ReportOptions, check
 from gateway.cli.imports.report import counted, print_report
 from gateway.cli.sources.servers import open_asking, open_lister
 from gateway.upstreams.mcp.process import NOT_STARTED
 from registry.catalog.toolsets import unknown
 from registry.documents.kinds import LOOKED_AT, looks_like
-from registry.sources.imports import Report, Sources, preview
+from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.plan import SourceDraft
 from registry.sources.source_reader import CALLED, ImportSpec
 from registry.sources.specs import configured
@@ -80,18 +80,20 @@ dry_run_option = click.option(
 )
 
 
-def import_and_tell(settings: Settings, spec: ImportSpec, dry_run: bool, telling: Telling) -> None:
+def import_and_tell(
+    settings: Settings, spec: ImportSpec, dry_run: bool, telling: ReportOptions
+) -> None:
     report, stored = run((_preview if dry_run else _import)(settings, spec))
     tell(report, telling, settings, stored)
 
 
-def refresh_and_tell(settings: Settings, name: str, telling: Telling) -> None:
+def refresh_and_tell(settings: Settings, name: str, telling: ReportOptions) -> None:
     """Import the source again; what the settings say about it comes first."""
     report, stored = run(_refresh(settings, name))
     tell(report, telling, settings, stored)
 
 
-def tell(report: Report, telling: Telling, settings: Settings, stored: Stored) -> None:
+def tell(report: ImportReport, telling: ReportOptions, settings: Settings, stored: Stored) -> None:
     wants = missing(report, settings, stored)
     notes = (*report.notes, *_homeless(report, settings), *wants)
     report = replace(report, notes=notes, source=_adjusted(report.source, settings))
@@ -110,7 +112,7 @@ def _adjusted(source: SourceDraft, settings: Settings) -> SourceDraft:
     return replace(source, base_url=wanted.base_url, base_url_trusted=True)
 
 
-def _homeless(report: Report, settings: Settings) -> Iterator[str]:
+def _homeless(report: ImportReport, settings: Settings) -> Iterator[str]:
     """Toolsets that the description names, and that nobody can ask for."""
     names = (draft.toolsets for draft in report.drafts)
     for name, count in unknown(names, settings.toolsets).items():
@@ -146,7 +148,7 @@ def _advice(reason: str, name: str) -> str:
     return ""
 
 
-async def _preview(settings: Settings, spec: ImportSpec) -> tuple[Report, Stored]:
+async def _preview(settings: Settings, spec: ImportSpec) -> tuple[ImportReport, Stored]:
     with progress_of(spec.name), _advising(spec.kind, spec.name):
         async with open_lister(settings) as lister:
             return await preview(spec, settings.imports, lister), {}
@@ -154,7 +156,7 @@ async def _preview(settings: Settings, spec: ImportSpec) -> tuple[Report, Stored
 
 async def _import(
     settings: Settings, spec: ImportSpec, *, anew: bool = False
-) -> tuple[Report, Stored]:
+) -> tuple[ImportReport, Stored]:
     with progress_of(spec.name) as advance, _advising(spec.kind, spec.name):
         async with open_asking(settings, Act("importSource", spec.name)) as (
             registry,
@@ -166,7 +168,7 @@ async def _import(
             return await sources.import_(spec, advance, anew=anew), stored
 
 
-async def _refresh(settings: Settings, name: str) -> tuple[Report, Stored]:
+async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]:
     wanted = settings.sources.get(name)
     if wanted and (spec := configured(name, wanted)):
         return await _import(settings, spec, anew=True)

@@ -14,21 +14,21 @@ from gateway.cli.common.settings import settings_option
 from gateway.cli.search.serving import Searched, searched
 from gateway.cli.tools.command import check_source, how_to_get_tools
 from registry.embedding.texts import sentences
-from registry.search import Filters, Found, Hit, Mode, Query
+from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.search.fusion import enough
 
 COLUMNS = ("score", "meaning", "words", "cosine", "BM25", "name", "source", "what it does")
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ScoreParts:
     """What the score of a hit is made of; their sum times its weight is the score."""
 
     meaning: float
     words: float
 
     @classmethod
-    def of(cls, hit: Hit, share: float, most_bm25: float) -> "Parts":
+    def of(cls, hit: Hit, share: float, most_bm25: float) -> "ScoreParts":
         words = hit.lexical / most_bm25 if most_bm25 else 0.0
         return cls(share * (hit.semantic or 0.0), (1 - share) * words)
 
@@ -74,26 +74,28 @@ def try_(
         domains=domains or None,
         tiers=tiers or None,
     )
-    done, tools = run(_found(settings, Query(text, limit, mode, filters)))
+    done, tools = run(_found(settings, SearchQuery(text, limit, mode, filters)))
     found = done.found
     if as_json:
         print_json(_as_json(found))
         return
     share, least = _weighing(settings, found, mode, tools)
     most = max([least, *(hit.lexical for hit in found.hits)])
-    if rows := [_row(hit, Parts.of(hit, share, most)) for hit in found.hits]:
+    if rows := [_row(hit, ScoreParts.of(hit, share, most)) for hit in found.hits]:
         print_rows(COLUMNS, rows)
     _explain(done, settings, text, tools)
 
 
-def _weighing(settings: Settings, found: Found, mode: Mode, tools: int) -> tuple[float, float]:
+def _weighing(
+    settings: Settings, found: SearchResult, mode: Mode, tools: int
+) -> tuple[float, float]:
     """The share of meaning, and the BM25 that counts fully. See `registry.search.fusion`."""
     if found.path == "lexical":
         return 0.0, 0.0
     return (1.0 if mode == "dense" else settings.search.semantic_share), enough(tools)
 
 
-async def _found(settings: Settings, query: Query) -> tuple[Searched, int]:
+async def _found(settings: Settings, query: SearchQuery) -> tuple[Searched, int]:
     """What was found, and how many tools there are."""
     async with open_registry(settings) as registry:
         for source in query.filters.sources or ():
@@ -104,7 +106,7 @@ async def _found(settings: Settings, query: Query) -> tuple[Searched, int]:
         return done, len(await registry.store.tools(registry.host_id))
 
 
-def _row(hit: Hit, parts: Parts) -> tuple[str, ...]:
+def _row(hit: Hit, parts: ScoreParts) -> tuple[str, ...]:
     cosine = "-" if hit.semantic is None else f"{hit.semantic:.3f}"
     numbers = (f"{hit.score:.3f}", f"{parts.meaning:.3f}", f"{parts.words:.3f}", cosine)
     about = first_line(hit.title or hit.description)
@@ -131,7 +133,7 @@ def _explain(done: Searched, settings: Settings, text: str, count: int) -> None:
             say(f"also looked up by itself: {one_line(one)}")
 
 
-def _as_json(found: Found) -> dict[str, Any]:
+def _as_json(found: SearchResult) -> dict[str, Any]:
     return {
         "hits": found.hits,
         "note": found.note,

@@ -24,8 +24,8 @@ from registry.evaluation.running import MODES
 from registry.evaluation.sets import (
     QUERIES,
     TOOLS,
+    EvaluationRequest,
     Listed,
-    Request,
     read_catalog,
     read_requests,
 )
@@ -37,11 +37,11 @@ Format = Literal["table", "json", "md"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestSet:
     """One set, read."""
 
     name: str
-    requests: Sequence[Request]
+    requests: Sequence[EvaluationRequest]
     catalog: Sequence[Listed] | None  # None: the tools of the registry
 
 
@@ -154,7 +154,7 @@ async def _evaluate(
     return results
 
 
-def _read(path: Path, catalog: Path | None, limit: int | None) -> Wanted:
+def _read(path: Path, catalog: Path | None, limit: int | None) -> RequestSet:
     if path.is_dir():
         catalog = catalog or path / TOOLS
         file = path / QUERIES
@@ -162,10 +162,12 @@ def _read(path: Path, catalog: Path | None, limit: int | None) -> Wanted:
         file = path
     name = path.name if path.is_dir() else path.stem
     requests = drawn(read_requests(file), limit)
-    return Wanted(name, requests, read_catalog(catalog) if catalog else None)
+    return RequestSet(name, requests, read_catalog(catalog) if catalog else None)
 
 
-async def _corpus(stack: AsyncExitStack, settings: Settings, one: Wanted, heard: Heard) -> Corpus:
+async def _corpus(
+    stack: AsyncExitStack, settings: Settings, one: RequestSet, heard: Heard
+) -> Corpus:
     if one.catalog is not None:
         return await stack.enter_async_context(of_catalog(one.catalog, settings, heard))
     registry = await stack.enter_async_context(open_registry(settings))

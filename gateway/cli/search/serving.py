@@ -8,18 +8,18 @@ from config.settings import Settings
 from gateway.cli.common.database import Registry
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.providers import make_embedder
-from registry.embedding.serving import Serving
-from registry.search import Found, Query, Search
+from registry.embedding.serving import ServingEmbedder
+from registry.search import Search, SearchQuery, SearchResult
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    found: Found
+    found: SearchResult
     failure: str | None  # of the model
     note: str | None  # why there are no vectors at all
 
 
-async def searched(settings: Settings, registry: Registry, query: Query) -> Searched:
+async def searched(settings: Settings, registry: Registry, query: SearchQuery) -> Searched:
     """Raises Unreachable where the settings want meaning or nothing, and there is none."""
     async with open_serving(settings, registry) as serving:
         failure = None
@@ -45,13 +45,13 @@ async def _warmed_up(embedder: Embedder) -> str | None:
 
 
 @asynccontextmanager
-async def open_serving(settings: Settings, registry: Registry) -> AsyncIterator[Serving]:
+async def open_serving(settings: Settings, registry: Registry) -> AsyncIterator[ServingEmbedder]:
     target, refused = None, None
     try:
         target = make_embedder(settings.embedding)
     except EmbeddingFailed as error:
         refused = str(error)
-    serving = Serving(lambda: registry.database.pool, settings.embedding, target)
+    serving = ServingEmbedder(lambda: registry.database.pool, settings.embedding, target)
     if refused:
         serving.note = refused
     else:

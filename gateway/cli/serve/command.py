@@ -18,7 +18,7 @@ from gateway.cli.common.failure import NO_DATABASE, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE
 from gateway.cli.common.settings import settings_option
 from gateway.cli.serve.exposure import check_exposure
-from gateway.cli.serve.process import Serving
+from gateway.cli.serve.process import ServingProcess
 from gateway.guards.issuers import ANY_AUDIENCE, takes_any_audience
 from schemas.errors import ToolgateError
 
@@ -66,7 +66,7 @@ def serve(
     listener = _listen(host, settings.server.port if port is None else port)
     configure(settings.logging)
     try:
-        serving = Serving(settings, listener, ctx.meta[CONFIG_FILE])
+        serving = ServingProcess(settings, listener, ctx.meta[CONFIG_FILE])
     except ToolgateError as error:  # of a file that the settings name
         listener.close()
         fail(str(error), USAGE)

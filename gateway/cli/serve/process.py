@@ -29,7 +29,7 @@ log = logging.getLogger("toolgate.serve")
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
-class Serving:
+class ServingProcess:
     """One gateway from the first to the last request."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Serving:
         self._gateway = Gateway(settings)
         self._listener = listener
         self._config_file = config_file
-        self._server = Server(self._uvicorn_config(settings), self._gateway)
+        self._server = UvicornServer(self._uvicorn_config(settings), self._gateway)
         self._reload_asked = asyncio.Event()
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
         self._terminal = has_terminal() and not ignored
@@ -124,7 +124,7 @@ class Serving:
             log.warning("restart_needed", extra={"changed": names})
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn, with streams that end when the gateway stops instead of holding it up."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:

@@ -17,8 +17,8 @@ from gateway.cli.common.options import json_option
 from gateway.cli.common.output import first_line, out, print_json, print_rows, remark, say
 from gateway.cli.common.settings import settings_option
 from registry.skills.document import FILE
-from registry.skills.snapshot import Skill, Skills
-from registry.skills.store import SkillStore, Version
+from registry.skills.snapshot import Skill, SkillSnapshot
+from registry.skills.store import SkillStore, SkillVersion
 from registry.tools.by_hand.tools import ManualTools
 
 COMMANDS = {
@@ -58,7 +58,7 @@ class Opened:
     store: SkillStore
     host_id: str
 
-    async def read(self) -> Skills:
+    async def read(self) -> SkillSnapshot:
         return await self.store.skills(self.host_id)
 
     async def named(self, name: str) -> Skill:
@@ -185,7 +185,7 @@ async def _list(settings: Settings) -> Mapping[str, Skill]:
         return (await opened.read()).of(None)
 
 
-async def _show(settings: Settings, name: str) -> tuple[Skill, list[Version], list[str]]:
+async def _show(settings: Settings, name: str) -> tuple[Skill, list[SkillVersion], list[str]]:
     """The skill, its versions, and the names of its tools that are disabled."""
     async with open_registry(settings) as registry:
         pool, host_id = registry.database.pool, registry.host_id

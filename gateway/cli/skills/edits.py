@@ -12,9 +12,9 @@ from gateway.cli.common.settings import settings_option
 from gateway.cli.skills.command import open_skills
 from gateway.cli.skills.folders import print_saved
 from registry.skills.access import LEVELS, MEANING, Access
-from registry.skills.folders import Folder
+from registry.skills.folders import SkillFolder
 from registry.skills.generated import generated, tag_texts
-from registry.skills.store import Freed, Saved
+from registry.skills.store import Freed, SavedSkill
 
 _LEVELS = "; ".join(f"{level}: {meaning}" for level, meaning in MEANING.items())
 
@@ -129,7 +129,7 @@ def rollback(settings: Settings, skill: str, number: int, as_json: bool) -> None
     other contents makes a new version.
     """
 
-    async def work() -> Saved:
+    async def work() -> SavedSkill:
         async with open_skills(settings, Act("rollBackSkill", skill)) as opened:
             return await opened.store.rollback(opened.host_id, skill, number)
 
@@ -163,7 +163,7 @@ def remove(settings: Settings, skill: str, yes: bool) -> None:
 
 async def _generate(
     settings: Settings, source: str, tags: tuple[str, ...], dry_run: bool
-) -> tuple[list[Folder], list[Saved]]:
+) -> tuple[list[SkillFolder], list[SavedSkill]]:
     async with open_registry(settings) as registry:
         known = await registry.store.sources(registry.host_id)
         if source not in {one.name for one in known}:

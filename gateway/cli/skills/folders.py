@@ -12,8 +12,8 @@ from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.settings import settings_option
 from gateway.cli.skills.command import open_skills
-from registry.skills.folders import Folder, read_folders, write_folder
-from registry.skills.store import Saved
+from registry.skills.folders import SkillFolder, read_folders, write_folder
+from registry.skills.store import SavedSkill
 
 
 @click.command(name="import")
@@ -60,7 +60,7 @@ def export(settings: Settings, directory: Path, names: tuple[str, ...], force: b
         say(str(place))
 
 
-def print_saved(saved: list[Saved], as_json: bool, *, dry_run: bool = False) -> None:
+def print_saved(saved: list[SavedSkill], as_json: bool, *, dry_run: bool = False) -> None:
     """What became of skills that were saved, or would."""
     if as_json:
         print_json(saved)
@@ -74,7 +74,7 @@ def print_saved(saved: list[Saved], as_json: bool, *, dry_run: bool = False) -> 
             say(f"  no such tools here (the client may have them): {named}", "yellow")
 
 
-def _print_inner(folder: Folder, place: Path) -> None:
+def _print_inner(folder: SkillFolder, place: Path) -> None:
     name = folder.document.name
     for path in folder.inner:
         inner = Path(path).parent
@@ -84,7 +84,7 @@ def _print_inner(folder: Folder, place: Path) -> None:
 
 async def _import(
     settings: Settings, directory: Path, strict: bool, dry_run: bool
-) -> tuple[list[Folder], list[Saved]]:
+) -> tuple[list[SkillFolder], list[SavedSkill]]:
     folders = read_folders(directory, settings.skills)
     act = None if dry_run else Act("importSkills", str(directory))
     async with open_skills(settings, act) as opened:

@@ -24,7 +24,7 @@ from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, left_over
-from schemas.mcp.snapshot import Item
+from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import McpOptions, Source
 from schemas.tool import Tool
 
@@ -115,7 +115,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
         say(f"  held  {name_held}: see `toolgate tools approve {name_held} --diff`", "yellow")
 
 
-def _lines(source: Source, items: Sequence[Item]) -> Iterator[str]:
+def _lines(source: Source, items: Sequence[SnapshotItem]) -> Iterator[str]:
     """What there is to say of an MCP server besides."""
     if source.server is None:
         return
@@ -242,7 +242,7 @@ async def _list(settings: Settings) -> list[Source]:
 
 async def _detail(
     settings: Settings, name: str
-) -> tuple[Source, list[Item], list[str], list[Tool], Entries]:
+) -> tuple[Source, list[SnapshotItem], list[str], list[Tool], Entries]:
     """The source, its items, the tools of it that wait for approval, those that are served, and
     what is stored to satisfy its security schemes."""
     source = _adjusted(await _named(settings, name), settings)

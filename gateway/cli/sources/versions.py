@@ -21,7 +21,7 @@ from gateway.cli.imports.outcome import Format, Reporting, check, report_option,
 from gateway.cli.imports.report import counted, print_saved
 from gateway.cli.imports.shared import progress_of
 from gateway.cli.sources.servers import open_asking
-from registry.sources.compat import Change
+from registry.sources.compat import SchemaChange
 from registry.sources.differences import Difference, ToolChange
 from registry.sources.history import History, RolledTo
 from registry.sources.source_reader import ImportSpec
@@ -161,7 +161,7 @@ def print_difference(found: Difference) -> None:
 
 
 def _lines(tool: ToolChange) -> list[Sequence[str]]:
-    whole = Change("operation", "", False, tool.operation)
+    whole = SchemaChange("operation", "", False, tool.operation)
     return [
         (
             tool.fate,

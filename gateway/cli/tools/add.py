@@ -24,7 +24,7 @@ from registry.importers.openapi import parse
 from registry.tools.by_hand.changes import New, ToolRefused
 from registry.tools.by_hand.making import make, way_of
 from registry.tools.by_hand.tools import ManualTools
-from registry.tools.by_hand.wanted import Cost, Known, KnownFunction, Lifecycle, Wanted
+from registry.tools.by_hand.wanted import Cost, KnownFunction, KnownSources, Lifecycle, ToolRequest
 from schemas.binding import FunctionBinding, Language, ScriptBinding
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict
@@ -162,17 +162,17 @@ def _objects(file: str) -> list[Any]:
     return list(document["tools"])
 
 
-def _read(objects: Sequence[Any], place: str) -> Iterator[Wanted]:
+def _read(objects: Sequence[Any], place: str) -> Iterator[ToolRequest]:
     for number, one in enumerate(objects):
         try:
-            yield msgspec.convert(one, Wanted)
+            yield msgspec.convert(one, ToolRequest)
         except msgspec.ValidationError as error:
             name = one.get("name") if isinstance(one, dict) else None
             which = f" {name}" if isinstance(name, str) else f" {number + 1}" * (len(objects) > 1)
             fail(f"{place}: tool{which}: {error}", USAGE)
 
 
-def _coded(wanted: Wanted, folder: Path, settings: Settings) -> Wanted:
+def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest:
     """With the source code instead of the path of its file."""
     try:
         way_of(wanted)
@@ -190,7 +190,7 @@ def _coded(wanted: Wanted, folder: Path, settings: Settings) -> Wanted:
     return replace(wanted, script=None, code=code)
 
 
-async def _add(settings: Settings, wanted: Sequence[Wanted], dry_run: bool) -> list[New]:
+async def _add(settings: Settings, wanted: Sequence[ToolRequest], dry_run: bool) -> list[New]:
     functions = {}
     if any(one.function is not None for one in wanted):
         loaded = load_functions(settings.functions)
@@ -203,7 +203,7 @@ async def _add(settings: Settings, wanted: Sequence[Wanted], dry_run: bool) -> l
         sources = await registry.store.sources(registry.host_id)
         tools = await registry.store.tools(registry.host_id)
         by_name = {one.name: one for one in sources}
-        known = Known(by_name, tuple(tools), functions, settings.scripts.source_bytes)
+        known = KnownSources(by_name, tuple(tools), functions, settings.scripts.source_bytes)
         made = [make(one, known) for one in wanted]
         await ManualTools(registry.database.pool, registry.host_id).add(made, dry_run=dry_run)
     return made

@@ -16,9 +16,9 @@ from gateway.cli.search.serving import searched
 from gateway.cli.tools.costs import print_costs
 from gateway.cli.tools.show import held_back, summary, waiting
 from registry.embedding.serving import NONE_YET
-from registry.search import Filters, Found, Hit, Mode, Query
+from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.sources.specs import configured
-from registry.tools.by_hand.changes import Standing
+from registry.tools.by_hand.changes import CatalogRow
 from registry.tools.by_hand.tools import ManualTools
 from schemas.tool import Tool
 
@@ -147,7 +147,7 @@ def how_to_get_tools(settings: Settings) -> str:
     return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"
 
 
-def _print_disabled(found: Sequence[Standing], as_json: bool) -> None:
+def _print_disabled(found: Sequence[CatalogRow], as_json: bool) -> None:
     if as_json:
         print_json([{"name": one.name, "source": one.source} for one in found])
         return
@@ -170,7 +170,7 @@ def _one(name: str | None) -> tuple[str, ...] | None:
     return None if name is None else (name,)
 
 
-async def _disabled(settings: Settings, source: str | None) -> list[Standing]:
+async def _disabled(settings: Settings, source: str | None) -> list[CatalogRow]:
     async with open_registry(settings) as registry:
         await check_source(registry, source)
         found = await ManualTools(registry.database.pool, registry.host_id).disabled()
@@ -194,7 +194,7 @@ async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], di
 
 async def _search(
     settings: Settings, query: str, limit: int, among: Among, words: bool
-) -> tuple[Found, bool]:
+) -> tuple[SearchResult, bool]:
     """What was found, and whether there are no tools at all."""
     async with open_registry(settings) as registry:
         await check_source(registry, among.source)
@@ -206,7 +206,7 @@ async def _search(
             tiers=_one(among.tier),
         )
         mode: Mode = "lexical" if words else "hybrid"
-        wanted = Query(query, limit, mode, filters, prefix=words)
+        wanted = SearchQuery(query, limit, mode, filters, prefix=words)
         done = await searched(settings, registry, wanted)
         is_empty = not done.found.hits and not await registry.store.tools(registry.host_id)
     missing = done.note == NONE_YET and not words

@@ -15,7 +15,7 @@ from gateway.cli.common.output import say
 from gateway.cli.common.settings import settings_option
 from gateway.cli.tools.add import schema_of
 from registry.importers.texts import cut
-from registry.tools.by_hand.changes import COST_TIERS, Change, Details, NoSuchTool
+from registry.tools.by_hand.changes import COST_TIERS, Details, HandChange, NoSuchTool
 from registry.tools.by_hand.tools import ManualTools
 from registry.tools.by_hand.wanted import Lifecycle
 from schemas.errors import Fault
@@ -131,10 +131,10 @@ async def _with(settings: Settings, act: Act, work: Callable[[ManualTools], Awai
             no_such("tool", error.name, [*there, *disabled])
 
 
-def _change(given: dict[str, Any]) -> Change:
+def _change(given: dict[str, Any]) -> HandChange:
     schema = given.get("input_schema")
     description = given.get("description")
-    return Change(
+    return HandChange(
         description=None if description is None else cut(description),
         title=given.get("title"),
         input_schema=None if schema is None else schema_of(schema),

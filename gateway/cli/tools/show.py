@@ -16,9 +16,9 @@ from gateway.cli.common.settings import settings_option
 from gateway.cli.tools.arguments import Argument, arguments_of, example
 from gateway.cli.tools.costs import cost_of
 from registry.catalog.services import by_service
-from registry.embedding.status import Embedding, embedding_of
+from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.sources.pins import Pins
-from registry.tools.by_hand.changes import NoSuchTool, Standing
+from registry.tools.by_hand.changes import CatalogRow, NoSuchTool
 from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import (
     Binding,
@@ -100,7 +100,7 @@ async def held_back(registry: Registry) -> dict[str, str]:
     return {one.name: one.reason for one in held}
 
 
-def _standing(standing: Standing) -> Iterator[str]:
+def _standing(standing: CatalogRow) -> Iterator[str]:
     """Whose its description is, and what else is said of it by hand."""
     if standing.overridden:
         since = f" since {standing.override_ts:%Y-%m-%d %H:%M}" if standing.override_ts else ""
@@ -120,7 +120,7 @@ def _standing(standing: Standing) -> Iterator[str]:
         yield "; ".join(told)
 
 
-def _embedding(embedding: Embedding) -> str:
+def _embedding(embedding: EntityEmbedding) -> str:
     model = f", {embedding.model}" if embedding.model else ""
     when = f", {embedding.embedded:%Y-%m-%d %H:%M}" if embedding.embedded else ""
     error = f": {embedding.error}" if embedding.error else ""
@@ -183,7 +183,7 @@ def _detail(tool: Tool) -> dict[str, Any]:
 
 async def _tool(
     settings: Settings, name: str
-) -> tuple[Tool, str | None, dict[str, str], Standing, Embedding]:
+) -> tuple[Tool, str | None, dict[str, str], CatalogRow, EntityEmbedding]:
     """The tool, the address of its source, what is held back, and what stands in the registry."""
     async with open_registry(settings) as registry:
         tools = [

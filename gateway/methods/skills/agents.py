@@ -59,7 +59,7 @@ def _others(catalog: Catalog) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GrantedTools:
     """The tools of one skill, and of those that it requires, as a caller may use them."""
 
     skill: Skill
@@ -80,10 +80,10 @@ class Given:
         raise InvalidParams(f"{tool.name} is not a tool of the skill {self.skill.name}")
 
 
-def given(skill: Skill, catalog: Catalog) -> Given:
+def given(skill: Skill, catalog: Catalog) -> GrantedTools:
     """`catalog` is what the caller sees."""
     loaded = catalog.skills.needed(skill.name)
-    found = Given(skill, loaded, {}, {}, [])
+    found = GrantedTools(skill, loaded, {}, {}, [])
     absent: dict[str, None] = {}
     for one in loaded:
         for link in one.tools:

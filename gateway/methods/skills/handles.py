@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from gateway.context import Context
-from gateway.methods.skills.agents import Agents, Given, given
+from gateway.methods.skills.agents import Agents, GrantedTools, given
 from gateway.protocol.sealed import Sealer
 from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill
@@ -37,7 +37,7 @@ class Handles:
         payload = Handle(skill.name, agent.name if agent else None)
         return (await self._sealer()).seal(PURPOSE, payload, _owner(context), self._handle_s)
 
-    async def given(self, context: Context, catalog: Catalog, text: str) -> Given:
+    async def given(self, context: Context, catalog: Catalog, text: str) -> GrantedTools:
         """What the skill that `text` names, or is the handle of, gives to the caller; `catalog` is
         what they see. Raises InvalidParams."""
         skills = self._agents.skills(context, catalog)

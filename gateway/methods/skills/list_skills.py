@@ -12,7 +12,7 @@ from registry.catalog import words as wording
 from registry.display.budgets import CHARACTERS
 from registry.display.fitting import length
 from registry.display.sentences import first_sentence, shorten
-from registry.search.query import Filters, Query
+from registry.search.query import Filters, SearchQuery
 from registry.skills.snapshot import Skill
 from schemas.errors import Unreachable
 from schemas.source import Source
@@ -56,7 +56,7 @@ class ListSkills:
             return [], None
         filters = Filters(context.principal.tenant, ids=list(by_id))
         try:
-            found = await self._find(Query(query, self._limit, "hybrid", filters, "skill"))
+            found = await self._find(SearchQuery(query, self._limit, "hybrid", filters, "skill"))
         except AWAY:
             return by_words(skills.values(), query, self._limit), BY_WORDS
         return [by_id[hit.id] for hit in found.hits if hit.id in by_id], found.note

@@ -12,14 +12,14 @@ from msgspec import Raw
 from gateway.abc import SessionChange
 from gateway.context import Context, Session
 from gateway.methods.lists import Lists
-from gateway.methods.skills.agents import Agents, Given, given
+from gateway.methods.skills.agents import Agents, GrantedTools, given
 from gateway.methods.skills.handles import Handles
 from gateway.methods.skills.list_skills import by_words, line_of
 from gateway.state.news import MESSAGES
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosing import DESCRIBES
-from registry.display.fitting import Ceiling, Entry
+from registry.display.fitting import Ceiling, ListedTool
 from registry.display.profiles import Chosen
 from registry.skills.items import file_at, uri_of
 from registry.skills.snapshot import Skill, SkillFile
@@ -42,7 +42,7 @@ Tell = Callable[[Session, bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SkillLimits:
     answer_tokens: int  # of the tools in an answer
     instructions_tokens: int
     handle_s: float
@@ -54,7 +54,7 @@ class UseSkill:
         lists: Lists,
         agents: Agents,
         handles: Handles,
-        limits: Limits,
+        limits: SkillLimits,
         read_file: ReadFile,
         change: Change,
         tell: Tell,
@@ -119,7 +119,7 @@ class UseSkill:
         return [name for name in names if name not in kept]
 
     def _about(
-        self, found: Given, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
+        self, found: GrantedTools, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
     ) -> Json:
         """`unlisted` are skills whose tools the client's list does not have."""
         skill, told = found.skill, dict[str, Any]()
@@ -140,11 +140,11 @@ class UseSkill:
         return told
 
     def _tools(
-        self, found: Given, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
+        self, found: GrantedTools, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
     ) -> Json:
         ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaping, chosen, DESCRIBES)
         entries = [
-            Entry(replace(tool, name=catalog.called(tool, chosen)), {})
+            ListedTool(replace(tool, name=catalog.called(tool, chosen)), {})
             for tool in found.tools.values()
         ]
         fitted = ceiling.fitted(entries, ceiling.tokens * CHARACTERS - AROUND, schemas=True)
@@ -184,7 +184,7 @@ async def content_of(read_file: ReadFile, tenant: str, skill: Skill, file: Skill
     return content
 
 
-def instructions_of(found: Given) -> str:
+def instructions_of(found: GrantedTools) -> str:
     """Of what the skill requires first."""
     if len(found.loaded) == 1:
         return found.skill.instructions.strip()
@@ -192,7 +192,7 @@ def instructions_of(found: Given) -> str:
     return "\n\n".join(parts)
 
 
-def _read(about: Json, text: str, after: int, limits: Limits) -> ToolResult:
+def _read(about: Json, text: str, after: int, limits: SkillLimits) -> ToolResult:
     """`text` from a character on, as much of it as a model gets at a time."""
     room = limits.instructions_tokens * CHARACTERS
     part = text[after : after + room]

@@ -22,15 +22,15 @@ from gateway.upstreams.auth.requirements import (
     refusal,
 )
 from gateway.upstreams.auth.token_endpoint import (
+    AccessToken,
     Login,
-    Token,
     TokenEndpoint,
     TokenFailed,
     basic,
     client_token,
 )
 from gateway.upstreams.http.client import HttpRequest
-from gateway.upstreams.http.connections import Connections, Pool, UpstreamFailed
+from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from schemas.binding import Credential
 from schemas.source import Source
 
@@ -83,7 +83,7 @@ class Credentials:
 
 
 def _by_caller(
-    pool: Pool, security: tuple[Alternative, ...], request: HttpRequest, context: Context
+    pool: SourcePool, security: tuple[Alternative, ...], request: HttpRequest, context: Context
 ) -> HttpRequest:
     """Descriptions often leave out what every operation wants: the token goes along with all."""
     alternative = borne(security, pool.headers)
@@ -96,7 +96,7 @@ def _by_caller(
 
 
 async def _with(
-    pool: Pool, credential: Credential, entry: SchemeSettings, request: HttpRequest
+    pool: SourcePool, credential: Credential, entry: SchemeSettings, request: HttpRequest
 ) -> HttpRequest:
     if not pool.trusted:
         raise UpstreamFailed(pool.untrusted("credentials"))
@@ -114,7 +114,7 @@ async def _with(
             return replace(request, headers={**request.headers, credential.name: value})
 
 
-async def _value(pool: Pool, credential: Credential, entry: SchemeSettings) -> str:
+async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings) -> str:
     """What goes into the place of `credential`. Raises UpstreamFailed."""
     if entry.value:
         return entry.value
@@ -124,7 +124,7 @@ async def _value(pool: Pool, credential: Credential, entry: SchemeSettings) -> s
         return f"Bearer {entry.token}"
     scheme, public = credential.scheme, pool.confines(entry)
 
-    async def fetch() -> Token:
+    async def fetch() -> AccessToken:
         login = Login(
             entry.token_url or "",
             entry.client_id or "",

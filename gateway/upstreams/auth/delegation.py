@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller, NoCaller, audiences_of, bare, caller_of
 from gateway.upstreams.auth.token_endpoint import TokenFailed
-from gateway.upstreams.http.connections import Pool, UpstreamFailed
+from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 
 AUTHORIZATION = "Authorization"
 SCOPE_TOKEN = "X-Scope-Token"  # noqa: S105 - the name of a header
@@ -15,7 +15,7 @@ Headers = Mapping[str, str]
 NONE: Headers = {}
 
 
-def on_behalf(pool: Pool, context: Context) -> Caller | None:
+def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
     """Who calls; None where the source gets nothing of the caller's. Raises UpstreamFailed where it
     should and must not."""
     if not pool.by_caller:
@@ -32,7 +32,7 @@ def on_behalf(pool: Pool, context: Context) -> Caller | None:
         ) from why
 
 
-async def proof(pool: Pool, caller: Caller | None, scopes: Iterable[str] = ()) -> Headers:
+async def proof(pool: SourcePool, caller: Caller | None, scopes: Iterable[str] = ()) -> Headers:
     """The headers that prove who calls; of None the gateway itself. Raises UpstreamFailed."""
     if pool.exchange is None:
         return _passed_on(pool, caller) if pool.forward_token and caller is not None else NONE
@@ -49,7 +49,7 @@ async def proof(pool: Pool, caller: Caller | None, scopes: Iterable[str] = ()) -
 
 
 def refuted(
-    pool: Pool, caller: Caller | None, headers: Headers, scopes: Iterable[str] = ()
+    pool: SourcePool, caller: Caller | None, headers: Headers, scopes: Iterable[str] = ()
 ) -> bool:
     """The source answered 401 to a request with `headers`, which `proof` gave: whether it gives
     others now."""
@@ -61,7 +61,7 @@ def refuted(
     return pool.exchange.refused(caller, scopes, token)
 
 
-def _passed_on(pool: Pool, caller: Caller) -> Headers:
+def _passed_on(pool: SourcePool, caller: Caller) -> Headers:
     if not pool.same_trust_domain and _is_ours(pool, caller):
         raise UpstreamFailed(
             f"{pool.source} was not called: the caller's token was issued for this gateway, and is "
@@ -74,7 +74,7 @@ def _passed_on(pool: Pool, caller: Caller) -> Headers:
     return headers
 
 
-def _is_ours(pool: Pool, caller: Caller) -> bool:
+def _is_ours(pool: SourcePool, caller: Caller) -> bool:
     scope_token = caller.scope_token
     return pool.own.among(caller.audiences) or (
         scope_token is not None and pool.own.among(audiences_of(bare(scope_token)))

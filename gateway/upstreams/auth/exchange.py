@@ -9,13 +9,13 @@ import aiohttp
 from config.sources import TokenExchange
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.auth.token_endpoint import (
+    AccessToken,
     Login,
-    Token,
     TokenEndpoint,
     TokenFailed,
     client_token,
 )
-from gateway.upstreams.auth.tokens import Tokens
+from gateway.upstreams.auth.tokens import AccessTokens
 
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
@@ -27,14 +27,14 @@ _OWN = ("gateway",)
 _Key = tuple[str, str]  # digest of the caller's token, scope; the rest is the same for a source
 
 
-class Exchange:
+class SourceExchange:
     """The exchanges of one source."""
 
     def __init__(
         self, settings: TokenExchange, timeout_s: float, tls: ssl.SSLContext | bool
     ) -> None:
         self._settings = settings
-        self._tokens = Tokens(settings.cached_bytes)
+        self._tokens = AccessTokens(settings.cached_bytes)
         login = Login(
             settings.token_url, settings.client_id, settings.client_secret, settings.client_auth
         )
@@ -51,7 +51,7 @@ class Exchange:
         """What the source gets instead of the caller's token. Raises TokenFailed."""
         scope = self._scope(scopes)
 
-        async def fetch() -> Token:
+        async def fetch() -> AccessToken:
             actor = await self.own(http) if self.has_own else ""
             try:
                 return await self._exchanged(http, caller, scope, actor)
@@ -71,7 +71,7 @@ class Exchange:
         """The gateway's own token: the actor, and who it is where there is no caller. Raises
         TokenFailed."""
 
-        async def fetch() -> Token:
+        async def fetch() -> AccessToken:
             return await client_token(self._own_endpoint, http, "")
 
         return await self._tokens.get(_OWN, fetch)
@@ -87,7 +87,7 @@ class Exchange:
 
     async def _exchanged(
         self, http: aiohttp.ClientSession, caller: Caller, scope: str, actor: str
-    ) -> Token:
+    ) -> AccessToken:
         settings = self._settings
         form = {
             "grant_type": GRANT,
@@ -112,4 +112,4 @@ class Exchange:
             raise self._endpoint.failed("answered a token that cannot be sent")
         if caller.ends is None:
             return token
-        return Token(token.text, min(token.ends, asked + caller.ends - epoch_s))
+        return AccessToken(token.text, min(token.ends, asked + caller.ends - epoch_s))

@@ -49,14 +49,14 @@ class Login(Struct, frozen=True):
     public: bool = False  # whether the token_url has to be a public address
 
 
-class Answer(Struct, frozen=True):
+class TokenAnswer(Struct, frozen=True):
     access_token: str
     token_type: str = "Bearer"  # noqa: S105 - required, and left out by some
     expires_in: float | str | None = None  # some write the number as a text
     issued_token_type: str = ""
 
 
-class Token(Struct, frozen=True):
+class AccessToken(Struct, frozen=True):
     text: str
     ends: float  # s, monotonic clock
 
@@ -74,7 +74,7 @@ class TokenEndpoint:
         self._timeout_s = timeout_s
         self._tls = tls
 
-    async def ask(self, http: aiohttp.ClientSession, form: Mapping[str, str]) -> Answer:
+    async def ask(self, http: aiohttp.ClientSession, form: Mapping[str, str]) -> TokenAnswer:
         """Raises TokenFailed."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -91,7 +91,7 @@ class TokenEndpoint:
             raise self.failed(f"answered HTTP {status}{_reason(body)}", refused=refused)
         return self._read(body)
 
-    def token(self, answer: Answer, asked: float) -> Token:
+    def token(self, answer: TokenAnswer, asked: float) -> AccessToken:
         """What may be sent, and how long. Raises TokenFailed. `asked`: s, monotonic clock."""
         try:
             lasts_s = UNSAID_S if answer.expires_in is None else float(answer.expires_in)
@@ -101,7 +101,7 @@ class TokenEndpoint:
             raise self.failed("answered a token that is not of the type Bearer")
         if not answer.access_token.isascii() or not answer.access_token.isprintable():
             raise self.failed("answered a token that cannot be sent")
-        return Token(answer.access_token, asked + lasts_s - min(EARLY_S, lasts_s / 2))
+        return AccessToken(answer.access_token, asked + lasts_s - min(EARLY_S, lasts_s / 2))
 
     def failed(self, what: str, *, refused: bool = False) -> TokenFailed:
         return TokenFailed(f"has no token for {self._purpose}: its token_url {what}", refused)
@@ -130,14 +130,16 @@ class TokenEndpoint:
             # what is longer is no token
             return response.status, await read_at_most(response, ANSWER_LIMIT_BYTES) or b""
 
-    def _read(self, body: bytes) -> Answer:
+    def _read(self, body: bytes) -> TokenAnswer:
         try:
-            return msgspec.json.decode(body, type=Answer)
+            return msgspec.json.decode(body, type=TokenAnswer)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self.failed("answered something that is no token") from error
 
 
-async def client_token(endpoint: TokenEndpoint, http: aiohttp.ClientSession, scope: str) -> Token:
+async def client_token(
+    endpoint: TokenEndpoint, http: aiohttp.ClientSession, scope: str
+) -> AccessToken:
     """One of the gateway's own: the client credentials grant. Raises TokenFailed."""
     form = {"grant_type": "client_credentials"}
     if scope:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 
-from gateway.upstreams.auth.token_endpoint import Token, TokenFailed
+from gateway.upstreams.auth.token_endpoint import AccessToken, TokenFailed
 
 log = logging.getLogger("toolgate.upstream")
 
@@ -16,7 +16,7 @@ log = logging.getLogger("toolgate.upstream")
 REFUSED_S = 30.0
 ENTRY_BYTES = 500  # what one takes besides its text
 
-Fetch = Callable[[], Awaitable[Token]]
+Fetch = Callable[[], Awaitable[AccessToken]]
 """Ask for a token. Raises TokenFailed."""
 
 _NEVER = -REFUSED_S
@@ -24,7 +24,7 @@ _NEVER = -REFUSED_S
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    token: Token | None  # None: the service refused the last one, or there is none
+    token: AccessToken | None  # None: the service refused the last one, or there is none
     failure: TokenFailed | None = None  # which ends as a token does
     until: float = 0.0  # s, monotonic clock
     refused: float = _NEVER  # when the service last refused one, s, monotonic clock
@@ -37,7 +37,7 @@ class _Held:
 _NOTHING = _Held(None)
 
 
-class Tokens:
+class AccessTokens:
     """Those of one source, by what they are for."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -45,7 +45,7 @@ class Tokens:
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._held: OrderedDict[Hashable, _Held] = OrderedDict()
-        self._fetching: dict[Hashable, asyncio.Task[Token]] = {}
+        self._fetching: dict[Hashable, asyncio.Task[AccessToken]] = {}
 
     async def get(self, key: Hashable, fetch: Fetch) -> str:
         """The token in use, or a new one; however many ask, one request is made. Raises
@@ -81,7 +81,7 @@ class Tokens:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _renew(self, key: Hashable, fetch: Fetch) -> Token:
+    async def _renew(self, key: Hashable, fetch: Fetch) -> AccessToken:
         try:
             token = await fetch()
             before = self._held.get(key, _NOTHING)
@@ -105,7 +105,7 @@ class Tokens:
             self._bytes -= oldest.size
 
 
-def _seen(task: asyncio.Task[Token]) -> None:
+def _seen(task: asyncio.Task[AccessToken]) -> None:
     """Its failure is told to whoever waits; that may be nobody any more."""
     if not task.cancelled():
         task.exception()

@@ -54,7 +54,7 @@ def narrowed(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str
         for segment in path:
             at = at.inner.setdefault(segment, _Wanted())
         at.whole = True
-    known = read(selection)
+    known = read_selection(selection)
     nodes = dict(_rendered(root, known))
     for name, printed in always.items():
         nodes[name] = Node(printed)
@@ -62,7 +62,7 @@ def narrowed(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str
 
 
 @lru_cache(maxsize=512)
-def read(selection: str) -> Mapping[str, Node]:
+def read_selection(selection: str) -> Mapping[str, Node]:
     """The fields of a selection as an import wrote it."""
     root = Node("")
     stack, last = [root], root

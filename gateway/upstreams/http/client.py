@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from yarl import URL
 
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
@@ -23,14 +23,14 @@ from gateway.upstreams.auth.delegation import on_behalf, proof, refuted
 from gateway.upstreams.http.connections import (
     NOBODY,
     Connections,
-    Pool,
+    SourcePool,
     TooLarge,
     UpstreamFailed,
     read,
 )
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.reasons import is_outage, why
-from gateway.upstreams.rest.files import Stream, Upload
+from gateway.upstreams.rest.files import Stream, StreamedBody
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")
@@ -48,7 +48,7 @@ class HttpRequest(Struct, frozen=True):
     body: bytes | None = None
     server: str | None = None  # the operation's own server, instead of the source's
     idempotent: bool = False  # may be repeated, although its method does not say so
-    upload: Upload | None = None  # a body with files in it that `Uploads` has to open first
+    upload: StreamedBody | None = None  # a body with files in it that `Uploads` has to open first
     stream: Stream | None = None  # a body that is read while it is sent, so once only
     caller: Caller | None = None  # whose token goes along, or what it is exchanged for
     scopes: tuple[str, ...] = ()  # that what it is exchanged for must have
@@ -108,7 +108,7 @@ class Client:
         return response
 
     async def _sent(
-        self, pool: Pool, source: Source, request: HttpRequest, reader: Reader
+        self, pool: SourcePool, source: Source, request: HttpRequest, reader: Reader
     ) -> HttpResponse:
         server = request.server
         if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
@@ -138,7 +138,7 @@ class Client:
 
     async def _attempts(
         self,
-        pool: Pool,
+        pool: SourcePool,
         request: HttpRequest,
         url: URL,
         headers: Mapping[str, str],
@@ -162,7 +162,7 @@ class Client:
 
     async def _once(
         self,
-        pool: Pool,
+        pool: SourcePool,
         request: HttpRequest,
         url: URL,
         headers: Mapping[str, str],
@@ -204,7 +204,7 @@ def _payload(request: HttpRequest) -> bytes | io.BytesIO | AsyncIterator[bytes] 
     return request.body
 
 
-def _url(pool: Pool, source: Source, server: str | None, target: str) -> URL:
+def _url(pool: SourcePool, source: Source, server: str | None, target: str) -> URL:
     base = pool.base_url if server is None else _joined(pool.base_url, server)
     if base is None:
         raise UpstreamFailed(

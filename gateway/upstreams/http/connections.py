@@ -10,11 +10,11 @@ import aiohttp
 from yarl import URL
 
 from config.conflicts_sources import FRAMING
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings
 from gateway.upstreams.auth.caller import OwnAudiences
-from gateway.upstreams.auth.exchange import Exchange
-from gateway.upstreams.auth.tokens import Tokens
+from gateway.upstreams.auth.exchange import SourceExchange
+from gateway.upstreams.auth.tokens import AccessTokens
 from gateway.upstreams.http.tls import USUAL, Contexts, contexts
 from registry.documents.addresses import PublicResolver, check_url_host
 from registry.documents.bodies import read_at_most
@@ -45,7 +45,7 @@ class TooLarge(Exception):
         super().__init__(f"answered more than {limit_bytes} bytes ({setting})")
 
 
-class Pool:
+class SourcePool:
     """The connections to one source, and how it wants to be called."""
 
     def __init__(
@@ -73,13 +73,15 @@ class Pool:
         self.require_credentials = adjusted.require_credentials
         self.timeout_s = adjusted.timeout_s or limits.timeout_s
         self.retries = limits.retries if adjusted.retries is None else adjusted.retries
-        self.tokens = Tokens(TOKENS_BYTES)
+        self.tokens = AccessTokens(TOKENS_BYTES)
         self.tls = tls
         self.own = own
         self.forward_token = adjusted.forward_token
         self.same_trust_domain = adjusted.same_trust_domain
         self.exchange = (
-            Exchange(adjusted.exchange, self.timeout_s, tls.tokens) if adjusted.exchange else None
+            SourceExchange(adjusted.exchange, self.timeout_s, tls.tokens)
+            if adjusted.exchange
+            else None
         )
         self.by_caller = self.forward_token or self.exchange is not None
         self.limits = limits
@@ -191,8 +193,8 @@ class Connections:
         self._tls = contexts(sources)
         self._own = own
         self._stored: Mapping[str, Entries] = {}
-        self._pools: dict[str, tuple[Source, Pool]] = {}
-        self._closing: dict[Pool, asyncio.Task[None]] = {}
+        self._pools: dict[str, tuple[Source, SourcePool]] = {}
+        self._closing: dict[SourcePool, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
         pools = {pool for _, pool in self._pools.values()} | set(self._closing)
@@ -225,7 +227,7 @@ class Connections:
     def tls_of(self, name: str) -> ssl.SSLContext | bool:
         return self._tls.get(name, USUAL).calls
 
-    def of(self, source: Source) -> Pool:
+    def of(self, source: Source) -> SourcePool:
         known = self._pools.get(source.place)
         if known is not None and known[0] is source:
             return known[1]
@@ -235,7 +237,7 @@ class Connections:
         if known is not None:
             self._retire(source)
         place = source.place
-        pool = Pool(
+        pool = SourcePool(
             source,
             self._sources.get(place, _NOTHING),
             self.limits,
@@ -249,7 +251,7 @@ class Connections:
     def _retire(self, source: Source) -> None:
         """Close the pool of `source` once every call that it still serves must have ended."""
 
-        async def close(pool: Pool) -> None:
+        async def close(pool: SourcePool) -> None:
             await asyncio.sleep(pool.timeout_s)
             await pool.unheld.wait()
             await pool.close()

@@ -19,18 +19,18 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 from yarl import URL
 
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.rest.files import (
     ANY_TYPE,
-    File,
+    CallFile,
     Piece,
-    Remote,
+    RemoteFile,
     Stream,
-    Upload,
+    StreamedBody,
     known_type,
     media_type_of,
     name_of,
@@ -83,7 +83,7 @@ class Uploads:
         if upload is None:
             yield request
             return
-        if sum(isinstance(piece, Remote) for piece in upload.pieces) > FETCHED_LIMIT:
+        if sum(isinstance(piece, RemoteFile) for piece in upload.pieces) > FETCHED_LIMIT:
             raise UpstreamFailed(f"more than {FETCHED_LIMIT} files that lie elsewhere")
         async with AsyncExitStack() as stack:
             sending = _Sending(limits.upload_limit_bytes)
@@ -113,7 +113,7 @@ class Uploads:
             text = f"{argument}: the file did not come within {limits.timeout_s:g} s"
             raise UpstreamFailed(text, late=True) from error
 
-    async def _resource(self, piece: Remote, context: Context) -> "_Held":
+    async def _resource(self, piece: RemoteFile, context: Context) -> "_Held":
         file = piece.file
         members = await self._read_resource(file.uri, context)
         try:
@@ -157,7 +157,7 @@ class _Sending:
         else:
             self._pieces.append(piece)
 
-    def request(self, request: HttpRequest, upload: Upload) -> HttpRequest:
+    def request(self, request: HttpRequest, upload: StreamedBody) -> HttpRequest:
         content_type = upload.content_type or self._media_type or ANY_TYPE
         headers = {**request.headers, "Content-Type": content_type}
         whole = [piece for piece in self._pieces if isinstance(piece, bytes)]
@@ -211,13 +211,13 @@ def _first(contents: Raw) -> tuple[bytes, str | None]:
     return binascii.a2b_base64(content.blob, strict_mode=bool(content.blob)), content.mime_type
 
 
-def _head(piece: Remote, found: File) -> tuple[bytes, str | None]:
+def _head(piece: RemoteFile, found: CallFile) -> tuple[bytes, str | None]:
     """What stands before the file, and its type."""
     media_type = media_type_of(found)
     return piece.head(name_of(found, media_type), found.media_type), media_type
 
 
-def _of_url(piece: Remote, response: aiohttp.ClientResponse) -> _Opened:
+def _of_url(piece: RemoteFile, response: aiohttp.ClientResponse) -> _Opened:
     said = response.content_type if "Content-Type" in response.headers else None
     known = piece.file.media_type or known_type(said if said != ANY_TYPE else None)
     before, media_type = _head(piece, replace(piece.file, media_type=known))
@@ -227,7 +227,7 @@ def _of_url(piece: Remote, response: aiohttp.ClientResponse) -> _Opened:
 
 
 @asynccontextmanager
-async def _fetched(file: File, private: bool) -> AsyncIterator[aiohttp.ClientResponse]:
+async def _fetched(file: CallFile, private: bool) -> AsyncIterator[aiohttp.ClientResponse]:
     """What `file.uri` answers. Raises UpstreamFailed, which names no address."""
     argument = file.argument
     connector = aiohttp.TCPConnector(resolver=ThreadedResolver() if private else PublicResolver())
@@ -251,7 +251,7 @@ async def _fetched(file: File, private: bool) -> AsyncIterator[aiohttp.ClientRes
 
 
 async def _followed(
-    session: aiohttp.ClientSession, file: File, private: bool, stack: AsyncExitStack
+    session: aiohttp.ClientSession, file: CallFile, private: bool, stack: AsyncExitStack
 ) -> aiohttp.ClientResponse:
     """Redirects by hand: each address is judged before it is connected to."""
     url = URL(file.uri)

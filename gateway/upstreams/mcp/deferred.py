@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from gateway.abc import Asked
+from gateway.abc import RelayRequest
 from gateway.context import Context
 from gateway.protocol.sealed import Sealer
 from gateway.upstreams.mcp.eras import ROUNDS, canonical
@@ -43,13 +43,13 @@ class Deferred:
         self._sealer = sealer
         self._parked_s = parked_s
 
-    def possible(self, asked: Asked, context: Context) -> bool:
+    def possible(self, asked: RelayRequest, context: Context) -> bool:
         """Whether a call may be parked, or is parked already."""
         if asked.method not in METHODS:
             return False
         return "requestState" in asked.params or not self._parking.full(context.principal.key)
 
-    async def run(self, asked: Asked, context: Context, news: News, work: Work) -> Members:
+    async def run(self, asked: RelayRequest, context: Context, news: News, work: Work) -> Members:
         """The result of `work`, now or when the client has answered what its server asks."""
         bound = _bound(asked, context)
         sealer = await self._sealer()
@@ -68,7 +68,7 @@ class Deferred:
         if not isinstance(given, str):
             raise InvalidParams("requestState must be a string, as it was given")
         parked = sealer.unseal(PURPOSE, given, ParkedState, bound)
-        answers = _answers(asked)
+        answers = _answers_to(asked)
         if parked.node == self._node:
             call = self._parking.take_up(parked.call, owner, answers, hearer)
             return await self._parking.run(call, own_state)
@@ -78,12 +78,12 @@ class Deferred:
         return members
 
 
-def _answers(asked: Asked) -> dict[str, Any]:
+def _answers_to(asked: RelayRequest) -> dict[str, Any]:
     responses = asked.params.get("inputResponses")
     return responses if isinstance(responses, dict) else {}
 
 
-def _bound(asked: Asked, context: Context) -> bytes:
+def _bound(asked: RelayRequest, context: Context) -> bytes:
     """What a requestState of ours is good for: this caller, and this request again."""
     same = {name: said for name, said in asked.params.items() if name not in {*ROUNDS, "_meta"}}
     text = canonical([context.principal.key, asked.source.name, asked.method, same])

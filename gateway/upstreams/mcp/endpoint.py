@@ -14,7 +14,7 @@ from gateway.upstreams.auth.caller import Holder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, proof, refuted
 from gateway.upstreams.http.answers import AWAY
 from gateway.upstreams.http.client import LARGE_BODY_BYTES
-from gateway.upstreams.http.connections import Pool, TooLarge, UpstreamFailed, read
+from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFailed, read
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.mcp import wire
@@ -58,10 +58,10 @@ class HttpFault(RelayedFault):
         self.means_no_session = status == 404 or unknown
 
 
-class Endpoint:
+class ServerEndpoint:
     """Where one server is, and the connections to it. Holds its pool until it is closed."""
 
-    def __init__(self, pool: Pool, holder: Holder | None = None) -> None:
+    def __init__(self, pool: SourcePool, holder: Holder | None = None) -> None:
         """`holder`: on whose behalf the server is called, where a request does not say so itself.
         Raises UpstreamFailed when the server has no address that may be called."""
         if pool.address is None:

@@ -10,14 +10,14 @@ import aiohttp
 from msgspec import Raw
 
 from gateway.upstreams.auth.caller import Holder
-from gateway.upstreams.http.connections import Pool, UpstreamFailed
+from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.endpoint import (
     HEADERS,
     SSE,
     TROUBLE,
-    Endpoint,
     HttpRefused,
+    ServerEndpoint,
 )
 from gateway.upstreams.mcp.events import EventStream
 from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, missed, read_facts
@@ -39,8 +39,8 @@ LONGEST_PAUSE_S = 30.0
 class HttpLink(Link):
     """One session."""
 
-    def __init__(self, pool: Pool, background: Hearer, holder: Holder | None = None) -> None:
-        self._endpoint = Endpoint(pool, holder)
+    def __init__(self, pool: SourcePool, background: Hearer, holder: Holder | None = None) -> None:
+        self._endpoint = ServerEndpoint(pool, holder)
         self._background = background
         self._talk = Talk(pool.source, background, self._post, pool.limits.mcp_asks)
         self._headers: dict[str, str] = dict(HEADERS)
@@ -52,7 +52,7 @@ class HttpLink(Link):
     @classmethod
     async def open(
         cls,
-        pool: Pool,
+        pool: SourcePool,
         hello: Hello,
         background: Hearer,
         timeout: Timeout,

@@ -9,10 +9,10 @@ from typing import Any
 from yarl import URL
 
 from gateway.upstreams.auth.caller import Holder
-from gateway.upstreams.http.connections import Pool
+from gateway.upstreams.http.connections import SourcePool
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp.duplex import DuplexLink
-from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, Endpoint
+from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, ServerEndpoint
 from gateway.upstreams.mcp.events import EventStream, ServerEvent
 from gateway.upstreams.mcp.link import Hearer, Hello, SessionLost, Timeout
 from gateway.upstreams.mcp.wire import Garbage
@@ -24,7 +24,7 @@ HEADERS = {"Content-Type": JSON}
 
 
 async def open_http_sse(
-    pool: Pool,
+    pool: SourcePool,
     hello: Hello,
     background: Hearer,
     timeout: Timeout,
@@ -35,7 +35,7 @@ async def open_http_sse(
     """Begin a session. Raises RelayedFault and UpstreamFailed."""
     link = DuplexLink(background, hello, pool.source, pool.limits.mcp_asks)
     try:
-        link.carrier = carrier = HttpSse(Endpoint(pool, holder), link)
+        link.carrier = carrier = HttpSseCarrier(ServerEndpoint(pool, holder), link)
         await carrier.connect(timeout)
         await link.begin(revision, timeout)
     except BaseException:
@@ -44,10 +44,10 @@ async def open_http_sse(
     return link
 
 
-class HttpSse:
+class HttpSseCarrier:
     """A Carrier: one stream, and the address that it named."""
 
-    def __init__(self, endpoint: Endpoint, link: DuplexLink) -> None:
+    def __init__(self, endpoint: ServerEndpoint, link: DuplexLink) -> None:
         self.name = endpoint.name
         self.limit_bytes = endpoint.limit_bytes
         self.open = True

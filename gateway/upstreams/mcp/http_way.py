@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.upstreams.auth.caller import Holder
-from gateway.upstreams.http.connections import Connections, Pool, UpstreamFailed
+from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from gateway.upstreams.mcp.envelope import DISCOVER
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.http_sse import open_http_sse
@@ -81,7 +81,7 @@ class HttpWay:
         """The connections are not its own."""
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> SourcePool:
         return self._connections.of(self._source)
 
     def _patience(self) -> Timeout:

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw
 
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import arrays
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN
 from gateway.upstreams.mcp.probe import Spoken
-from gateway.upstreams.mcp.server import Server
+from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
-from schemas.mcp.snapshot import Entry, Eras, ServerFacts, Snapshot
+from schemas.mcp.snapshot import Eras, ServerFacts, Snapshot, SnapshotEntry
 from schemas.source import McpOptions, Source
 
 # method of a list -> member of its result, member that names an entry, capability
@@ -75,7 +75,7 @@ class Lister:
         except (UpstreamFailed, Fault) as error:
             raise ImportRejected(f"The MCP server cannot be read: {error}") from error
 
-    async def snapshot(self, server: Server) -> Snapshot:
+    async def snapshot(self, server: McpServer) -> Snapshot:
         """Raises UpstreamFailed, also when there is too much, and RelayedFault when a list is
         refused."""
         spoken = await server.spoken()
@@ -93,7 +93,7 @@ class Lister:
         facts = _facts(spoken)
         return Snapshot(facts, tools, prompts, resources, templates, reading.problems)
 
-    async def _lists(self, link: Link, server: Server, reading: _Reading) -> Lists:
+    async def _lists(self, link: Link, server: McpServer, reading: _Reading) -> Lists:
         lists: Lists = {}
         for method, (_, _, capability) in LISTS.items():
             if capability not in link.capabilities:
@@ -108,7 +108,7 @@ class Lister:
         return lists
 
     async def _list(
-        self, link: Link, server: Server, method: str, reading: _Reading
+        self, link: Link, server: McpServer, method: str, reading: _Reading
     ) -> list[tuple[str, Raw]]:
         member = LISTS[method][0]
         left = reading.items_limit
@@ -193,7 +193,7 @@ def _cursor(members: Mapping[str, Raw]) -> str | None:
         return None
 
 
-def _merged(method: str, stateless: Lists, handshake: Lists) -> tuple[Entry, ...]:
+def _merged(method: str, stateless: Lists, handshake: Lists) -> tuple[SnapshotEntry, ...]:
     """What either era lists, once; defined as 2026-07-28 has it where that lists it too."""
     new, old = stateless.get(method, []), handshake.get(method, [])
     in_new, in_old = {name for name, _ in new}, dict(old)
@@ -205,7 +205,7 @@ def _merged(method: str, stateless: Lists, handshake: Lists) -> tuple[Entry, ...
 
     both = [(name, _with_execution(definition, in_old.get(name))) for name, definition in new]
     listed = [*both, *((name, definition) for name, definition in old if name not in in_new)]
-    return tuple(Entry(definition, eras(name)) for name, definition in listed)
+    return tuple(SnapshotEntry(definition, eras(name)) for name, definition in listed)
 
 
 def _with_execution(new: Raw, old: Raw | None) -> Raw:

@@ -69,7 +69,12 @@ class ParkedCall:
         """Take the client's answers; what was not asked, or does not answer it, is left alone."""
         for key, response in responses.items():
             question, answer = self._open.get(key, (None, None))
-            if question and answer and not answer.done() and _answers(question.method, response):
+            if (
+                question
+                and answer
+                and not answer.done()
+                and _fits_question(question.method, response)
+            ):
                 answer.set_result(response)
 
     async def outcome(self) -> Members | Questions:
@@ -187,7 +192,7 @@ _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 }
 
 
-def _answers(method: str, response: Any) -> bool:
+def _fits_question(method: str, response: Any) -> bool:
     """Whether `response` is an answer at all; if not the question stays open (SHOULD, MRTR)."""
     shape = _SHAPES.get(method)
     return isinstance(response, dict) and (shape is None or shape(response))

@@ -71,7 +71,7 @@ class Lease:
     __slots__ = ("_caller", "_hearer", "_kept", "_pool", "_terms")
 
     def __init__(
-        self, pool: "Pool", terms: Terms, hearer: Hearer | None, caller: Caller | None
+        self, pool: "SessionPool", terms: Terms, hearer: Hearer | None, caller: Caller | None
     ) -> None:
         self._caller = caller
         self._pool = pool
@@ -89,7 +89,7 @@ class Lease:
         self._pool.give_back(self._kept, cut_off)
 
 
-class Pool:
+class SessionPool:
     """The sessions at one server."""
 
     def __init__(

@@ -32,7 +32,7 @@ LOGGED_BYTES = 500  # of each
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ProcessCommand:
     """What to start, and how much of everything it gets."""
 
     name: str  # of the source
@@ -42,12 +42,15 @@ class Command:
     line_limit_bytes: int = 10 * 2**20
 
 
-class Process(asyncio.SubprocessProtocol):
+class LineProcess(asyncio.SubprocessProtocol):
     """One such process. Lines of its output go to `on_line`; `on_end` is called once, with words
     that follow its name, when it says nothing more."""
 
     def __init__(
-        self, command: Command, on_line: Callable[[bytes], None], on_end: Callable[[str], None]
+        self,
+        command: ProcessCommand,
+        on_line: Callable[[bytes], None],
+        on_end: Callable[[str], None],
     ) -> None:
         self.command = command
         self.pid = 0
@@ -64,8 +67,11 @@ class Process(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start(
-        cls, command: Command, on_line: Callable[[bytes], None], on_end: Callable[[str], None]
-    ) -> "Process":
+        cls,
+        command: ProcessCommand,
+        on_line: Callable[[bytes], None],
+        on_end: Callable[[str], None],
+    ) -> "LineProcess":
         """Raises OSError."""
         process = cls(command, on_line, on_end)
         words = (sys.executable, "-I", "-S", str(Path(confine.__file__)))

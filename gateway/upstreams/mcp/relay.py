@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.abc import Asked
+from gateway.abc import RelayRequest
 from gateway.context import Context
 from gateway.protocol.shapes import is_failure
 from gateway.upstreams.auth.caller import Caller
@@ -32,7 +32,7 @@ from gateway.upstreams.mcp.link import Hearer, Link, SessionLost, Timeout
 from gateway.upstreams.mcp.listeners import ClientHearer, Translated, wanted_level
 from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Members, answer_of
 from gateway.upstreams.mcp.pool import PLAIN, Terms
-from gateway.upstreams.mcp.server import Server
+from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
 from schemas.errors import (
     AskFailed,
@@ -65,7 +65,7 @@ class McpRelay:
         self._deferred = deferred
         self._asks_limit = asks_limit
 
-    async def request(self, asked: Asked, context: Context) -> Members:
+    async def request(self, asked: RelayRequest, context: Context) -> Members:
         server = self._servers.of(asked.source)
         server.requests += 1
         server.calls += 1
@@ -93,7 +93,7 @@ class McpRelay:
     async def unwatch(self, source: Source, uri: str) -> None:
         await self._servers.of(source).watcher.unwatch(uri)
 
-    async def _stateless(self, server: Server, asked: Asked, context: Context) -> Members:
+    async def _stateless(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
         capabilities = askable(context)
         params = stateless_params(asked.params, context, capabilities)
         inner, revision = ClientHearer(context, server.news), context.revision
@@ -120,7 +120,7 @@ class McpRelay:
                 )
             params = await _with_answers(params, wanted, hearer)
 
-    async def _handshake(self, server: Server, asked: Asked, context: Context) -> Members:
+    async def _handshake(self, server: McpServer, asked: RelayRequest, context: Context) -> Members:
         capabilities = askable(context)
         if context.session is not None or not capabilities:
             hearer = ClientHearer(context, server.news)
@@ -136,8 +136,8 @@ class McpRelay:
 
     async def _in_session(
         self,
-        server: Server,
-        asked: Asked,
+        server: McpServer,
+        asked: RelayRequest,
         context: Context,
         capabilities: Mapping[str, Any],
         inner: Hearer,
@@ -158,8 +158,8 @@ class McpRelay:
 
     async def _again_if_lost(
         self,
-        server: Server,
-        asked: Asked,
+        server: McpServer,
+        asked: RelayRequest,
         context: Context,
         capabilities: Mapping[str, Any],
         hearer: Hearer,
@@ -181,14 +181,14 @@ class McpRelay:
                 raise
             return await server.proved(caller, send)
 
-    def _asker(self, server: Server) -> str:
+    def _asker(self, server: McpServer) -> str:
         """The server's name, where a client has to know which one asks."""
         return server.source.name if len(self._servers) > 1 else ""
 
     def _terms(
         self,
-        server: Server,
-        asked: Asked,
+        server: McpServer,
+        asked: RelayRequest,
         context: Context,
         capabilities: Mapping[str, Any],
         caller: Caller | None,
@@ -255,14 +255,14 @@ def _incapable(hearer: Translated) -> MissingClientCapability:
     return MissingClientCapability(f"This needs a client that can do {named}", data)
 
 
-def _patience(server: Server, asked: Asked) -> Timeout:
+def _patience(server: McpServer, asked: RelayRequest) -> Timeout:
     timeout = server.timeout
     if asked.method == "tasks/result":  # it says nothing until the task has ended
         return Timeout(timeout.most_s, timeout.most_s)
     return timeout
 
 
-def _is_task(asked: Asked) -> bool:
+def _is_task(asked: RelayRequest) -> bool:
     """A server may know a task in the session alone that it was begun in."""
     return "task" in asked.params or asked.method.startswith("tasks/")
 
@@ -273,7 +273,7 @@ def _asked_for_logs(context: Context) -> bool:
     return wanted_level(context) is not None
 
 
-async def _set_level(link: Link, server: Server, context: Context) -> None:
+async def _set_level(link: Link, server: McpServer, context: Context) -> None:
     """Let the session say as much as this client wants to hear; what others do not want to hear
     is kept from them by their own hearers."""
     level = wanted_level(context)

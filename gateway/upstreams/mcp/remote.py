@@ -23,7 +23,7 @@ from schemas.errors import Fault, InternalError, RelayedFault, Unreachable
 from schemas.jsonrpc import encode
 
 TAKE_UP, ABANDON = "take up call", "abandon call"
-GONE = "The gateway that ran this call has ended; its outcome is not known"
+OUTCOME_UNKNOWN = "The gateway that ran this call has ended; its outcome is not known"
 TAKEN_UP_S = 10.0  # so long a node may take to say that it goes on
 LOOK_EVERY_S = 2.0  # whether the other node is still there
 
@@ -99,7 +99,7 @@ class RemoteParking:
                         continue
                 late = not after and time.monotonic() > taken_up_by
                 if late or not await self._nodes.beats(node):
-                    raise Unreachable(GONE)
+                    raise Unreachable(OUTCOME_UNKNOWN)
 
     async def _take_up(self, message: dict[str, Any]) -> None:
         if message["to"] != self._bus.node:

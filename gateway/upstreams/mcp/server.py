@@ -9,15 +9,15 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Raw
 
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller, Holder
 from gateway.upstreams.auth.delegation import NONE, Headers, on_behalf, proof, refuted
-from gateway.upstreams.http.connections import Pool as Connected
+from gateway.upstreams.http.connections import SourcePool as Connected
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.endpoint import HttpRefused
 from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
-from gateway.upstreams.mcp.pool import Pool, Terms
+from gateway.upstreams.mcp.pool import SessionPool, Terms
 from gateway.upstreams.mcp.probe import Spoken
 from gateway.upstreams.mcp.watcher import Audience, Watcher
 from schemas.errors import MethodNotFound
@@ -61,7 +61,7 @@ class Way(Protocol):
     async def close(self) -> None: ...
 
 
-class Server:
+class McpServer:
     """One server. A Hearer of what belongs to no call."""
 
     def __init__(self, source: Source, way: Way, audience: Audience, limits: Limits) -> None:
@@ -71,7 +71,7 @@ class Server:
         if isinstance(source.options, McpOptions) and source.options.command:
             # one process for each, and one for requests of 2026-07-28
             sessions = min(sessions, max(1, limits.stdio_processes - 1))
-        self.pool = Pool(self._open, self, sessions, limits.mcp_idle_s, limits.timeout_s)
+        self.pool = SessionPool(self._open, self, sessions, limits.mcp_idle_s, limits.timeout_s)
         self.watcher = Watcher(self, audience, limits.mcp_refresh_s)
         self.news = self.watcher.news
         self.requests = 0  # passed on

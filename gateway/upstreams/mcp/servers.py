@@ -1,4 +1,4 @@
-"""The MCP servers behind the gateway: each has one `Server`, and while it is followed a task."""
+"""The MCP servers behind the gateway: each has one `McpServer`, and while it is followed a task."""
 
 import asyncio
 import logging
@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from config.settings import Upstream as Limits
-from gateway.upstreams.mcp.server import Server, Way
+from config.settings import UpstreamSettings as Limits
+from gateway.upstreams.mcp.server import McpServer, Way
 from gateway.upstreams.mcp.watcher import Audience
 from schemas.source import Source
 
@@ -23,18 +23,18 @@ class Servers:
         self._way = way
         self._audience = audience
         self._limits = limits
-        self._servers: dict[str, Server] = {}
-        self._following: dict[Server, asyncio.Task[None]] = {}
+        self._servers: dict[str, McpServer] = {}
+        self._following: dict[McpServer, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._hurry = asyncio.Event()  # the gateway stops: nothing is waited for
 
     def __len__(self) -> int:
         return len(self._servers)
 
-    def __iter__(self) -> Iterator[Server]:
+    def __iter__(self) -> Iterator[McpServer]:
         return iter(list(self._servers.values()))
 
-    def of(self, source: Source) -> Server:
+    def of(self, source: Source) -> McpServer:
         """The server of `source`, whoever follows it."""
         known = self._servers.get(source.place)
         if known is not None:
@@ -86,10 +86,10 @@ class Servers:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _server(self, source: Source) -> Server:
-        return Server(source, self._way(source), self._audience, self._limits)
+    def _server(self, source: Source) -> McpServer:
+        return McpServer(source, self._way(source), self._audience, self._limits)
 
-    def _replaced(self, before: Server, source: Source) -> Server:
+    def _replaced(self, before: McpServer, source: Source) -> McpServer:
         """A new one in the place of `before`, which hears of what that one heard of."""
         followed = before in self._following
         self._drop(before)
@@ -99,10 +99,10 @@ class Servers:
             self._follow(server)
         return server
 
-    def _follow(self, server: Server) -> None:
+    def _follow(self, server: McpServer) -> None:
         self._following[server] = asyncio.create_task(server.watcher.run())
 
-    def _drop(self, server: Server) -> None:
+    def _drop(self, server: McpServer) -> None:
         """Let go of it; its calls end as they began."""
         task = self._following.pop(server, None)
         if task is not None:
@@ -115,7 +115,7 @@ class Servers:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    async def _close(self, server: Server, following: "asyncio.Task[None] | None") -> None:
+    async def _close(self, server: McpServer, following: "asyncio.Task[None] | None") -> None:
         if following is not None:
             await asyncio.wait({following})
             if not following.cancelled() and (error := following.exception()):

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 from msgspec import Raw
 
-from gateway.upstreams.http.connections import Pool
+from gateway.upstreams.http.connections import SourcePool
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.endpoint import HEADERS, SSE, TROUBLE, Endpoint
+from gateway.upstreams.mcp.endpoint import HEADERS, SSE, TROUBLE, ServerEndpoint
 from gateway.upstreams.mcp.envelope import routing_headers, with_envelope
 from gateway.upstreams.mcp.events import EventStream, JsonText
 from gateway.upstreams.mcp.link import Facts, Hearer, Hello, SessionLost, StatelessWay, Timeout
@@ -27,10 +27,10 @@ from gateway.upstreams.mcp.wire import Garbage
 class StatelessLink(StatelessWay):
     """The way to one server; opening it asks nothing."""
 
-    def __init__(self, pool: Pool, hello: Hello, facts: Facts) -> None:
+    def __init__(self, pool: SourcePool, hello: Hello, facts: Facts) -> None:
         """Raises UpstreamFailed when the server has no address that may be called."""
         self.facts = facts
-        self._endpoint = Endpoint(pool)
+        self._endpoint = ServerEndpoint(pool)
         self._hello = hello
         self._talk = Talk(pool.source, Nobody(), None, 0)
         self._closed = False

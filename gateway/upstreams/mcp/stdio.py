@@ -5,7 +5,7 @@ import time
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.link import Facts, Hearer, Hello, SessionLost, Timeout
-from gateway.upstreams.mcp.process import Command, Process
+from gateway.upstreams.mcp.process import LineProcess, ProcessCommand
 from gateway.upstreams.mcp.respawn import Respawn
 from schemas.mcp.revisions import V2025_11_25, Revision
 
@@ -13,13 +13,13 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 class Stdio:
     """A Carrier: one process of a source's command."""
 
-    def __init__(self, command: Command, link: DuplexLink, respawn: Respawn) -> None:
+    def __init__(self, command: ProcessCommand, link: DuplexLink, respawn: Respawn) -> None:
         self.name = command.name
         self.limit_bytes = command.line_limit_bytes
         self._command = command
         self._link = link
         self._respawn = respawn
-        self._process: Process | None = None
+        self._process: LineProcess | None = None
         self._since = 0.0
 
     @property
@@ -31,7 +31,7 @@ class Stdio:
         self._respawn.check()
         self._since = time.monotonic()
         try:
-            self._process = await Process.start(self._command, self._link.arrived, self._ended)
+            self._process = await LineProcess.start(self._command, self._link.arrived, self._ended)
         except OSError as error:
             self._respawn.ended(0.0, "could not be started")
             raise UpstreamFailed(f"{self.name} could not be started") from error
@@ -52,7 +52,7 @@ class Stdio:
 
 
 async def open_stdio(
-    command: Command,
+    command: ProcessCommand,
     respawn: Respawn,
     hello: Hello,
     background: Hearer,
@@ -80,7 +80,7 @@ async def open_stdio(
 
 
 async def open_stdio_stateless(
-    command: Command, respawn: Respawn, hello: Hello, background: Hearer, facts: Facts
+    command: ProcessCommand, respawn: Respawn, hello: Hello, background: Hearer, facts: Facts
 ) -> DuplexLink:
     """Start a process that is known to speak 2026-07-28. Raises UpstreamFailed."""
     link = DuplexLink(background, hello, command.name, 0)

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.auth.caller import Holder
 from gateway.upstreams.http.connections import UpstreamFailed
@@ -19,7 +19,7 @@ from gateway.upstreams.mcp.probe import (
     options_of,
     stateless_facts,
 )
-from gateway.upstreams.mcp.process import NOT_STARTED, Command
+from gateway.upstreams.mcp.process import NOT_STARTED, ProcessCommand
 from gateway.upstreams.mcp.respawn import Respawn
 from gateway.upstreams.mcp.stdio import open_stdio, open_stdio_stateless
 from schemas.errors import Unavailable
@@ -43,7 +43,7 @@ class StdioWay:
         self._links: set[DuplexLink] = set()
         self._opening = 0
         self._respawn = Respawn(source.name, limits.stdio_restart_max_s)
-        self._command = Command(
+        self._command = ProcessCommand(
             source.name,
             options_of(source).command,
             settings.env,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gateway.abc import Asked, Relay
+from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
 from gateway.protocol.task_ids import TaskIds, knows_tasks
 from schemas.binding import McpBinding
@@ -35,7 +35,7 @@ class McpUpstream:
             raise Unreachable(f"The server of {tool.name} is not known here any more")
         params = {**context.params, "name": binding.name, "arguments": arguments}
         headers = param_headers(binding.mirrored, arguments) if binding.mirrored else {}
-        asked = Asked(source, "tools/call", params, binding.eras, headers)
+        asked = RelayRequest(source, "tools/call", params, binding.eras, headers)
         members = await self._relay.request(asked, context)
         if "task" in members or members.get("resultType") == RESULT_TASK:
             members = await self._with_own_task_id(members, source.name, context)

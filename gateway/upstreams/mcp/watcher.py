@@ -22,7 +22,7 @@ from schemas.mcp.messages import (
 )
 
 if TYPE_CHECKING:
-    from gateway.upstreams.mcp.server import Server
+    from gateway.upstreams.mcp.server import McpServer
 
 log = logging.getLogger("toolgate.upstream")
 
@@ -46,7 +46,7 @@ class Audience(Protocol):
 
 
 class Watcher:
-    def __init__(self, server: "Server", audience: Audience, refresh_s: float) -> None:
+    def __init__(self, server: "McpServer", audience: Audience, refresh_s: float) -> None:
         self._server = server
         self._audience = audience
         self._refresh_s = refresh_s

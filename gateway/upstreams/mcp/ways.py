@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.auth.caller import Holder
 from gateway.upstreams.http.connections import Connections, UpstreamFailed

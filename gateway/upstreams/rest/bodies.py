@@ -8,8 +8,8 @@ from urllib.parse import quote_plus
 from gateway.upstreams.rest import xml
 from gateway.upstreams.rest.files import (
     ANY_TYPE,
-    Remote,
-    Upload,
+    RemoteFile,
+    StreamedBody,
     file_of,
     media_type_of,
 )
@@ -21,31 +21,31 @@ from schemas.jsonrpc import encode
 Kind = Literal["json", "form", "multipart", "xml", "lines", "records", "other"]
 
 
-class Written(NamedTuple):
+class EncodedBody(NamedTuple):
     media_type: str
     data: bytes
 
 
-def written(body: Body, value: Any, arguments: Mapping[str, Any]) -> Written | Upload:
+def written(body: Body, value: Any, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody:
     """The body that `value` is. Raises InvalidParams."""
     if body.file:
         return _file(body, value)
     match kind_of(body.media_type):
         case "json":
-            return Written(body.media_type, encode(value))
+            return EncodedBody(body.media_type, encode(value))
         case "form" if isinstance(value, dict):
-            return Written(body.media_type, form(value, body.parts))
+            return EncodedBody(body.media_type, form(value, body.parts))
         case "multipart":
             return _multipart(body, value, arguments)
         case "xml" if body.xml is not None and not isinstance(value, str):
-            return Written(body.media_type, xml.document(body, value))
+            return EncodedBody(body.media_type, xml.document(body, value))
         case "lines" if isinstance(value, list):
-            return Written(body.media_type, b"".join(encode(item) + b"\n" for item in value))
+            return EncodedBody(body.media_type, b"".join(encode(item) + b"\n" for item in value))
         case "records" if isinstance(value, list):  # RFC 7464
             data = b"".join(b"\x1e" + encode(item) + b"\n" for item in value)
-            return Written(body.media_type, data)
+            return EncodedBody(body.media_type, data)
         case _:
-            return Written(body.media_type, plain(value).encode())
+            return EncodedBody(body.media_type, plain(value).encode())
 
 
 @lru_cache(maxsize=1024)
@@ -85,21 +85,21 @@ def _field(name: str, value: Any, part: Part | None) -> str:
     return "&".join(f"{key}={text}" for text in texts)
 
 
-def _file(body: Body, value: Any) -> Written | Upload:
+def _file(body: Body, value: Any) -> EncodedBody | StreamedBody:
     file = file_of(body.argument or "body", value)
     stated = None if "*" in body.media_type else body.media_type
     if file.data is None:
-        return Upload([Remote(file, _nothing)], stated)
-    return Written(stated or media_type_of(file) or ANY_TYPE, file.data)
+        return StreamedBody([RemoteFile(file, _nothing)], stated)
+    return EncodedBody(stated or media_type_of(file) or ANY_TYPE, file.data)
 
 
 def _nothing(_name: str, _media_type: str | None) -> bytes:
     return b""
 
 
-def _multipart(body: Body, value: Any, arguments: Mapping[str, Any]) -> Written | Upload:
+def _multipart(body: Body, value: Any, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody:
     upload = Multipart(body, arguments).write(value)
-    if any(isinstance(piece, Remote) for piece in upload.pieces):
+    if any(isinstance(piece, RemoteFile) for piece in upload.pieces):
         return upload
     data = b"".join(piece for piece in upload.pieces if isinstance(piece, bytes))
-    return Written(upload.content_type or ANY_TYPE, data)
+    return EncodedBody(upload.content_type or ANY_TYPE, data)

@@ -30,7 +30,7 @@ _EXPECTED = "expected base64, a data: or http(s) URL, the URI of a resource, or 
 ANY_TYPE = "application/octet-stream"
 
 
-class File(Struct, frozen=True):
+class CallFile(Struct, frozen=True):
     """One file; `data` is None where `uri` leads to it."""
 
     argument: str  # whose value it is, for messages
@@ -41,19 +41,19 @@ class File(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteFile:
     """A file that has to be fetched, and what is written before it once its name and type are
     known."""
 
-    file: File
+    file: CallFile
     head: Callable[[str, str | None], bytes]  # (name, media type)
 
 
-Piece = bytes | Remote
+Piece = bytes | RemoteFile
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class StreamedBody:
     """A body of which some pieces have to be fetched. Without `content_type` it is one file, and of
     that file's type."""
 
@@ -69,12 +69,12 @@ class Stream:
         self.length = length
 
 
-def file_of(argument: str, value: Any) -> File:
+def file_of(argument: str, value: Any) -> CallFile:
     """The file that `value` says. Raises InvalidParams."""
     if isinstance(value, str):
         return _of_text(argument, value)
     if not isinstance(value, dict):
-        return File(argument, encode(value), media_type="application/json")
+        return CallFile(argument, encode(value), media_type="application/json")
     if not value.keys() <= _MEMBERS or len(value.keys() & {"data", "text", "uri"}) != 1:
         raise InvalidParams(
             f"{argument}: a file is one of `data`, `text` and `uri`, with `filename` and `mimeType`"
@@ -84,7 +84,7 @@ def file_of(argument: str, value: Any) -> File:
     return _of_object(argument, value)
 
 
-def media_type_of(file: File, described: Sequence[str] = ()) -> str | None:
+def media_type_of(file: CallFile, described: Sequence[str] = ()) -> str | None:
     """As the caller says, else the one that the description names, else by its name's ending."""
     if file.media_type:
         return file.media_type
@@ -98,7 +98,7 @@ def known_type(said: str | None) -> str | None:
     return said if said and _MEDIA_TYPE.fullmatch(said) else None
 
 
-def name_of(file: File, media_type: str | None) -> str:
+def name_of(file: CallFile, media_type: str | None) -> str:
     """A name with an ending, by which some services tell the type."""
     if file.name:
         return file.name
@@ -109,29 +109,29 @@ def name_of(file: File, media_type: str | None) -> str:
     return "file" + (_KINDS.guess_extension((media_type or "").partition(";")[0]) or "")
 
 
-def _of_object(argument: str, value: dict[str, str]) -> File:
+def _of_object(argument: str, value: dict[str, str]) -> CallFile:
     media_type = value.get("mimeType") or None
     if media_type is not None and not _MEDIA_TYPE.fullmatch(media_type):
         raise InvalidParams(f"{argument}: `mimeType` is no media type, like image/png")
     name = value.get("filename", "").replace("\\", "/").rpartition("/")[2][-_NAME_CHARS:] or None
     if "text" in value:
-        return File(argument, value["text"].encode(), "", name, media_type or "text/plain")
+        return CallFile(argument, value["text"].encode(), "", name, media_type or "text/plain")
     if "uri" in value and not _SCHEME.match(value["uri"]):
         raise InvalidParams(f"{argument}: `uri` is no URI")
     inner = _of_text(argument, value.get("data", value.get("uri", "")))
-    return File(argument, inner.data, inner.uri, name, media_type or inner.media_type)
+    return CallFile(argument, inner.data, inner.uri, name, media_type or inner.media_type)
 
 
-def _of_text(argument: str, text: str) -> File:
+def _of_text(argument: str, text: str) -> CallFile:
     scheme = _SCHEME.match(text)
     if scheme is None:
-        return File(argument, _unpacked(argument, text.encode()))
+        return CallFile(argument, _unpacked(argument, text.encode()))
     if scheme[0].lower() == "data:":
         return _of_data_url(argument, text)
-    return File(argument, uri=text)
+    return CallFile(argument, uri=text)
 
 
-def _of_data_url(argument: str, url: str) -> File:
+def _of_data_url(argument: str, url: str) -> CallFile:
     """RFC 2397: `data:image/png;base64,iVBO...`."""
     head, comma, data = url[len("data:") :].partition(",")
     kind, semicolon, last = head.rpartition(";")
@@ -141,7 +141,7 @@ def _of_data_url(argument: str, url: str) -> File:
         raise InvalidParams(f"{argument}: this is no data: URL, like data:image/png;base64,iVBO")
     content = unquote_to_bytes(data)
     media_type = kind if kind and not kind.startswith(";") else "text/plain"
-    return File(
+    return CallFile(
         argument, _unpacked(argument, content) if encoded else content, "", None, media_type
     )
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from gateway.upstreams.rest.files import (
     ANY_TYPE,
-    File,
+    CallFile,
     Piece,
-    Remote,
-    Upload,
+    RemoteFile,
+    StreamedBody,
     file_of,
     media_type_of,
     name_of,
@@ -37,14 +37,14 @@ class Multipart:
         ]
         self._type = ";".join([essence.strip(), *kept, f" boundary={self._boundary}"])
 
-    def write(self, value: Any) -> Upload:
+    def write(self, value: Any) -> StreamedBody:
         """`value` as a body: a part for each member, several for an array. Raises InvalidParams."""
         members = value if isinstance(value, dict) else {"value": value}
         pieces: list[Piece] = []
         for name, member in members.items():
             pieces.extend(self._member(name, member))
         pieces.append(f"--{self._boundary}--\r\n".encode())
-        return Upload(pieces, self._type)
+        return StreamedBody(pieces, self._type)
 
     def _member(self, name: str, value: Any) -> Iterator[Piece]:
         part = self._parts.get(name) or Part(name)
@@ -73,12 +73,12 @@ class Multipart:
         file = file_of(self._names.get(part.name, part.name), value)
 
         def head(name: str, media_type: str | None) -> bytes:
-            fetched = File(file.argument, b"", "", name, media_type)
+            fetched = CallFile(file.argument, b"", "", name, media_type)
             of_type = {"Content-Type": media_type_of(fetched, described) or ANY_TYPE}
             return self._head(part.name, {**headers, **of_type}, name)
 
         if file.data is None:
-            yield Remote(file, head)
+            yield RemoteFile(file, head)
         else:
             media_type = media_type_of(file, described)
             yield head(name_of(file, media_type), media_type) + file.data

@@ -7,8 +7,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.json import decode
 
 from gateway.upstreams.http.client import HttpRequest
-from gateway.upstreams.rest.bodies import Written, written
-from gateway.upstreams.rest.files import Upload
+from gateway.upstreams.rest.bodies import EncodedBody, written
+from gateway.upstreams.rest.files import StreamedBody
 from gateway.upstreams.rest.serialize import in_cookie, in_header, in_path, in_query, in_querystring
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
@@ -59,7 +59,7 @@ def build(binding: OpenAPIBinding, arguments: Mapping[str, Any]) -> HttpRequest:
     content = None if binding.body is None else _content(binding.body, arguments)
     if content is None:
         return HttpRequest(binding.method, path, headers, server=binding.server)
-    if isinstance(content, Upload):
+    if isinstance(content, StreamedBody):
         return HttpRequest(binding.method, path, headers, server=binding.server, upload=content)
     headers["Content-Type"] = content.media_type
     return HttpRequest(binding.method, path, headers, content.data, binding.server)
@@ -106,7 +106,7 @@ def _climbs(path: str) -> bool:
     return any(segment.partition(";")[0] in (".", "..") for segment in segments)
 
 
-def _content(body: Body, arguments: Mapping[str, Any]) -> Written | Upload | None:
+def _content(body: Body, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody | None:
     value = _value(body, arguments)
     return None if value is UNSET else written(body, value, arguments)
 

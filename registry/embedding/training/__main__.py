@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from registry.embedding.training.sets import BadSet
+from registry.embedding.training.sets import BadTrainingSet
 
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -93,7 +93,7 @@ def run() -> None:
         main()
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error.name} is missing: pip install --group training") from error
-    except BadSet as error:
+    except BadTrainingSet as error:
         raise SystemExit(str(error)) from error
 
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from registry.embedding.texts import identifier_words, sentences
 from registry.embedding.training.sets import (
-    Query,
-    Tool,
     ToolSet,
+    TrainingQuery,
+    TrainingTool,
     seeded,
     tool_text,
 )
@@ -48,7 +48,7 @@ SOURCES = ("api", "tools", "server", "main service", "internal", "my api", "demo
 @dataclass(frozen=True)
 class Pair:
     asked: str
-    tool: Tool
+    tool: TrainingTool
     also: frozenset[str]  # ids of tools that are right too, no negatives of this pair
     group: str  # the set or API; tools of one group are each other's hard negatives
 
@@ -95,7 +95,7 @@ def api_pairs(path: Path, seed: int) -> list[Pair]:
     ]
 
 
-def varied_text(tool: Tool, chance: random.Random) -> str:
+def varied_text(tool: TrainingTool, chance: random.Random) -> str:
     """The tool's text with parts left out at random, as real catalogues leave them out."""
     if chance.random() < 0.15:
         tool = replace(tool, parameters=())
@@ -109,8 +109,8 @@ def varied_text(tool: Tool, chance: random.Random) -> str:
 
 
 def _asked(
-    tools: ToolSet, queries: Sequence[Query], embed: Embed
-) -> Iterator[tuple[Query, str, str]]:
+    tools: ToolSet, queries: Sequence[TrainingQuery], embed: Embed
+) -> Iterator[tuple[TrainingQuery, str, str]]:
     """(query, text, gold tool): the whole query, and with several gold tools its sentences."""
     texts = {tool.id: tool_text(tool) for tool in tools.tools}
     chance = seeded(tools.name)
@@ -123,7 +123,7 @@ def _asked(
                     yield query, part, query.gold[int(row.argmax())]
 
 
-def _request(tool: Tool, chance: random.Random) -> str:
+def _request(tool: TrainingTool, chance: random.Random) -> str:
     summary = tool.description.split("\n")[0].strip().rstrip(".")
     plain = summary[:1].lower() + summary[1:] if summary[1:2].islower() else summary
     plain = re.sub(
@@ -136,14 +136,14 @@ def _request(tool: Tool, chance: random.Random) -> str:
     return chance.choice(requests).format(plain[:160], named)
 
 
-def _shown(tool: Tool, chance: random.Random) -> Tool:
+def _shown(tool: TrainingTool, chance: random.Random) -> TrainingTool:
     """The tool without the summary that the request was made from, except now and then."""
     if chance.random() < 0.25:
         return tool
     return replace(tool, description=" ".join(tool.description.split("\n")[1:]))
 
 
-def _operations(document: dict[str, Any]) -> Iterator[Tool]:
+def _operations(document: dict[str, Any]) -> Iterator[TrainingTool]:
     title = str(document.get("info", {}).get("title") or "")
     for path, methods in document.get("paths", {}).items():
         for method, operation in methods.items():
@@ -151,11 +151,11 @@ def _operations(document: dict[str, Any]) -> Iterator[Tool]:
                 yield _operation(title, f"{method} {path}", operation)
 
 
-def _operation(title: str, at: str, operation: dict[str, Any]) -> Tool:
+def _operation(title: str, at: str, operation: dict[str, Any]) -> TrainingTool:
     texts = (operation.get("summary") or "", operation.get("description") or "")
     described = "\n".join(dict.fromkeys(_plain(text) for text in texts if text))
     names = (one["name"] for one in operation.get("parameters", ()) if "name" in one)
-    return Tool(
+    return TrainingTool(
         id=f"{title} {at}",
         name=str(operation.get("operationId") or at),
         description=described,

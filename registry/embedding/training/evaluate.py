@@ -18,7 +18,7 @@ import snowballstemmer
 from numpy.typing import NDArray
 
 from registry.embedding.texts import identifier_words, query_text, sentences
-from registry.embedding.training.sets import Query, Tool, ToolSet, tool_text
+from registry.embedding.training.sets import ToolSet, TrainingQuery, TrainingTool, tool_text
 
 Vectors = NDArray[np.float32]
 Embed = Callable[[list[str]], Vectors]
@@ -48,7 +48,7 @@ class Scores:
 
 def evaluate(
     tools: ToolSet,
-    queries: Sequence[Query],
+    queries: Sequence[TrainingQuery],
     embed_tools: Embed,
     embed_queries: Embed,
     share: float = SHARE,
@@ -69,7 +69,7 @@ def evaluate(
     return Scores(dense, worded, both, len(found))
 
 
-def dense_scores(tools: Vectors, queries: Sequence[Query], embed: Embed) -> Vectors:
+def dense_scores(tools: Vectors, queries: Sequence[TrainingQuery], embed: Embed) -> Vectors:
     """Shape (queries, tools)."""
     asked = [query_text(query.text) for query in queries]
     parts = [sentences(text) or [text] for text in asked]
@@ -108,7 +108,7 @@ def terms(text: str) -> list[str]:
 class Lexical:
     """BM25F over one catalogue."""
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[TrainingTool]) -> None:
         postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
         lengths = np.zeros(len(tools))
         for number, tool in enumerate(tools):
@@ -129,7 +129,7 @@ class Lexical:
         return total
 
 
-def _weighted_terms(tool: Tool) -> Counter[str]:
+def _weighted_terms(tool: TrainingTool) -> Counter[str]:
     fields = (
         (2.0, tool.name),
         (1.5, tool.description),

@@ -13,7 +13,7 @@ from registry.embedding.training.inference import (
     load_tokenizer,
     session,
 )
-from registry.embedding.training.sets import Query, ToolSet, load, seeded
+from registry.embedding.training.sets import ToolSet, TrainingQuery, load, seeded
 
 SAMPLE_SEED = 0
 
@@ -49,12 +49,12 @@ def judge(
     )
 
 
-def _sample(tools: ToolSet, split: str, limit: int) -> list[Query]:
+def _sample(tools: ToolSet, split: str, limit: int) -> list[TrainingQuery]:
     wanted = [one for one in tools.queries if split in ("all", _split(tools, one))]
     return seeded(SAMPLE_SEED).sample(wanted, min(limit, len(wanted)))
 
 
-def _split(tools: ToolSet, query: Query) -> str:
+def _split(tools: ToolSet, query: TrainingQuery) -> str:
     return "test" if tools.held_out(query) else "train"
 
 

@@ -18,12 +18,12 @@ TEST_QUERIES = 30  # percent of a set's queries
 TEST_TOOLS = 15  # percent of a set's tools
 
 
-class BadSet(Exception):
+class BadTrainingSet(Exception):
     """Says which file is wrong, and what was expected."""
 
 
 @dataclass(frozen=True)
-class Tool:
+class TrainingTool:
     id: str
     name: str
     description: str
@@ -34,7 +34,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Query:
+class TrainingQuery:
     id: str
     text: str
     gold: tuple[str, ...]
@@ -43,14 +43,14 @@ class Query:
 @dataclass(frozen=True)
 class ToolSet:
     name: str
-    tools: tuple[Tool, ...]
-    queries: tuple[Query, ...]
+    tools: tuple[TrainingTool, ...]
+    queries: tuple[TrainingQuery, ...]
 
     def held_out_tool(self, tool: str) -> bool:
         """True: no query of this tool is trained on."""
         return _percent(f"{self.name} tool {tool}") < TEST_TOOLS
 
-    def held_out(self, query: Query) -> bool:
+    def held_out(self, query: TrainingQuery) -> bool:
         """True: the query belongs to the test split."""
         return _percent(f"{self.name} query {query.id}") < TEST_QUERIES or any(
             map(self.held_out_tool, query.gold)
@@ -63,13 +63,13 @@ def load(folder: Path) -> ToolSet:
         tools = tuple(_tool(row) for row in _rows(folder / "tools.jsonl"))
         queries = tuple(_query(row) for row in _rows(folder / "queries.jsonl"))
     except OSError as error:
-        raise BadSet(f"{folder} is no tool set: {error}") from error
+        raise BadTrainingSet(f"{folder} is no tool set: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
-        raise BadSet(f"{folder}: a row lacks a key or has a wrong type: {error}") from error
+        raise BadTrainingSet(f"{folder}: a row lacks a key or has a wrong type: {error}") from error
     return ToolSet(folder.name, tools, tuple(query for query in queries if query.gold))
 
 
-def tool_text(tool: Tool) -> str:
+def tool_text(tool: TrainingTool) -> str:
     """What the product would embed of it."""
     return texts.tool_text(
         texts.ToolFields(
@@ -87,12 +87,12 @@ def seeded(seed: int | str) -> random.Random:
     return random.Random(seed)  # noqa: S311 - no secret
 
 
-def _tool(row: dict[str, Any]) -> Tool:
+def _tool(row: dict[str, Any]) -> TrainingTool:
     schema = row.get("parameters") or {}
     properties = schema.get("properties") if isinstance(schema, dict) else None
     properties = properties if isinstance(properties, dict) else {}
     tags = [row.get("category"), *(row.get("field") or "").split("/"), *(row.get("tags") or ())]
-    return Tool(
+    return TrainingTool(
         str(row["id"]),
         row["name"],
         row.get("description") or "",
@@ -103,8 +103,8 @@ def _tool(row: dict[str, Any]) -> Tool:
     )
 
 
-def _query(row: dict[str, Any]) -> Query:
-    return Query(str(row["id"]), row["query"], tuple(dict.fromkeys(row["gold"])))
+def _query(row: dict[str, Any]) -> TrainingQuery:
+    return TrainingQuery(str(row["id"]), row["query"], tuple(dict.fromkeys(row["gold"])))
 
 
 def _described(schema: Any) -> str:
@@ -118,12 +118,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise BadSet(f"{path}, line {number}: expected a JSON object: {error}") from error
+                raise BadTrainingSet(
+                    f"{path}, line {number}: expected a JSON object: {error}"
+                ) from error
 
 
 def _percent(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) % 100
 
 
-def by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
+def by_id(tools: Iterable[TrainingTool]) -> dict[str, TrainingTool]:
     return {tool.id: tool for tool in tools}

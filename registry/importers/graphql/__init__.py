@@ -4,7 +4,7 @@ Each field of Query and Mutation becomes a tool. What is asked of it is chosen h
 cost, or written by a person for single fields; a caller may choose anew with each call.
 """
 
-from registry.importers.graphql.marks import Overlay, read_overlay
-from registry.importers.graphql.read import Options, read
+from registry.importers.graphql.marks import GraphQLOverlay, read_overlay
+from registry.importers.graphql.read import GraphQLChoice, read
 
-__all__ = ["Options", "Overlay", "read", "read_overlay"]
+__all__ = ["GraphQLChoice", "GraphQLOverlay", "read", "read_overlay"]

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from registry.importers.graphql.scalars import is_upload, scalar
-from registry.importers.graphql.schema import Ref, Schema, Type, Value
+from registry.importers.graphql.schema import InputValue, Ref, Schema, Type
 from registry.importers.texts import said
 
 # Services that make filters of their tables let every one reach all others: Hasura has thousands.
@@ -28,7 +28,7 @@ class Needs:
         self.notes |= other.notes
 
 
-class Inputs:
+class GraphQLInputs:
     """The input types of one schema, converted."""
 
     def __init__(self, schema: Schema) -> None:
@@ -36,11 +36,11 @@ class Inputs:
         self._definitions: dict[str, tuple[dict[str, Any], Needs]] = {}
         self._unsendable = _unsendable(schema)
 
-    def sendable(self, value: Value) -> bool:
+    def sendable(self, value: InputValue) -> bool:
         """Whether JSON can hold it: files travel in multipart requests."""
         return not self._is_unsendable(value.type)
 
-    def value(self, value: Value, needs: Needs) -> dict[str, Any]:
+    def value(self, value: InputValue, needs: Needs) -> dict[str, Any]:
         """The schema of an argument or field, with what is said about it."""
         return self._value(value, needs, nullable=not value.type.required)
 
@@ -95,7 +95,7 @@ class Inputs:
             schema |= {"minProperties": 1, "maxProperties": 1}
         return {**schema, "additionalProperties": False}
 
-    def _value(self, value: Value, needs: Needs, nullable: bool) -> dict[str, Any]:
+    def _value(self, value: InputValue, needs: Needs, nullable: bool) -> dict[str, Any]:
         schema = self._of(value.type.nullable, needs)
         schema = _nullable(schema) if nullable else schema
         if value.description:
@@ -155,7 +155,7 @@ def _users(inputs: Iterable[Type]) -> dict[str, list[str]]:
     return users
 
 
-def _demanded(type_: Type) -> list[Value]:
+def _demanded(type_: Type) -> list[InputValue]:
     return [value for value in type_.inputs.values() if value.demanded]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from graphql import GraphQLError, parse_const_value
 from msgspec import UNSET
 
-from registry.importers.graphql.schema import Choice, Field, Kind, Ref, Schema, Type, Value
+from registry.importers.graphql.schema import Choice, Field, InputValue, Kind, Ref, Schema, Type
 from registry.importers.graphql.sdl import default_of, wrapped
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
@@ -79,12 +79,12 @@ def _field(node: dict[str, Any]) -> Field | None:
     return Field(node["name"], ref, args, text(node.get("description")), _deprecated(node))
 
 
-def _value(node: dict[str, Any]) -> Value | None:
+def _value(node: dict[str, Any]) -> InputValue | None:
     ref = _ref(node.get("type"))
     if ref is None:
         return None
     default = _default(node.get("defaultValue"))
-    return Value(node["name"], ref, text(node.get("description")), default, _deprecated(node))
+    return InputValue(node["name"], ref, text(node.get("description")), default, _deprecated(node))
 
 
 def _choice(node: dict[str, Any]) -> Choice:

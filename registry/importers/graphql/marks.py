@@ -27,7 +27,7 @@ _UNMARKED = FieldMarks()
 
 
 @dataclass(frozen=True, slots=True)
-class Overlay:
+class GraphQLOverlay:
     """The marks of one description, by `Query.pets` or `pets`."""
 
     operations: Mapping[str, FieldMarks] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class Overlay:
         return self.defaults
 
 
-def read_overlay(document: Mapping[str, Any], location: str) -> Overlay:
+def read_overlay(document: Mapping[str, Any], location: str) -> GraphQLOverlay:
     """Raises ImportRejected, which names the place."""
     try:
         read = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
         raise ImportRejected(f"{location}: {error}; expected {_EXPECTED}.") from error
-    return Overlay(read.operations, read.defaults)
+    return GraphQLOverlay(read.operations, read.defaults)
 
 
 _KEYS = [key for key in FieldMarks.__struct_fields__ if key != "media_type"]

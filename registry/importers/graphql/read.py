@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from msgspec import UNSET
 
 from registry.importers.graphql.load import load
-from registry.importers.graphql.marks import FieldMarks, Overlay
+from registry.importers.graphql.marks import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
-from registry.importers.graphql.tools import OPERATIONS, Root, Skip, Tools
+from registry.importers.graphql.tools import OPERATIONS, GraphQLDrafts, Root, SkipField
 from registry.importers.imported import Imported
 from registry.names.tool_names import assign, legal
 from schemas.errors import ImportRejected
@@ -24,23 +24,23 @@ _FEDERATION = ("_entities", "_service")  # Apollo Federation: between its router
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class GraphQLChoice:
     """Globs (`fnmatch`) against the tool's name, the field or `Query.field`; `tag:mutation` takes
     all mutations. `include` empty: all. `exclude` wins."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    overlay: Overlay = field(default_factory=Overlay)
+    overlay: GraphQLOverlay = field(default_factory=GraphQLOverlay)
     only_marked: bool = False
     depth: int = 3
     cost: int = 60
 
 
-_EVERYTHING = Options()
+_EVERYTHING = GraphQLChoice()
 
 
 def read(
-    data: bytes, location: str, options: Options = _EVERYTHING, endpoint: str | None = None
+    data: bytes, location: str, options: GraphQLChoice = _EVERYTHING, endpoint: str | None = None
 ) -> Imported:
     """`endpoint` is where the schema was asked for, if it was. Raises ImportRejected only where no
     field could be read at all."""
@@ -51,7 +51,7 @@ def read(
     if not roots:
         raise ImportRejected(f"{location}: the schema has no type Query or Mutation with fields.")
     names = _names(roots, options)
-    tools = Tools(schema, options.depth, options.cost)
+    tools = GraphQLDrafts(schema, options.depth, options.cost)
     drafts, outcomes = [], []
     for root in roots:
         draft, outcome = _map(tools, root, names[root.key], options)
@@ -73,7 +73,7 @@ def _roots(schema: Schema) -> Iterator[Root]:
             yield from (Root(operation, one) for one in type_.fields.values())
 
 
-def _subscriptions(schema: Schema, options: Options) -> Iterator[Outcome]:
+def _subscriptions(schema: Schema, options: GraphQLChoice) -> Iterator[Outcome]:
     """Left out in any case; skipped are those that nobody said they did not want."""
     for texts in _subscribed(schema):
         field, label = texts
@@ -88,7 +88,7 @@ def _subscribed(schema: Schema) -> list[tuple[str, str]]:
     return [(name, f"Subscription.{name}") for name in type_.fields] if type_ else []
 
 
-def _names(roots: list[Root], options: Options) -> dict[str, str]:
+def _names(roots: list[Root], options: GraphQLChoice) -> dict[str, str]:
     """A mutation that is called like a query says so in its name."""
     queries = {root.field.name.casefold() for root in roots if root.operation == "query"}
     wanted = {}
@@ -100,11 +100,13 @@ def _names(roots: list[Root], options: Options) -> dict[str, str]:
     return assign(wanted)
 
 
-def _marks(root: Root, options: Options) -> FieldMarks:
+def _marks(root: Root, options: GraphQLChoice) -> FieldMarks:
     return options.overlay.of(root.operation.capitalize(), root.field.name)
 
 
-def _map(tools: Tools, root: Root, name: str, options: Options) -> tuple[ToolDraft | None, Outcome]:
+def _map(
+    tools: GraphQLDrafts, root: Root, name: str, options: GraphQLChoice
+) -> tuple[ToolDraft | None, Outcome]:
     marks = _marks(root, options)
 
     def without(status: OutcomeStatus, reason: str) -> tuple[None, Outcome]:
@@ -116,14 +118,14 @@ def _map(tools: Tools, root: Root, name: str, options: Options) -> tuple[ToolDra
         return without("excluded", "it serves the router of Apollo Federation, not callers")
     try:
         draft, notes = tools.draft(root, name, marks)
-    except Skip as skip:
+    except SkipField as skip:
         return without("skipped", str(skip))
     status: OutcomeStatus = "degraded" if notes else "imported"
     return draft, Outcome(root.key, root.label, name, status, _reason(notes))
 
 
 def _refusal(
-    operation: str, texts: tuple[str, ...], marks: FieldMarks, options: Options
+    operation: str, texts: tuple[str, ...], marks: FieldMarks, options: GraphQLChoice
 ) -> str | None:
     """Why the field is not wanted; None when it is."""
     for pattern in options.exclude:
@@ -156,7 +158,7 @@ def _reason(notes: list[str]) -> str | None:
 
 
 def _notes(
-    schema: Schema, roots: list[Root], names: dict[str, str], options: Options
+    schema: Schema, roots: list[Root], names: dict[str, str], options: GraphQLChoice
 ) -> Iterator[str]:
     deprecated = sum(root.field.deprecated is not None for root in roots)
     if deprecated:

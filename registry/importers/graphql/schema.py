@@ -57,7 +57,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class InputValue:
     """An argument, or a field of an input object."""
 
     name: str
@@ -75,7 +75,7 @@ class Value:
 class Field:
     name: str
     type: Ref
-    args: dict[str, Value] = field(default_factory=dict)
+    args: dict[str, InputValue] = field(default_factory=dict)
     description: str = ""
     deprecated: str | None = None
 
@@ -95,7 +95,7 @@ class Type:
     kind: Kind
     description: str = ""
     fields: dict[str, Field] = field(default_factory=dict)  # object, interface
-    inputs: dict[str, Value] = field(default_factory=dict)  # input
+    inputs: dict[str, InputValue] = field(default_factory=dict)  # input
     choices: dict[str, Choice] = field(default_factory=dict)  # enum
     members: list[str] = field(default_factory=list)  # interface, union: objects it may be
     one_of: bool = False  # input: exactly one of its fields is given

@@ -8,7 +8,7 @@ from graphql import GraphQLError, parse, value_from_ast_untyped
 from graphql.language import ast
 from msgspec import UNSET
 
-from registry.importers.graphql.schema import Choice, Field, Kind, Ref, Schema, Type, Value
+from registry.importers.graphql.schema import Choice, Field, InputValue, Kind, Ref, Schema, Type
 from schemas.errors import ImportRejected
 
 TOKENS_LIMIT = 3_000_000  # GitHub's schema, of 1,600 types, has 160,000
@@ -89,8 +89,8 @@ def _field(node: Any) -> Field:
     return Field(node.name.value, _ref(node.type), args, _text(node.description), _deprecated(node))
 
 
-def _value(node: Any) -> Value:
-    return Value(
+def _value(node: Any) -> InputValue:
+    return InputValue(
         node.name.value,
         _ref(node.type),
         _text(node.description),

@@ -6,10 +6,10 @@ from typing import Any, get_args
 from msgspec import UNSET, Raw, UnsetType
 
 from registry.importers.graphql.choosing import Chooser
-from registry.importers.graphql.inputs import Inputs, Needs
+from registry.importers.graphql.inputs import GraphQLInputs, Needs
 from registry.importers.graphql.marks import FieldMarks
 from registry.importers.graphql.outputs import output_schema
-from registry.importers.graphql.schema import COMPOSITE, Field, Operation, Schema, Value
+from registry.importers.graphql.schema import COMPOSITE, Field, InputValue, Operation, Schema
 from registry.importers.graphql.selection import Selection, connection
 from registry.importers.graphql.writing import Unselectable, read_selection
 from registry.importers.openapi.marks import ArgumentMarks
@@ -34,7 +34,7 @@ _ANNOTATIONS = {
 }
 
 
-class Skip(Exception):
+class SkipField(Exception):
     """Why there can be no tool."""
 
 
@@ -54,12 +54,12 @@ class Root:
         return f"{self.label}@{self.operation}"
 
 
-class Tools:
+class GraphQLDrafts:
     """Makes drafts; input types are converted once."""
 
     def __init__(self, schema: Schema, depth: int, cost: int) -> None:
         self._schema = schema
-        self._inputs = Inputs(schema)
+        self._inputs = GraphQLInputs(schema)
         self._chooser = Chooser(schema, depth, cost)
 
     def draft(self, root: Root, name: str, marks: FieldMarks) -> tuple[ToolDraft, list[str]]:
@@ -100,7 +100,7 @@ class Tools:
         type_ = self._schema.of(field.type)
         if type_.kind not in COMPOSITE:
             if type_.kind == "missing":
-                raise Skip(f"its type {type_.name} is not defined")
+                raise SkipField(f"its type {type_.name} is not defined")
             if marks.selection:
                 notes.append(f"its selection is ignored: {type_.name} has no fields")
             return None
@@ -128,7 +128,7 @@ class Tools:
 class _Arguments:
     """The arguments of one tool, and the variables that they become."""
 
-    def __init__(self, inputs: Inputs, marks: FieldMarks) -> None:
+    def __init__(self, inputs: GraphQLInputs, marks: FieldMarks) -> None:
         self.needs = Needs()
         self.variables: list[Variable] = []
         self.names: dict[str, str] = {}  # of arguments, by their names in the schema
@@ -137,7 +137,7 @@ class _Arguments:
         self._inputs = inputs
         self._marks = marks.arguments
 
-    def take(self, value: Value) -> None:
+    def take(self, value: InputValue) -> None:
         """Raises Skip."""
         marks = self._marks.get(value.name, _NO_MARKS)
         if marks.hide:
@@ -145,7 +145,7 @@ class _Arguments:
             return
         if not self._inputs.sendable(value):
             if value.demanded:
-                raise Skip(f"{value.name} takes a file, which is not sent")
+                raise SkipField(f"{value.name} takes a file, which is not sent")
             self.needs.notes[f"{value.name} takes a file, which is not sent"] = None
             return
         name = legal(marks.name or value.name)
@@ -162,11 +162,11 @@ class _Arguments:
         declared = value.type if value.demanded else value.type.nullable
         self.variables.append(Variable(name, value.name, str(declared)))
 
-    def _hide(self, value: Value, marks: ArgumentMarks) -> None:
+    def _hide(self, value: InputValue, marks: ArgumentMarks) -> None:
         given: Any = value.default if marks.value is UNSET else marks.value
         if given is UNSET:
             if value.demanded:
-                raise Skip(f"{value.name} is hidden, required, and has no value")
+                raise SkipField(f"{value.name} is hidden, required, and has no value")
             return
         if marks.value is not UNSET or value.type.required:
             fixed: Raw | UnsetType = Raw(encode(given))

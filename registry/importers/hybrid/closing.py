@@ -31,7 +31,7 @@ _DYNAMIC = ("$dynamicRef", "$recursiveRef")
 _REMARKS = _DROPPED | {"$ref", "$comment", "title", "description"}
 
 
-class Unusable(Exception):
+class UnusableSchema(Exception):
     """A schema that no data can be checked with, and why."""
 
 
@@ -51,7 +51,7 @@ def closed(schema: Any, shared: Mapping[str, Any] | None = None) -> dict[str, An
 def closed_named(name: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     """The shared schema `name` likewise."""
     if name not in shared:
-        raise Unusable(f"no schema is called {name!r}")
+        raise UnusableSchema(f"no schema is called {name!r}")
     return _checked(shared[name], name, shared)
 
 
@@ -60,10 +60,10 @@ def _checked(schema: Any, name: str | None, shared: Mapping[str, Any]) -> dict[s
         whole = _Closing(schema, shared).run(_Place(name, ()))
         Checker(msgspec.json.encode(whole))
     except RecursionError as error:
-        raise Unusable("it is nested too deeply") from error
+        raise UnusableSchema("it is nested too deeply") from error
     except (ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
-        raise Unusable(f"it is no valid JSON Schema: {reason[:300]}") from error
+        raise UnusableSchema(f"it is no valid JSON Schema: {reason[:300]}") from error
     return whole
 
 
@@ -99,7 +99,7 @@ class _Closing:
             remarks = told | remarks
             place = self._place(found["$ref"], place.resource)
             if place in seen:
-                raise Unusable(f"the reference {found['$ref']} leads to itself")
+                raise UnusableSchema(f"the reference {found['$ref']} leads to itself")
             seen.add(place)
         return remarks, place
 
@@ -107,7 +107,7 @@ class _Closing:
         definitions: dict[str, Any] = {}
         while self._waiting:
             if len(definitions) > DEFINITIONS_LIMIT:
-                raise Unusable(f"it needs more than {DEFINITIONS_LIMIT:,} others")
+                raise UnusableSchema(f"it needs more than {DEFINITIONS_LIMIT:,} others")
             place = self._waiting.pop()
             rewritten = self._rewritten(self._found(place), place.resource)
             definitions[self._names[place]] = rewritten
@@ -132,19 +132,19 @@ class _Closing:
         if keyword == "$ref":
             return f"#/$defs/{self._name(self._place(value, resource))}"
         if keyword in _DYNAMIC:
-            raise Unusable(f"{keyword} is not understood")
+            raise UnusableSchema(f"{keyword} is not understood")
         return value
 
     def _place(self, reference: Any, resource: str | None) -> _Place:
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise Unusable(f"the reference {reference!r} leads out of the document")
+            raise UnusableSchema(f"the reference {reference!r} leads out of the document")
         first, *steps = unquote(reference[1:]).split("/")
         if first:
-            raise Unusable(f"the reference {reference} is no path such as #/schemas/Name")
+            raise UnusableSchema(f"the reference {reference} is no path such as #/schemas/Name")
         path = tuple(step.replace("~1", "/").replace("~0", "~") for step in steps)
         if path[:1] == ("schemas",) and len(path) > 1:
             if path[1] not in self._shared:
-                raise Unusable(f"no schema is called {path[1]!r}")
+                raise UnusableSchema(f"no schema is called {path[1]!r}")
             return _Place(path[1], path[2:])
         return _Place(resource, path)
 
@@ -156,9 +156,9 @@ class _Closing:
             elif isinstance(found, dict) and step in found:
                 found = found[step]
             else:
-                raise Unusable(f"the reference #/{'/'.join(place.path)} leads nowhere")
+                raise UnusableSchema(f"the reference #/{'/'.join(place.path)} leads nowhere")
         if not isinstance(found, dict | bool):
-            raise Unusable(f"a schema is a mapping, not {type(found).__name__}")
+            raise UnusableSchema(f"a schema is a mapping, not {type(found).__name__}")
         return found
 
     def _name(self, place: _Place) -> str:

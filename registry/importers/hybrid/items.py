@@ -19,7 +19,7 @@ _KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false",
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class WrittenAction:
     """One action as it is written."""
 
     label: str  # its id, if it has one
@@ -31,22 +31,22 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenService:
     """A whole description."""
 
-    items: tuple[Item, ...]
+    items: tuple[WrittenAction, ...]
     shared: Mapping[str, Any]  # schemas by their names
     notes: tuple[str, ...] = ()  # on the description as a whole
 
 
-def written(document: Any) -> Written:
+def written(document: Any) -> WrittenService:
     """Raises ImportRejected for what is no description of a hybrid service."""
     if not isinstance(document, dict):
         raise ImportRejected(f"{_EXPECTED}, found {kind(document)}")
     if "action" not in document and not {"host", "service"} <= document.keys():
-        return Written(tuple(_schema_items(document)), {})
+        return WrittenService(tuple(_schema_items(document)), {})
     shared, items = _shared(document), tuple(_spec_items(document))
-    return Written(items, shared, tuple(keys.unknown(document, keys.DOCUMENT)))
+    return WrittenService(items, shared, tuple(keys.unknown(document, keys.DOCUMENT)))
 
 
 def size_of(id_: str) -> int:
@@ -70,7 +70,7 @@ def _shared(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return {str(name): schema for name, schema in schemas.items()}
 
 
-def _spec_items(document: Mapping[str, Any]) -> Iterator[Item]:
+def _spec_items(document: Mapping[str, Any]) -> Iterator[WrittenAction]:
     host, service = (_part(document, name) for name in ("host", "service"))
     listed = document.get("action")
     if not isinstance(listed, list):
@@ -79,14 +79,14 @@ def _spec_items(document: Mapping[str, Any]) -> Iterator[Item]:
         yield _spec_item(f"{host}/{service}", f"action {number}", node)
 
 
-def _spec_item(service: str, label: str, node: Any) -> Item:
+def _spec_item(service: str, label: str, node: Any) -> WrittenAction:
     if not isinstance(node, dict):
         problem = f"expected a mapping with name and version, found {kind(node)}"
-        return Item(label, {}, problem=problem)
+        return WrittenAction(label, {}, problem=problem)
     name, version = text(node.get("name")), text(node.get("version"))
     if not name or not version:
         problem = f"it has no {'version' if name else 'name'}"
-        return Item(f"{label} {name or version}".strip(), node, problem=problem)
+        return WrittenAction(f"{label} {name or version}".strip(), node, problem=problem)
     request = node.get("request")
     schema = request.get("schema") if isinstance(request, dict) else request
     oddities = list(keys.of_action(node))
@@ -95,7 +95,7 @@ def _spec_item(service: str, label: str, node: Any) -> Item:
     return _item(f"{service}/{name}/{version}", node, schema, True, oddities)
 
 
-def _schema_items(document: Mapping[str, Any]) -> Iterator[Item]:
+def _schema_items(document: Mapping[str, Any]) -> Iterator[WrittenAction]:
     if not any(isinstance(id_, str) and id_.count("/") == 3 for id_ in document):
         openapi = document.keys() & {"openapi", "swagger"}
         hint = "; this is an OpenAPI description: `toolgate import openapi` reads it"
@@ -103,9 +103,11 @@ def _schema_items(document: Mapping[str, Any]) -> Iterator[Item]:
     for id_, node in document.items():
         if not isinstance(node, dict):
             problem = f"expected a mapping with schema and scope, found {kind(node)}"
-            yield Item(str(id_), {}, problem=problem)
+            yield WrittenAction(str(id_), {}, problem=problem)
         elif split(str(id_)) is None:
-            yield Item(str(id_), node, problem="its key is not host/service/action/version")
+            yield WrittenAction(
+                str(id_), node, problem="its key is not host/service/action/version"
+            )
         else:
             oddities = list(keys.of_old_action(node))
             yield _item(str(id_), node, node.get("schema"), False, oddities)
@@ -113,14 +115,14 @@ def _schema_items(document: Mapping[str, Any]) -> Iterator[Item]:
 
 def _item(
     id_: str, node: Mapping[str, Any], request: Any, inline: bool, oddities: list[keys.Oddity]
-) -> Item:
+) -> WrittenAction:
     if size_of(id_) > ID_LIMIT:
         problem = f"its id has {size_of(id_)} bytes, more than {ID_LIMIT}"
-        return Item(f"{id_[:60]}…", node, problem=problem)
+        return WrittenAction(f"{id_[:60]}…", node, problem=problem)
     mistaken = next((one.text for one in oddities if one.restricts), None)
     if unclear := _unclear(node.get("scope")) or mistaken:  # not to be left open to all
-        return Item(id_, node, problem=unclear)
-    return Item(id_, node, request, inline, notes=tuple(one.text for one in oddities))
+        return WrittenAction(id_, node, problem=unclear)
+    return WrittenAction(id_, node, request, inline, notes=tuple(one.text for one in oddities))
 
 
 def _unclear(scope: Any) -> str | None:

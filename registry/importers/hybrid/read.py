@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from registry.importers.hybrid.closing import Unusable, closed, closed_named
-from registry.importers.hybrid.items import Item, Written, kind, text, written
+from registry.importers.hybrid.closing import UnusableSchema, closed, closed_named
+from registry.importers.hybrid.items import WrittenAction, WrittenService, kind, text, written
 from registry.importers.openapi import parse
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action
@@ -17,7 +17,7 @@ _NOTES_LIMIT = 5  # in one outcome; a person reads no more
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ServiceDescription:
     """The actions of a description, their ids all different, and one outcome for each item."""
 
     title: str | None  # host/service, if there is but one
@@ -36,13 +36,13 @@ def title_of(ids: list[str]) -> str | None:
     return "/".join(services.pop()) if len(services) == 1 else None
 
 
-def described(actions: Sequence[Action]) -> Described:
+def described(actions: Sequence[Action]) -> ServiceDescription:
     """Actions that need no description: their decorators say it all. Their ids are different."""
     outcomes = tuple(_outcome(action.id, []) for action in actions)
-    return Described(title_of([action.id for action in actions]), tuple(actions), outcomes)
+    return ServiceDescription(title_of([action.id for action in actions]), tuple(actions), outcomes)
 
 
-def read_file(data: bytes, location: str) -> Described:
+def read_file(data: bytes, location: str) -> ServiceDescription:
     """The service that `data` describes, a spec.yaml or a schema.json. Raises ImportRejected, also
     for a key that stands twice: two readers may believe two different values."""
     document = parse(data, location, _FILE, unique=True)
@@ -52,7 +52,7 @@ def read_file(data: bytes, location: str) -> Described:
         raise ImportRejected(f"{location}: {error}") from error
 
 
-def read_spec(document: Any) -> Described:
+def read_spec(document: Any) -> ServiceDescription:
     """The service in `document`, a parsed spec.yaml or schema.json.
 
     Raises ImportRejected when it is neither, or has no action. What is wrong with one action is
@@ -64,7 +64,7 @@ def read_spec(document: Any) -> Described:
     return _described(found)
 
 
-def _described(found: Written) -> Described:
+def _described(found: WrittenService) -> ServiceDescription:
     actions: dict[str, Action] = {}
     outcomes = []
     for item in found.items:
@@ -77,7 +77,9 @@ def _described(found: Written) -> Described:
         notes = list(item.notes)
         actions[item.label] = _action(item, found.shared, notes)
         outcomes.append(_outcome(item.label, notes))
-    return Described(title_of(list(actions)), tuple(actions.values()), tuple(outcomes), found.notes)
+    return ServiceDescription(
+        title_of(list(actions)), tuple(actions.values()), tuple(outcomes), found.notes
+    )
 
 
 def _outcome(label: str, notes: list[str], skipped: bool = False) -> Outcome:
@@ -87,7 +89,7 @@ def _outcome(label: str, notes: list[str], skipped: bool = False) -> Outcome:
     return Outcome(key_of(label), label, None, status, reason or None)
 
 
-def _action(item: Item, shared: Mapping[str, Any], notes: list[str]) -> Action:
+def _action(item: WrittenAction, shared: Mapping[str, Any], notes: list[str]) -> Action:
     request = _request(item, shared, notes)
     skip_auth = item.node.get("skipAuth", False)
     if not isinstance(skip_auth, bool):
@@ -102,7 +104,9 @@ def _action(item: Item, shared: Mapping[str, Any], notes: list[str]) -> Action:
     )
 
 
-def _request(item: Item, shared: Mapping[str, Any], notes: list[str]) -> dict[str, Any] | None:
+def _request(
+    item: WrittenAction, shared: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any] | None:
     schema = item.request
     if schema is None:
         return None
@@ -112,14 +116,14 @@ def _request(item: Item, shared: Mapping[str, Any], notes: list[str]) -> dict[st
         if isinstance(schema, dict) and "$ref" in schema:
             return closed_named(_referred(schema["$ref"]), shared)
         inline = closed(schema, shared)
-    except Unusable as problem:
+    except UnusableSchema as problem:
         notes.append(f"its data is not checked, because of its schema: {problem}")
         return None
     notes.append(_INLINE)
     return inline
 
 
-def _response(item: Item, shared: Mapping[str, Any]) -> dict[str, Any] | None:
+def _response(item: WrittenAction, shared: Mapping[str, Any]) -> dict[str, Any] | None:
     """Nobody enforces it, so nobody is told either when it cannot be read."""
     response = item.node.get("response")
     schema = response.get("schema") if isinstance(response, dict) else None
@@ -129,7 +133,7 @@ def _response(item: Item, shared: Mapping[str, Any]) -> dict[str, Any] | None:
         if "$ref" in schema:
             return closed_named(_referred(schema["$ref"]), shared)
         return closed(schema, shared)
-    except Unusable:
+    except UnusableSchema:
         return None
 
 
@@ -138,7 +142,7 @@ def _referred(reference: Any) -> str:
     return str(reference).rpartition("/")[2]
 
 
-def _description(item: Item, request: dict[str, Any] | None) -> str:
+def _description(item: WrittenAction, request: dict[str, Any] | None) -> str:
     schema = request or {}
     said = (item.node.get("description"), schema.get("description"), schema.get("title"))
     return next((words for one in said if (words := text(one))), f"Service {item.label}")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from registry.importers.hybrid.read import Described
+from registry.importers.hybrid.read import ServiceDescription
 from registry.importers.hybrid.tools import Kind, drafts
 from registry.importers.imported import Imported
 from schemas.globs import glob
@@ -12,7 +12,7 @@ from schemas.tool import ToolDraft
 
 
 def select(
-    described: Described,
+    described: ServiceDescription,
     kind: Kind,
     side: Side | None,
     include: tuple[str, ...] = (),

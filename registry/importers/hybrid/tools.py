@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from registry.importers.hybrid.closing import Unusable, closed
+from registry.importers.hybrid.closing import UnusableSchema, closed
 from registry.importers.hybrid.items import ID_LIMIT, size_of
 from registry.importers.hybrid.read import key_of
 from registry.importers.texts import said, said_in
@@ -86,7 +86,7 @@ def _input(action: Action) -> tuple[dict[str, Any], str | None]:
         return {"type": "object"}, None
     try:
         schema = said_in(closed(action.request_schema))
-    except Unusable as problem:
+    except UnusableSchema as problem:
         raise ImportRejected(f"the schema of {action.id}: {problem}") from problem
     if schema.get("type") == "object":
         return schema, None

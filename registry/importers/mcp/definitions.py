@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
-from schemas.mcp.snapshot import Entry, Eras, ItemKind
+from schemas.mcp.snapshot import Eras, ItemKind, SnapshotEntry
 
 KEY_LIMIT = 2048  # bytes of a name or URI: longer ones fit into no index, and no header
 DEPTH_LIMIT = 128  # levels of a definition; whoever walks through it needs some frames for each
@@ -16,7 +16,7 @@ Kind = ItemKind | str  # "tool" too
 _IDENTITY = {"tool": "name", "prompt": "name", "resource": "uri", "template": "uriTemplate"}
 
 
-class Skip(Exception):
+class SkipEntry(Exception):
     """The entry cannot be offered; why."""
 
 
@@ -35,24 +35,26 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class UnusableEntry:
     label: str
     reason: str
 
 
-def definitions(kind: Kind, entries: Sequence[Entry]) -> Iterator[Definition | Unusable]:
+def definitions(
+    kind: Kind, entries: Sequence[SnapshotEntry]
+) -> Iterator[Definition | UnusableEntry]:
     """The entries in their order. Of several with one identity the first counts."""
     seen: set[str] = set()
     for number, entry in enumerate(entries, start=1):
         try:
             members = _object(bytes(entry.definition))
             key = _identity(members, _IDENTITY[kind])
-        except Skip as skip:
-            yield Unusable(f"{kind} {number} of the list", str(skip))
+        except SkipEntry as skip:
+            yield UnusableEntry(f"{kind} {number} of the list", str(skip))
             continue
         definition = Definition(kind, key, members, entry.eras)
         if key in seen:
-            yield Unusable(definition.label, "is listed twice; the first one counts")
+            yield UnusableEntry(definition.label, "is listed twice; the first one counts")
         else:
             seen.add(key)
             yield definition
@@ -62,11 +64,11 @@ def _object(text: bytes) -> dict[str, Any]:
     try:
         found = decode_json(text)
     except ParseError as error:
-        raise Skip(error.message.replace("The body", "The definition")) from error
+        raise SkipEntry(error.message.replace("The body", "The definition")) from error
     if not isinstance(found, dict):
-        raise Skip(f"is {json_type(found)}, expected an object")
+        raise SkipEntry(f"is {json_type(found)}, expected an object")
     if _is_deep(found):
-        raise Skip(f"is nested more than {DEPTH_LIMIT} levels deep")
+        raise SkipEntry(f"is nested more than {DEPTH_LIMIT} levels deep")
     return found
 
 
@@ -88,11 +90,11 @@ def _identity(members: dict[str, Any], member: str) -> str:
     key = members.get(member)
     if not isinstance(key, str):
         found = json_type(key) if member in members else "missing"
-        raise Skip(f"its {member} is {found}, expected text")
+        raise SkipEntry(f"its {member} is {found}, expected text")
     if not key.strip():
-        raise Skip(f"its {member} is empty")
+        raise SkipEntry(f"its {member} is empty")
     if len(key.encode()) > KEY_LIMIT:
-        raise Skip(f"its {member}, {key[:_LABEL]}…, has more than {KEY_LIMIT} bytes")
+        raise SkipEntry(f"its {member}, {key[:_LABEL]}…, has more than {KEY_LIMIT} bytes")
     if "\0" in key:
-        raise Skip(f"its {member} holds a NUL character")
+        raise SkipEntry(f"its {member} holds a NUL character")
     return key

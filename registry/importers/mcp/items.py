@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from registry.importers.mcp.definitions import Definition, Skip
+from registry.importers.mcp.definitions import Definition, SkipEntry
 from registry.names.uris import Template
 from registry.sources.items import ItemDraft
 from schemas.jsonrpc import json_type
@@ -28,15 +28,15 @@ def _check_arguments(arguments: Any) -> None:
     if arguments is None:
         return
     if not isinstance(arguments, list):
-        raise Skip(f"its arguments are {json_type(arguments)}, expected an array")
+        raise SkipEntry(f"its arguments are {json_type(arguments)}, expected an array")
     for argument in arguments:
         if not isinstance(argument, dict) or not isinstance(argument.get("name"), str):
-            raise Skip("one of its arguments has no name")
+            raise SkipEntry("one of its arguments has no name")
 
 
 def _check_name(members: dict[str, Any]) -> None:
     if not isinstance(members.get("name"), str):
-        raise Skip("has no name")
+        raise SkipEntry("has no name")
 
 
 def _check_uri(uri: str) -> None:
@@ -45,11 +45,11 @@ def _check_uri(uri: str) -> None:
     except ValueError:
         scheme = ""
     if not scheme:
-        raise Skip("its uri is no absolute URI, as in file:///notes.txt")
+        raise SkipEntry("its uri is no absolute URI, as in file:///notes.txt")
 
 
 def _check_template(template: str) -> None:
     try:
         Template.read(template)
     except ValueError as error:
-        raise Skip(f"its uriTemplate {error}") from error
+        raise SkipEntry(f"its uriTemplate {error}") from error

@@ -7,18 +7,24 @@ import msgspec
 
 from registry.importers.imported import Imported
 from registry.importers.mcp import items, tools
-from registry.importers.mcp.definitions import Definition, Kind, Skip, Unusable, definitions
+from registry.importers.mcp.definitions import (
+    Definition,
+    Kind,
+    SkipEntry,
+    UnusableEntry,
+    definitions,
+)
 from registry.names.tool_names import assign, legal, suffixed
 from registry.sources.items import ItemDraft
 from schemas.errors import ImportRejected
 from schemas.globs import glob
-from schemas.mcp.snapshot import Entry, ItemKind, Snapshot, decode_snapshot
+from schemas.mcp.snapshot import ItemKind, Snapshot, SnapshotEntry, decode_snapshot
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
 _REASONS_LIMIT = 5  # named in one outcome; a person reads no more
 
-Found = Definition | Unusable
+Found = Definition | UnusableEntry
 
 
 def read_snapshot(
@@ -64,7 +70,7 @@ def _tools(
     drafts: list[ToolDraft] = []
     outcomes: list[Outcome] = []
     for one in found:
-        if isinstance(one, Unusable):
+        if isinstance(one, UnusableEntry):
             outcomes.append(_skipped("tool", one.label, one.reason))
             continue
         key, name = tools.key_of(one.key), names[one.key]
@@ -73,7 +79,7 @@ def _tools(
             continue
         try:
             draft, notes = tools.draft(one, name)
-        except Skip as skip:
+        except SkipEntry as skip:
             outcomes.append(Outcome(key, one.label, None, "skipped", str(skip)))
             continue
         drafts.append(draft)
@@ -83,7 +89,7 @@ def _tools(
 
 
 def _items(snapshot: Snapshot) -> tuple[list[ItemDraft], list[Outcome]]:
-    lists: dict[ItemKind, tuple[Entry, ...]] = {
+    lists: dict[ItemKind, tuple[SnapshotEntry, ...]] = {
         "prompt": snapshot.prompts,
         "resource": snapshot.resources,
         "template": snapshot.templates,
@@ -94,12 +100,12 @@ def _items(snapshot: Snapshot) -> tuple[list[ItemDraft], list[Outcome]]:
         found = list(definitions(kind, entries))
         names = _names(found) if kind == "prompt" else {}
         for one in found:
-            if isinstance(one, Unusable):
+            if isinstance(one, UnusableEntry):
                 outcomes.append(_skipped(kind, one.label, one.reason))
                 continue
             try:
                 draft = items.draft(one, kind, names.get(one.key, one.key))
-            except Skip as skip:
+            except SkipEntry as skip:
                 outcomes.append(_skipped(kind, one.label, str(skip)))
                 continue
             drafts.append(draft)

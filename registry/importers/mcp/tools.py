@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from registry.importers.mcp.definitions import Definition, Skip
+from registry.importers.mcp.definitions import Definition, SkipEntry
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import json_type
 from schemas.mcp.headers import mirrored_in
@@ -56,14 +56,14 @@ def key_of(name: str) -> str:
 
 def _input_schema(members: dict[str, Any]) -> dict[str, Any]:
     if "inputSchema" not in members:
-        raise Skip("has no inputSchema")
+        raise SkipEntry("has no inputSchema")
     schema = members["inputSchema"]
     if not isinstance(schema, dict):
-        raise Skip(f"its inputSchema is {json_type(schema)}, expected an object")
+        raise SkipEntry(f"its inputSchema is {json_type(schema)}, expected an object")
     if schema.get("type") != "object":
-        raise Skip('its inputSchema has not "type": "object" at its root')
+        raise SkipEntry('its inputSchema has not "type": "object" at its root')
     if reason := _illegal(schema):
-        raise Skip(f"its inputSchema is no JSON Schema: {reason}")
+        raise SkipEntry(f"its inputSchema is no JSON Schema: {reason}")
     return schema
 
 
@@ -113,7 +113,7 @@ def _mirrored(schema: dict[str, Any]) -> tuple[Mirrored, ...]:
     try:
         return mirrored_in(schema)
     except ValueError as error:  # 2026-07-28, transports: clients must drop such a tool
-        raise Skip(str(error)) from error
+        raise SkipEntry(str(error)) from error
 
 
 def _annotations(members: dict[str, Any], notes: list[str]) -> tuple[Annotations, dict[str, Any]]:

@@ -7,6 +7,6 @@ from registry.importers.imported import Imported
 from registry.importers.openapi.load import parse
 from registry.importers.openapi.marks import Overlay, overlay
 from registry.importers.openapi.read import read
-from registry.importers.openapi.selection import Options
+from registry.importers.openapi.selection import OpenApiOptions
 
-__all__ = ["Imported", "Options", "Overlay", "overlay", "parse", "read"]
+__all__ = ["Imported", "OpenApiOptions", "Overlay", "overlay", "parse", "read"]

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from registry.importers.openapi.document import Document, Skip
-from registry.importers.openapi.encodings import Encoded, Encodings, file_schema
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
+from registry.importers.openapi.encodings import EncodedProperties, Encodings, file_schema
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.marks import ArgumentMarks, argument_marks
 from registry.importers.openapi.media_types import FORM, concrete, essence, in_header, preferred
 from registry.importers.openapi.members import Members, textual
-from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters
 from registry.importers.openapi.schema_tree import Converted
 from registry.importers.openapi.schemas import Schemas
@@ -27,7 +27,7 @@ _PLAIN = ANNOTATIONS | {"type", "properties", "required", "additionalProperties"
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class RequestPayload:
     """A request body: an object whose properties are offered, or one value."""
 
     media_type: str
@@ -36,7 +36,7 @@ class Payload:
     properties: dict[str, Any] | None  # name on the wire -> schema; None: one value
     demanded: tuple[str, ...] = ()  # properties that every body must have
     description: str = ""
-    encoded: Encoded = field(default_factory=Encoded)
+    encoded: EncodedProperties = field(default_factory=EncodedProperties)
     file: bool = False
     xml: Xml | None = None
     xml_types: dict[str, Xml] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Bodies:
 
     def __init__(
         self,
-        document: Document,
+        document: OpenApiDocument,
         schemas: Schemas,
         parameters: Parameters,
         media_types: Sequence[str] = (),
@@ -62,8 +62,8 @@ class Bodies:
         self._xml = XmlBodies(document, self._members)
         self._wanted = tuple(media_types)
 
-    def of(self, operation: Operation, notes: list[str]) -> Payload | None:
-        """The body of `operation`, None when it has none. Raises `Skip`."""
+    def of(self, operation: DocumentOperation, notes: list[str]) -> RequestPayload | None:
+        """The body of `operation`, None when it has none. Raises `SkipOperation`."""
         if operation.node.get("requestBody") is None:
             return None
         body = self._document.resolve(operation.node["requestBody"])
@@ -80,7 +80,9 @@ class Bodies:
         payload = self._shape(body, media_type, self._schemas.convert(schema), notes)
         return payload and self._written(payload, media, schema, notes)
 
-    def _chosen(self, content: dict[str, Any], operation: Operation, notes: list[str]) -> str:
+    def _chosen(
+        self, content: dict[str, Any], operation: DocumentOperation, notes: list[str]
+    ) -> str:
         marked = operation.marks.media_type
         wanted = (*([marked] if marked else ()), *self._wanted)
         key = preferred(content, self._members, wanted, operation.method)
@@ -90,13 +92,13 @@ class Bodies:
 
     def _shape(
         self, body: dict[str, Any], media_type: str, converted: Converted, notes: list[str]
-    ) -> Payload | None:
+    ) -> RequestPayload | None:
         required = body.get("required") is True
         marks = argument_marks(body)
         flat = _plain_object(converted, self._schemas)
         if flat is None:
             description = plain(text(body.get("description")))
-            return Payload(
+            return RequestPayload(
                 media_type,
                 required,
                 converted,
@@ -112,11 +114,11 @@ class Bodies:
                 properties[name] = {}
         if not properties and not required:
             return None  # Stripe describes an empty form for every GET
-        return Payload(media_type, required, flat, properties, demanded)
+        return RequestPayload(media_type, required, flat, properties, demanded)
 
     def _written(
-        self, payload: Payload, media: dict[str, Any], schema: Any, notes: list[str]
-    ) -> Payload:
+        self, payload: RequestPayload, media: dict[str, Any], schema: Any, notes: list[str]
+    ) -> RequestPayload:
         """With how its values are written, and what its owner says about them."""
         marks = self._marks(schema, payload.properties)
         payload = replace(payload, marks=marks) if marks else payload
@@ -139,8 +141,8 @@ class Bodies:
         return found
 
     def _form(
-        self, payload: Payload, media: dict[str, Any], schema: Any, notes: list[str]
-    ) -> Payload:
+        self, payload: RequestPayload, media: dict[str, Any], schema: Any, notes: list[str]
+    ) -> RequestPayload:
         encoded = self._encodings.of({**media, "schema": schema}, payload.media_type, notes)
         properties = payload.properties
         files = {part.name for part in encoded.parts if part.file}
@@ -154,10 +156,10 @@ class Bodies:
             }
         return replace(payload, properties=properties, encoded=encoded)
 
-    def _as_xml(self, payload: Payload, schema: Any, notes: list[str]) -> Payload:
+    def _as_xml(self, payload: RequestPayload, schema: Any, notes: list[str]) -> RequestPayload:
         try:
             xml, types = self._xml.read(schema)
-        except Skip as skip:
+        except SkipOperation as skip:
             notes.append(f"body: {skip}; names of XML elements are those of the properties")
             xml, types = Xml(), {}
         return replace(payload, xml=xml, xml_types=types)

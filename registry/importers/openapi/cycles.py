@@ -9,7 +9,7 @@ inside a strongly connected group of it is one that can come back.
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal
 
-from registry.importers.openapi.document import Document, Skip, canonical
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical
 from registry.importers.openapi.legacy import modernise
 from registry.importers.openapi.values import mapping, sequence
 
@@ -25,7 +25,7 @@ _ALWAYS_ONE = ("not", "if", "then", "else")
 class Cycles:
     """Says for each reference of a component how to follow it so that checking ends."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
         self._edges: dict[str, tuple[tuple[str, Place], ...]] = {}
         self._any = Groups(lambda node: [to for to, _ in self._references(node)])
@@ -50,7 +50,7 @@ class Cycles:
         if pointer not in self._edges:
             try:
                 schema = self._document.find(pointer)
-            except Skip:
+            except SkipOperation:
                 schema = None  # reported where the reference is converted
             self._edges[pointer] = tuple(_in_place(schema, "always", 0))
         return self._edges[pointer]

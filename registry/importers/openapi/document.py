@@ -13,18 +13,26 @@ from registry.importers.openapi.versions import version_of
 
 REF_HOPS = 32  # a `$ref` to a `$ref` to ...: longer chains are loops
 
-__all__ = ["REF_HOPS", "Document", "Missing", "Skip", "canonical", "segments", "server_urls"]
+__all__ = [
+    "REF_HOPS",
+    "MissingReference",
+    "OpenApiDocument",
+    "SkipOperation",
+    "canonical",
+    "segments",
+    "server_urls",
+]
 
 
-class Skip(Exception):
+class SkipOperation(Exception):
     """This operation cannot become a tool; `str()` is the reason."""
 
 
-class Missing(Skip):
+class MissingReference(SkipOperation):
     """A `$ref` points at nothing."""
 
 
-class Document:
+class OpenApiDocument:
     """A parsed description. Every pointer is followed once.
 
     `root` is that of an OpenAPI 3 document, of Swagger 2.0 too: there servers, security schemes and
@@ -50,15 +58,15 @@ class Document:
         return segments(f"/{name}")[0] if name != pointer and "/" not in name else None
 
     def find(self, ref: str) -> Any:
-        """What `ref` points at. Raises `Missing`."""
+        """What `ref` points at. Raises `MissingReference`."""
         pointer = canonical(ref)
         if pointer not in self._found:
             self._found[pointer] = self._walk(pointer, _Hops())
         found = self._found[pointer]
         if isinstance(found, Unread):
-            raise Missing(f"$ref {shown(ref)!r} cannot be read: {found.reason}")
+            raise MissingReference(f"$ref {shown(ref)!r} cannot be read: {found.reason}")
         if found is ABSENT:
-            raise Missing(f"$ref {shown(ref)!r} points at nothing")
+            raise MissingReference(f"$ref {shown(ref)!r} points at nothing")
         return found
 
     def resolve(self, node: object) -> dict[str, Any]:
@@ -75,12 +83,12 @@ class Document:
                 if key in value:
                     overrides.setdefault(key, value[key])
             node = self.find(ref)
-        raise Skip(f"$ref {shown(str(ref))!r} never ends")
+        raise SkipOperation(f"$ref {shown(str(ref))!r} never ends")
 
     def named(self, node: object) -> dict[str, Any]:
         """A map of schemas by name. A `$ref` where it should stand is followed, although no version
         knows it: each schema of the map that it leads to is one that is referred to, so that maps
-        in circles stay small. Raises `Skip`."""
+        in circles stay small. Raises `SkipOperation`."""
         found: dict[str, Any] = {}
         for _ in range(REF_HOPS):
             value = mapping(node)
@@ -95,7 +103,7 @@ class Document:
                 name: one if name == "$ref" else {"$ref": f"{ref}/{escaped(name)}"}
                 for name, one in mapping(self.find(ref)).items()
             }
-        raise Skip(f"$ref {shown(str(ref))!r} never ends")
+        raise SkipOperation(f"$ref {shown(str(ref))!r} never ends")
 
     def _walk(self, pointer: str, hops: "_Hops") -> object:
         """Down to `pointer`, through references that stand on the way."""
@@ -134,7 +142,7 @@ class _Hops:
 def canonical(ref: str) -> str:
     """One spelling per target: `#/paths/~1pets%2F` and `#/paths/~1pets/` are the same."""
     if not ref.startswith("#"):
-        raise Missing(f"$ref {ref!r} points into another document, which is not read")
+        raise MissingReference(f"$ref {ref!r} points into another document, which is not read")
     return unquote(ref)
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.media_types import FORM, essence, in_header
 from registry.importers.openapi.members import Members, textual
-from registry.importers.openapi.parameters import Parameters, Wire
+from registry.importers.openapi.parameters import Parameters, WireParameter
 from registry.importers.openapi.values import mapping, text
 from schemas.binding import Part, Style
 
@@ -25,22 +25,22 @@ FILE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedProperties:
     """The properties of a form that do not travel by default."""
 
     parts: tuple[Part, ...] = ()
-    headers: dict[str, list[Wire]] = field(default_factory=dict)  # of parts, by property
+    headers: dict[str, list[WireParameter]] = field(default_factory=dict)  # of parts, by property
 
 
 class Encodings:
     """Reads the forms of one document."""
 
-    def __init__(self, document: Document, members: Members, parameters: Parameters) -> None:
+    def __init__(self, document: OpenApiDocument, members: Members, parameters: Parameters) -> None:
         self._document = document
         self._members = members
         self._parameters = parameters
 
-    def of(self, media: dict[str, Any], media_type: str, notes: list[str]) -> Encoded:
+    def of(self, media: dict[str, Any], media_type: str, notes: list[str]) -> EncodedProperties:
         """Of a form-urlencoded or multipart body."""
         stated = mapping(media.get("encoding"))
         unread = [key for key in ("prefixEncoding", "itemEncoding") if key in media]
@@ -49,7 +49,7 @@ class Encodings:
         properties = self._members.properties(media.get("schema"))
         unsaid = multipart and self._unsaid_file(properties)
         parts: list[Part] = []
-        headers: dict[str, list[Wire]] = {}
+        headers: dict[str, list[WireParameter]] = {}
         for name, schema in properties.items():
             encoding = self._encoding(stated.get(name), name, notes)
             part = self._part(name, schema, encoding, multipart, notes)
@@ -59,7 +59,7 @@ class Encodings:
                 parts.append(part)
             if multipart and (wires := self._headers(encoding, notes)):
                 headers[name] = wires
-        return Encoded(tuple(parts), headers)
+        return EncodedProperties(tuple(parts), headers)
 
     def _unsaid_file(self, properties: dict[str, Any]) -> bool:
         """Whether the one file of a form is called so, and described as any text (Stripe)."""
@@ -72,7 +72,7 @@ class Encodings:
             notes.append(f"body: the encoding of {name} is not an object; ignored")
         try:
             return self._document.resolve(raw)
-        except Skip as skip:
+        except SkipOperation as skip:
             notes.append(f"body: the encoding of {name}: {skip}")
             return {}
 
@@ -132,7 +132,7 @@ class Encodings:
             None,
         )
 
-    def _headers(self, encoding: dict[str, Any], notes: list[str]) -> list[Wire]:
+    def _headers(self, encoding: dict[str, Any], notes: list[str]) -> list[WireParameter]:
         found = []
         for header, raw in mapping(encoding.get("headers")).items():
             if header.lower() in _OURS:
@@ -141,7 +141,7 @@ class Encodings:
                 named = {**self._document.resolve(raw), "name": header, "in": "header"}
                 # a part that is not sent has no headers
                 wire = self._parameters.read({**named, "required": False}, notes)
-            except Skip as skip:
+            except SkipOperation as skip:
                 notes.append(f"body: the header {header} of a part: {skip}")
                 continue
             if wire:

@@ -7,12 +7,12 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from registry.importers.openapi.arguments import Arguments, legal_argument
-from registry.importers.openapi.body import Payload
-from registry.importers.openapi.document import Skip
+from registry.importers.openapi.body import RequestPayload
+from registry.importers.openapi.document import SkipOperation
 from registry.importers.openapi.marks import ArgumentMarks, Marks
-from registry.importers.openapi.parameters import Wire
+from registry.importers.openapi.parameters import WireParameter
 from registry.importers.openapi.schema_tree import Converted
-from registry.importers.openapi.schemas import Parts, Room, Schemas
+from registry.importers.openapi.schemas import Room, SchemaParts, Schemas
 from schemas.binding import Body, Location, Parameter, Part
 from schemas.jsonrpc import encode
 
@@ -26,7 +26,7 @@ class Inputs:
     """Takes parameters and a body; gives the parts of a binding and the input schema."""
 
     def __init__(self, schemas: Schemas, marks: Marks) -> None:
-        self.parts = Parts()
+        self.parts = SchemaParts()
         self._schemas = schemas
         self._marks = marks
         self._unused = dict.fromkeys(marks.arguments)
@@ -35,8 +35,8 @@ class Inputs:
         self._required: list[str] = []
         self._dependent: dict[str, list[str]] = {}
 
-    def parameters(self, wires: list[Wire]) -> tuple[Parameter, ...]:
-        """Raises `Skip` when one that is needed is hidden and has no value."""
+    def parameters(self, wires: list[WireParameter]) -> tuple[Parameter, ...]:
+        """Raises `SkipOperation` when one that is needed is hidden and has no value."""
         marks = [self._marks_of(wire.name, wire.marks) for wire in wires]
         offered = [i for i, mark in enumerate(marks) if not mark.hide]
         names = self._name_parameters({i: wires[i] for i in offered}, marks)
@@ -49,7 +49,7 @@ class Inputs:
                 found.append(hidden)
         return tuple(found)
 
-    def body(self, body: Payload) -> Body:
+    def body(self, body: RequestPayload) -> Body:
         headers = self._part_headers(body)
         parts = tuple(
             replace(part, headers=headers.pop(part.name, ())) for part in body.encoded.parts
@@ -60,7 +60,7 @@ class Inputs:
         return replace(made, parts=parts, file=body.file, **xml)
 
     def schema(self, room: Room) -> dict[str, Any]:
-        """Raises `Skip` if it does not compile after all, or there is no room for it."""
+        """Raises `SkipOperation` if it does not compile after all, or there is no room for it."""
         schema: dict[str, Any] = {"type": "object", "properties": self._properties}
         if self._required:
             schema["required"] = self._required
@@ -82,7 +82,7 @@ class Inputs:
         self._unused.pop(name, None)
         return self._marks.arguments.get(name) or own or _UNMARKED
 
-    def _described(self, wire: Wire, marks: ArgumentMarks) -> dict[str, Any]:
+    def _described(self, wire: WireParameter, marks: ArgumentMarks) -> dict[str, Any]:
         return _redescribed(self.parts.take(wire.schema, f"parameter {wire.name}"), marks)
 
     def _offer(self, name: str, schema: dict[str, Any], required: bool = False) -> None:
@@ -91,7 +91,7 @@ class Inputs:
             self._required.append(name)
 
     def _name_parameters(
-        self, wires: Mapping[int, Wire], marks: list[ArgumentMarks]
+        self, wires: Mapping[int, WireParameter], marks: list[ArgumentMarks]
     ) -> dict[int, str]:
         """As its owner calls it; else the wire's name, where it is legal and no other location has
         it."""
@@ -106,11 +106,13 @@ class Inputs:
                 names[i] = self._names.claim(wanted, f"{wanted}_{wires[i].location}")
         return names
 
-    def _hidden(self, wire: Wire, marks: ArgumentMarks) -> Parameter | None:
+    def _hidden(self, wire: WireParameter, marks: ArgumentMarks) -> Parameter | None:
         value = self._value(marks, wire.schema.schema)
         if value is UNSET:
             if wire.required:
-                raise Skip(f"parameter {wire.name} is needed, but hidden, and has no value")
+                raise SkipOperation(
+                    f"parameter {wire.name} is needed, but hidden, and has no value"
+                )
             return None
         return replace(_parameter(wire, ""), fixed=Raw(encode(value)))
 
@@ -121,7 +123,7 @@ class Inputs:
         target = self._schemas.target(schema)
         return (target.schema if target else schema).get("default", UNSET)
 
-    def _part_headers(self, body: Payload) -> dict[str, tuple[Parameter, ...]]:
+    def _part_headers(self, body: RequestPayload) -> dict[str, tuple[Parameter, ...]]:
         found: dict[str, tuple[Parameter, ...]] = {}
         for part, wires in body.encoded.headers.items():
             named = []
@@ -133,7 +135,7 @@ class Inputs:
             found[part] = tuple(named)
         return found
 
-    def _hoisted(self, body: Payload) -> Body:
+    def _hoisted(self, body: RequestPayload) -> Body:
         self.parts.take(body.converted, "body")
         properties = body.properties or {}
         marks = {name: self._marks_of(name, body.marks.get(name)) for name in properties}
@@ -147,7 +149,7 @@ class Inputs:
         hoisted = tuple((names[name], name) for name in order)
         return Body(body.media_type, required=body.required, properties=hoisted, fixed=fixed)
 
-    def _fixed(self, body: Payload, marks: Mapping[str, ArgumentMarks]) -> dict[str, Any]:
+    def _fixed(self, body: RequestPayload, marks: Mapping[str, ArgumentMarks]) -> dict[str, Any]:
         fixed = {}
         for name, mark in marks.items():
             if not mark.hide:
@@ -156,7 +158,7 @@ class Inputs:
             if value is not UNSET:
                 fixed[name] = value
             elif name in body.demanded and body.required:
-                raise Skip(f"body: {name} is needed, but hidden, and has no value")
+                raise SkipOperation(f"body: {name} is needed, but hidden, and has no value")
         return fixed
 
     def _name_properties(
@@ -180,19 +182,19 @@ class Inputs:
             if others := [name for name in demanded if name != argument]:
                 self._dependent[argument] = others
 
-    def _whole(self, body: Payload) -> Body:
+    def _whole(self, body: RequestPayload) -> Body:
         marks = self._marks_of("body", body.whole_marks)
         fixed = self._fixed_members(body)
         schema = self.parts.take(body.converted, "body")
         if body.description:
             schema = {**schema, "description": _joined(body, schema)}
         if marks.hide:
-            raise Skip("its body is hidden: hide its properties instead")
+            raise SkipOperation("its body is hidden: hide its properties instead")
         name = self._names.claim(marks.name or "body")
         self._offer(name, _redescribed(schema, marks), required=body.required)
         return Body(body.media_type, required=body.required, argument=name, fixed=fixed)
 
-    def _fixed_members(self, body: Payload) -> dict[str, Any]:
+    def _fixed_members(self, body: RequestPayload) -> dict[str, Any]:
         """What is always sent of a body that callers give as a whole: they see it all the same."""
         marked = {**body.marks, **self._marks.arguments}
         return {
@@ -207,7 +209,7 @@ class Inputs:
         return properties
 
 
-def _joined(body: Payload, schema: dict[str, Any]) -> str:
+def _joined(body: RequestPayload, schema: dict[str, Any]) -> str:
     """What the body says of itself, and for a file how it can be given."""
     return f"{body.description}\n\n{schema['description']}" if body.file else body.description
 
@@ -216,7 +218,7 @@ def _redescribed(schema: dict[str, Any], marks: ArgumentMarks) -> dict[str, Any]
     return {**schema, "description": marks.description} if marks.description else schema
 
 
-def _parameter(wire: Wire, argument: str) -> Parameter:
+def _parameter(wire: WireParameter, argument: str) -> Parameter:
     return Parameter(
         argument=argument,
         name=wire.name,

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from registry.importers.openapi.document import Skip
+from registry.importers.openapi.document import SkipOperation
 from schemas.errors import ImportRejected
 
 KEY = "x-toolgate"
@@ -64,24 +64,24 @@ _M = TypeVar("_M", ArgumentMarks, Marks)
 
 
 def operation_marks(holder: Mapping[str, Any]) -> Marks:
-    """Those on an Operation Object. Raises `Skip` where they cannot be understood: nobody knows
-    then whether the operation was meant to be seen."""
+    """Those on an Operation Object. Raises `SkipOperation` where they cannot be understood: nobody
+    knows then whether the operation was meant to be seen."""
     return _on(holder, _OPERATION, KEY)
 
 
 def shared_marks(holder: Mapping[str, Any], what: str) -> Marks:
-    """Those on the document or a path item, for all its operations. Raises `Skip`."""
+    """Those on the document or a path item, for all its operations. Raises `SkipOperation`."""
     return _on(holder, _SHARED, f"{KEY} of {what}")
 
 
 def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:
-    """Those on a Parameter Object or a property's schema. Raises `Skip`."""
+    """Those on a Parameter Object or a property's schema. Raises `SkipOperation`."""
     if KEY not in holder:
         return None
     try:
         return _convert(holder[KEY], ArgumentMarks, _ARGUMENT, KEY)
     except ValueError as error:
-        raise Skip(str(error)) from error
+        raise SkipOperation(str(error)) from error
 
 
 def merged(base: Marks, nearer: Marks) -> Marks:
@@ -119,7 +119,7 @@ def _on(holder: Mapping[str, Any], keys: tuple[str, ...], where: str) -> Marks:
     try:
         return _marks(holder[KEY], keys, where)
     except ValueError as error:
-        raise Skip(str(error)) from error
+        raise SkipOperation(str(error)) from error
 
 
 def _marks(raw: object, keys: tuple[str, ...], where: str) -> Marks:

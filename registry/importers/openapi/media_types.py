@@ -53,7 +53,7 @@ def _rank(key: str, content: dict[str, Any], members: Members, method: str) -> t
         return 1, _patch_rank(kind, content[key], members, method)
     if kind.endswith(("/yaml", "/x-yaml", "+yaml")):
         return 2, 0
-    if kind == FORM and members.has_files(_schema(content[key], members)):
+    if kind == FORM and members.has_files(_members_schema(content[key], members)):
         return 3 + len(_PREFERENCE), 0  # a form cannot carry them
     if kind.endswith(_OPAQUE):
         return _LAST, 0
@@ -65,11 +65,11 @@ def _rank(key: str, content: dict[str, Any], members: Members, method: str) -> t
 def _patch_rank(kind: str, media: object, members: Members, method: str) -> int:
     if method != "PATCH" or kind not in _PATCHES:
         return 1
-    steps = members.kind(_schema(media, members)) == "array"
+    steps = members.kind(_members_schema(media, members)) == "array"
     return 0 if (kind == _PATCHES[1]) == steps else 2
 
 
-def _schema(media: object, members: Members) -> Any:
+def _members_schema(media: object, members: Members) -> Any:
     return mapping(members.resolved(media)).get("schema", {})
 
 

@@ -7,7 +7,7 @@ converted schemas, made for checking, do not answer.
 from collections.abc import Iterator
 from typing import Any
 
-from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.values import sequence
 
 _PARTS_LIMIT = 500  # schemas that one is put together from
@@ -17,14 +17,14 @@ _COMPOSED = ("allOf", "anyOf", "oneOf")
 class Members:
     """Reads the schemas of one document."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
 
     def resolved(self, raw: object) -> dict[str, Any]:
         """`raw`, or what it refers to; empty where that cannot be found."""
         try:
             return self._document.resolve(raw)
-        except Skip:
+        except SkipOperation:
             return {}
 
     def parts(self, raw: object) -> Iterator[dict[str, Any]]:
@@ -51,7 +51,7 @@ class Members:
     def _named(self, part: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._document.named(part.get("properties"))
-        except Skip:
+        except SkipOperation:
             return {}
 
     def kind(self, raw: object) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from registry.importers.openapi.document import REF_HOPS, Document, Skip
+from registry.importers.openapi.document import REF_HOPS, OpenApiDocument, SkipOperation
 from registry.importers.openapi.files import shown
 from registry.importers.openapi.marks import (
     NO_OVERLAY,
@@ -30,7 +30,7 @@ OPERATIONS_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class DocumentOperation:
     """One method of one path."""
 
     method: str  # upper case, or as `additionalOperations` has it
@@ -58,8 +58,8 @@ class Operation:
 
 
 def operations(
-    document: Document, overlay: Overlay = NO_OVERLAY
-) -> tuple[list[Operation], list[Outcome]]:
+    document: OpenApiDocument, overlay: Overlay = NO_OVERLAY
+) -> tuple[list[DocumentOperation], list[Outcome]]:
     """All operations, and a `skipped` for each place where one should be and none can be read.
 
     Raises `ImportRejected` for a document without `paths` or with too many operations.
@@ -68,20 +68,20 @@ def operations(
 
 
 class _Reading:
-    def __init__(self, document: Document, overlay: Overlay) -> None:
+    def __init__(self, document: OpenApiDocument, overlay: Overlay) -> None:
         self._document = document
         self._overlay = overlay
         self._swagger = Swagger(document) if document.version == (2, 0) else None
         self._skipped: list[Outcome] = []
 
-    def all(self) -> tuple[list[Operation], list[Outcome]]:
-        found: list[Operation] = []
+    def all(self) -> tuple[list[DocumentOperation], list[Outcome]]:
+        found: list[DocumentOperation] = []
         for path, item in self._paths().items():
             if path.startswith("x-"):
                 continue
             try:
                 found.extend(self._of_path(path, item))
-            except Skip as skip:
+            except SkipOperation as skip:
                 self._skip(path, path, str(skip))
             if len(found) > OPERATIONS_LIMIT:
                 raise ImportRejected(
@@ -98,17 +98,17 @@ class _Reading:
         try:  # no version has it, and many that keep their paths in a file write it
             own = {path: item for path, item in stated.items() if path != "$ref"}
             return {**self._document.resolve(stated), **own}
-        except Skip as skip:
+        except SkipOperation as skip:
             raise ImportRejected(f"The description has no `paths`: {skip}.") from skip
 
-    def _of_path(self, path: str, raw: object) -> Iterator[Operation]:
+    def _of_path(self, path: str, raw: object) -> Iterator[DocumentOperation]:
         if not isinstance(raw, dict):
-            raise Skip("the path item is not an object")
+            raise SkipOperation("the path item is not an object")
         item = self._path_item(raw)
         for method, node in _methods(item):
             try:
                 yield self._operation(path, item, method, node)
-            except Skip as skip:
+            except SkipOperation as skip:
                 self._skip(_key(path, method), f"{method} {path}", str(skip))
 
     def _path_item(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -119,19 +119,21 @@ class _Reading:
                 return item
             own = {key: value for key, value in item.items() if key != "$ref"}
             item = {**mapping(self._document.find(str(item["$ref"]))), **own}
-        raise Skip(f"$ref {shown(str(raw['$ref']))!r} never ends")
+        raise SkipOperation(f"$ref {shown(str(raw['$ref']))!r} never ends")
 
-    def _operation(self, path: str, item: dict[str, Any], method: str, raw: object) -> Operation:
+    def _operation(
+        self, path: str, item: dict[str, Any], method: str, raw: object
+    ) -> DocumentOperation:
         if not isinstance(raw, dict):
-            raise Skip("the operation is not an object")
+            raise SkipOperation("the operation is not an object")
         if not _TOKEN.fullmatch(method):
-            raise Skip(f"the method {method[:40]!r} cannot be sent")
+            raise SkipOperation(f"the method {method[:40]!r} cannot be sent")
         node = self._document.resolve(raw)  # files for single operations: common, and in no version
         notes: list[str] = []
         marks = self._marks(f"{method} {path}", item, node)
         if self._swagger:
             item, node = self._swagger.operation(item, node, notes)
-        return Operation(method, path, item, node, marks, tuple(notes))
+        return DocumentOperation(method, path, item, node, marks, tuple(notes))
 
     def _marks(self, endpoint: str, item: dict[str, Any], node: dict[str, Any]) -> Marks:
         """From the farthest to the nearest."""

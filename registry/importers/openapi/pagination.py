@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from registry.importers.openapi.document import Document, Skip
-from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
+from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.responses import good_responses, json_schemas
 from registry.importers.openapi.values import mapping, sequence
 from schemas.binding import OpenAPIBinding, Pagination
@@ -137,8 +137,8 @@ class _Page:
 
 
 def of(
-    document: Document,
-    operation: Operation,
+    document: OpenApiDocument,
+    operation: DocumentOperation,
     binding: OpenAPIBinding,
     properties: Mapping[str, Any],
 ) -> Pagination | None:
@@ -149,13 +149,13 @@ def of(
     try:
         good = good_responses(operation, document)
         [schema] = json_schemas(good, document)[:1] or [True]
-    except Skip:
+    except SkipOperation:
         return None
 
     def find(raw: Any) -> Any:
         try:
             return document.resolve(raw)
-        except Skip:
+        except SkipOperation:
             return {}
 
     page = _Page(arguments, mapping(find(schema)), find)

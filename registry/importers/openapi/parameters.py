@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.keywords import VALUE_DEPTH_LIMIT
 from registry.importers.openapi.legacy import modernise
 from registry.importers.openapi.marks import ArgumentMarks, argument_marks
@@ -44,7 +44,7 @@ _SCHEMA_KEYWORDS = ("type", "format", "items", "enum", "default", "minimum", "ma
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class WireParameter:
     """One parameter as it goes over the wire, and the schema of its argument."""
 
     name: str
@@ -62,7 +62,9 @@ class Wire:
 class Parameters:
     """Reads the parameters of operations; a Parameter Object is read once per document."""
 
-    def __init__(self, document: Document, schemas: Schemas, secrets: frozenset[Identity]) -> None:
+    def __init__(
+        self, document: OpenApiDocument, schemas: Schemas, secrets: frozenset[Identity]
+    ) -> None:
         """`secrets` are filled by security schemes, never by callers."""
         self._document = document
         self._schemas = schemas
@@ -72,18 +74,19 @@ class Parameters:
 
     def of(
         self, item: dict[str, Any], operation: dict[str, Any], path: str, notes: list[str]
-    ) -> tuple[list[Wire], str]:
+    ) -> tuple[list[WireParameter], str]:
         """The parameters of an operation, those of its path item overridden by (name, location),
-        and its path with their names in it. Raises `Skip` when a required one cannot be sent."""
-        merged: dict[tuple[str, str], Wire] = {}
+        and its path with their names in it. Raises `SkipOperation` when a required one cannot be
+        sent."""
+        merged: dict[tuple[str, str], WireParameter] = {}
         for raw in self._objects(item, notes) + self._objects(operation, notes):
             if wire := self.read(raw, notes):
                 merged[identity_of(wire.name, wire.location)] = wire
         path = named(path, {wire.name for wire in merged.values() if wire.location == "path"})
         return _fit_template(list(merged.values()), path, self._schemas, notes), path
 
-    def read(self, raw: dict[str, Any], notes: list[str]) -> Wire | None:
-        """One Parameter Object; None where callers do not give it. Raises `Skip`."""
+    def read(self, raw: dict[str, Any], notes: list[str]) -> WireParameter | None:
+        """One Parameter Object; None where callers do not give it. Raises `SkipOperation`."""
         wire, problems = self._wire(raw)
         notes.extend(problems)
         return wire
@@ -94,19 +97,19 @@ class Parameters:
             notes.append("`parameters` is not a list; ignored")
         return [self._document.resolve(raw) for raw in sequence(stated)]
 
-    def _wire(self, raw: dict[str, Any]) -> tuple[Wire | None, tuple[str, ...]]:
+    def _wire(self, raw: dict[str, Any]) -> tuple[WireParameter | None, tuple[str, ...]]:
         if id(raw) not in self._read:
             notes: list[str] = []
             self._read[id(raw)] = _Read(raw, self._convert(raw, notes), tuple(notes))
         read = self._read[id(raw)]
         return read.wire, read.notes
 
-    def _convert(self, raw: dict[str, Any], notes: list[str]) -> Wire | None:
+    def _convert(self, raw: dict[str, Any], notes: list[str]) -> WireParameter | None:
         name: Any = raw.get("name")
         location: Any = raw.get("in")
         if (problem := _unsendable(name, location)) is not None:
             if raw.get("required") is True:
-                raise Skip(f"required {problem}")
+                raise SkipOperation(f"required {problem}")
             notes.append(f"{problem}; left out")
             return None
         if identity_of(name, location) in self._secrets or _reserved(name, location):
@@ -115,7 +118,7 @@ class Parameters:
         style, explode = self._style(raw, location, notes)
         allow_empty = location == "query" and raw.get("allowEmptyValue") is True
         converted = self._described(raw, self._schemas.convert(schema))
-        return Wire(
+        return WireParameter(
             name=name,
             location=location,
             style=style,
@@ -173,7 +176,7 @@ class Parameters:
         for example in mapping(raw.get("examples")).values():
             try:
                 stated += [self._document.resolve(example)["value"]]
-            except (Skip, KeyError):
+            except (SkipOperation, KeyError):
                 continue  # an example is not worth an operation
         return [value for value in stated if nested_at_most(value, VALUE_DEPTH_LIMIT)]
 
@@ -183,7 +186,7 @@ class _Read:
     """What became of a Parameter Object; `raw` is held so that its `id` stays its own."""
 
     raw: dict[str, Any]
-    wire: Wire | None
+    wire: WireParameter | None
     notes: tuple[str, ...]
 
 
@@ -206,7 +209,9 @@ def _or_empty(converted: Converted) -> Converted:
     return replace(converted, schema=modernise({**converted.schema, "nullable": True}))
 
 
-def _fit_template(wires: list[Wire], path: str, schemas: Schemas, notes: list[str]) -> list[Wire]:
+def _fit_template(
+    wires: list[WireParameter], path: str, schemas: Schemas, notes: list[str]
+) -> list[WireParameter]:
     """One path parameter for each variable of the template, no more and no less."""
     variables = list(dict.fromkeys(variables_of(path)))
     kept = []
@@ -219,4 +224,4 @@ def _fit_template(wires: list[Wire], path: str, schemas: Schemas, notes: list[st
     undeclared = [name for name in variables if name not in declared]
     notes.extend(f"parameter {name} is in the path, but not described" for name in undeclared)
     plain = schemas.convert({"type": "string"})
-    return kept + [Wire(name, "path", "simple", False, True, plain) for name in undeclared]
+    return kept + [WireParameter(name, "path", "simple", False, True, plain) for name in undeclared]

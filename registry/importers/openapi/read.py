@@ -5,25 +5,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from registry.importers.imported import Imported
-from registry.importers.openapi.document import Document, Skip, server_urls
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
 from registry.importers.openapi.files import FILES, Unread
-from registry.importers.openapi.operations import Operation, operations
+from registry.importers.openapi.operations import DocumentOperation, operations
 from registry.importers.openapi.schemas import Room
-from registry.importers.openapi.selection import Options, matches, refusal
-from registry.importers.openapi.tools import Tools
+from registry.importers.openapi.selection import OpenApiOptions, matches, refusal
+from registry.importers.openapi.tools import OpenApiDrafts
 from registry.importers.openapi.values import mapping
 from registry.names.tool_names import assign, tool_name
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
-_EVERYTHING = Options()
+_EVERYTHING = OpenApiOptions()
 _REASONS_LIMIT = 5  # named in one outcome; a person reads no more
 _FILES_NAMED = 10
 
 
-def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
+def read(document: dict[str, Any], options: OpenApiOptions = _EVERYTHING) -> Imported:
     """Raises `ImportRejected` only where no operation could be read at all."""
-    parsed = Document(document)
+    parsed = OpenApiDocument(document)
     found, outcomes = operations(parsed, options.overlay)
     # named before any are left out: a selection must not rename the others
     names = assign({op.key: (_name(op), op.marks.name or op.operation_id) for op in found})
@@ -47,20 +47,22 @@ def read(document: dict[str, Any], options: Options = _EVERYTHING) -> Imported:
 class _Mapper:
     """Maps operations one by one; none can fail another."""
 
-    def __init__(self, document: Document, found: list[Operation], options: Options) -> None:
+    def __init__(
+        self, document: OpenApiDocument, found: list[DocumentOperation], options: OpenApiOptions
+    ) -> None:
         room = Room(options.schemas_limit_bytes)
-        self._tools = Tools(document, room, options.media_types)
+        self._tools = OpenApiDrafts(document, room, options.media_types)
         self._ids = Counter(op.operation_id for op in found)
 
     def map(
-        self, operation: Operation, name: str, options: Options
+        self, operation: DocumentOperation, name: str, options: OpenApiOptions
     ) -> tuple[ToolDraft | None, Outcome]:
         if reason := refusal(operation, name, options):
             return None, Outcome(operation.key, operation.label, None, "excluded", reason)
         try:
             draft, notes = self._tools.draft(operation, name)
             notes = [*operation.notes, *notes]
-        except Skip as skip:
+        except SkipOperation as skip:
             return None, Outcome(operation.key, operation.label, None, "skipped", str(skip))
         if operation.operation_id and self._ids[operation.operation_id] > 1:
             notes.append(f"operationId {operation.operation_id} is used more than once")
@@ -75,7 +77,7 @@ def _reason(notes: list[str]) -> str | None:
     return f"{named}; and {more} more" if more > 0 else named or None
 
 
-def _name(operation: Operation) -> str:
+def _name(operation: DocumentOperation) -> str:
     wanted = operation.marks.name or operation.operation_id
     return tool_name(wanted, operation.method, operation.path)
 
@@ -86,7 +88,10 @@ def _stated(value: object) -> str | None:
 
 
 def _notes(
-    document: Document, found: list[Operation], names: dict[str, str], options: Options
+    document: OpenApiDocument,
+    found: list[DocumentOperation],
+    names: dict[str, str],
+    options: OpenApiOptions,
 ) -> Iterator[str]:
     others = mapping(document.root.get(FILES)).items()
     unread = sorted((name, one.reason) for name, one in others if isinstance(one, Unread))

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from registry.importers.openapi.cycles import Cycles
-from registry.importers.openapi.document import Document, Skip
-from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
+from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.schema_tree import Component, Converted
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.values import mapping
@@ -43,28 +43,28 @@ class Answered:
 class Responses:
     """Reads the answers of one document; what operations share is converted once."""
 
-    def __init__(self, document: Document, cycles: Cycles | None = None) -> None:
+    def __init__(self, document: OpenApiDocument, cycles: Cycles | None = None) -> None:
         self._document = document
         self._schemas = Schemas(document, "writeOnly", cycles)
         self._sizes: dict[Component, int] = {}  # -1: it cannot be used
         self._closed: dict[Component, dict[str, Any]] = {}
 
-    def of(self, operation: Operation) -> Answered:
+    def of(self, operation: DocumentOperation) -> Answered:
         try:
             good = good_responses(operation, self._document)
-        except Skip as skip:
+        except SkipOperation as skip:
             return Answered(notes=(f"answers: {skip}",))
         accept = _accept([key for response in good for key in mapping(response.get("content"))])
         if operation.method == "HEAD":
             return Answered(accept=accept)
         try:
             return Answered(self._schema(json_schemas(good, self._document)), accept)
-        except (Skip, ValueError) as problem:
+        except (SkipOperation, ValueError) as problem:
             reason = str(problem).partition("\n")[0]
             return Answered(None, accept, (f"its output schema is left out: {reason}",))
 
     def _schema(self, raws: list[Any]) -> dict[str, Any] | None:
-        """That of all good answers. Raises `Skip`."""
+        """That of all good answers. Raises `SkipOperation`."""
         found = [self._one(raw) for raw in raws]
         if not found or any(schema.keys() <= _SAYS_NOTHING for schema in found):
             return None
@@ -93,7 +93,7 @@ class Responses:
         root = self._root(converted)
         left = CHARACTERS_LIMIT - _size(root.schema)
         if left < CHARACTERS_LIMIT - _ROOT_LIMIT:
-            raise Skip(f"it has more than {_ROOT_LIMIT:,} characters")
+            raise SkipOperation(f"it has more than {_ROOT_LIMIT:,} characters")
         self._vouch(root)
         kept: dict[str, dict[str, Any]] = {}
         dropped: set[str] = set()
@@ -129,7 +129,7 @@ class Responses:
                 converted = self._schemas.component(component)
                 self._vouch(converted)
                 self._sizes[component] = _size(converted.schema)
-            except (Skip, ValueError):
+            except (SkipOperation, ValueError):
                 self._sizes[component] = -1
         return None if self._sizes[component] < 0 else self._schemas.component(component)
 
@@ -140,9 +140,9 @@ class Responses:
         compiled_as_2020({**converted.schema, "$defs": stubs})
 
 
-def good_responses(operation: Operation, document: Document) -> list[dict[str, Any]]:
+def good_responses(operation: DocumentOperation, document: OpenApiDocument) -> list[dict[str, Any]]:
     """The responses for 2xx, the most usual first; `default` where no other is described. Raises
-    `Skip`."""
+    `SkipOperation`."""
     responses = {str(key).upper(): value for key, value in _responses(operation).items()}
     keys = sorted((key for key in responses if re.fullmatch(r"2[0-9X]{2}", key)), key=_usual)
     if not keys and "DEFAULT" in responses:
@@ -150,7 +150,7 @@ def good_responses(operation: Operation, document: Document) -> list[dict[str, A
     return [document.resolve(responses[key]) for key in keys]
 
 
-def json_schemas(good: list[dict[str, Any]], document: Document) -> list[Any]:
+def json_schemas(good: list[dict[str, Any]], document: OpenApiDocument) -> list[Any]:
     """The schemas of the JSON in these responses, each once; true for any JSON."""
     found: list[Any] = []
     for response in good:
@@ -169,7 +169,7 @@ def is_json_type(media_type: str) -> bool:
     return essence in ("application/json", "text/json") or essence.endswith("+json")
 
 
-def _responses(operation: Operation) -> dict[Any, Any]:
+def _responses(operation: DocumentOperation) -> dict[Any, Any]:
     return mapping(operation.node.get("responses"))
 
 

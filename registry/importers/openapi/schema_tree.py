@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from registry.importers.openapi.cycles import DEPTH_LIMIT, Cycles, Place
-from registry.importers.openapi.document import Document, Missing, Skip, canonical
+from registry.importers.openapi.document import (
+    MissingReference,
+    OpenApiDocument,
+    SkipOperation,
+    canonical,
+)
 from registry.importers.openapi.keywords import ABSENT, ANNOTATIONS, CHECKS, SPELLED, compiles
 from registry.importers.openapi.legacy import modernise
 from registry.importers.openapi.visibility import Visibility
@@ -60,7 +65,7 @@ class _At:
 class Names(Protocol):
     """What a tree asks of the document's schemas."""
 
-    document: Document
+    document: OpenApiDocument
     cycles: Cycles
     visibility: Visibility
 
@@ -83,7 +88,7 @@ class Tree:
 
     def _schema(self, raw: object, at: _At) -> dict[str, Any]:
         if at.depth > DEPTH_LIMIT:
-            raise Skip(f"schemas are nested deeper than {DEPTH_LIMIT} levels")
+            raise SkipOperation(f"schemas are nested deeper than {DEPTH_LIMIT} levels")
         if isinstance(raw, str) and raw in SPELLED:
             raw = SPELLED[raw]
         if isinstance(raw, bool):
@@ -106,7 +111,7 @@ class Tree:
         siblings = self._keywords(beside, at)
         try:
             component = self._component(ref, at)
-        except Missing as missing:
+        except MissingReference as missing:
             self._note(f"{missing}; any value is accepted")
             return siblings
         if component is None:
@@ -117,7 +122,7 @@ class Tree:
     def _component(self, ref: object, at: _At) -> Component | None:
         """What `ref` refers to; None when following it would never end."""
         if not isinstance(ref, str):
-            raise Missing("$ref is not text")
+            raise MissingReference("$ref is not text")
         pointer = canonical(ref)
         self._names.document.find(ref)
         if self._origin is None or at.place is None:
@@ -177,7 +182,7 @@ class Tree:
             return ABSENT
         try:
             value = self._names.document.named(value)
-        except Skip as skip:
+        except SkipOperation as skip:
             self._note(f"{skip}; what it would add is missing")
             value = {name: member for name, member in value.items() if name != "$ref"}
         members = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from registry.importers.openapi.cycles import Cycles
-from registry.importers.openapi.document import Document, Skip, segments
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, segments
 from registry.importers.openapi.schema_tree import Component, Converted, Tree
 from registry.importers.openapi.visibility import Flag, Visibility
 from registry.names.tool_names import legal, suffixed
@@ -26,7 +26,7 @@ _ILLEGAL_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")  # 3.1, section 4.8.7: names
 
 
 @dataclass(slots=True)
-class Parts:
+class SchemaParts:
     """What the schemas of one tool need besides themselves."""
 
     uses: list[Component] = field(default_factory=list)
@@ -49,10 +49,10 @@ class Room:
         self._left = limit
 
     def take(self, size: int) -> None:
-        """Raises `Skip` when it is used up, and from then on."""
+        """Raises `SkipOperation` when it is used up, and from then on."""
         self._left -= size
         if self._left < 0:
-            raise Skip(
+            raise SkipOperation(
                 f"the input schemas of this description are larger than {self._limit:,} bytes "
                 "together (setting imports.schemas_limit_bytes)"
             )
@@ -62,7 +62,7 @@ class Schemas:
     """The converted schemas of one document: for requests, or for answers."""
 
     def __init__(
-        self, document: Document, left_out: Flag = "readOnly", cycles: Cycles | None = None
+        self, document: OpenApiDocument, left_out: Flag = "readOnly", cycles: Cycles | None = None
     ) -> None:
         """`cycles` are those of the document, if they are known already."""
         self.document = document
@@ -74,20 +74,20 @@ class Schemas:
         self._sizes: dict[Component, int | str] = {}  # or why it cannot be compiled
 
     def convert(self, raw: object) -> Converted:
-        """A schema that stands in the document's text. Raises `Skip`."""
+        """A schema that stands in the document's text. Raises `SkipOperation`."""
         return Tree(self, None).convert(raw)
 
     def component(self, component: Component) -> Converted:
-        """A schema that others refer to. Raises `Skip`, each time it is asked for."""
+        """A schema that others refer to. Raises `SkipOperation`, each time it is asked for."""
         if component not in self._converted:
             try:
                 raw = self.document.find(component.pointer)
                 self._converted[component] = Tree(self, component).convert(raw)
-            except Skip as skip:
+            except SkipOperation as skip:
                 self._converted[component] = str(skip)
         converted = self._converted[component]
         if isinstance(converted, str):
-            raise Skip(converted)
+            raise SkipOperation(converted)
         return converted
 
     def target(self, schema: dict[str, Any]) -> Converted | None:
@@ -96,14 +96,14 @@ class Schemas:
             return None
         return self.component(self._named[schema["$ref"].removeprefix("#/$defs/")])
 
-    def definitions(self, parts: Parts, room: Room) -> dict[str, Any]:
+    def definitions(self, parts: SchemaParts, room: Room) -> dict[str, Any]:
         """`$defs` for `parts`: all that can be reached, by name. Adds the notes on them. Raises
-        `Skip` for what cannot be used, or needs more than `room` has."""
+        `SkipOperation` for what cannot be used, or needs more than `room` has."""
         reached: dict[str, Converted] = {}
         queue = list(parts.uses)
         while queue:
             if len(reached) > DEFINITIONS_LIMIT:
-                raise Skip(f"its arguments need more than {DEFINITIONS_LIMIT:,} schemas")
+                raise SkipOperation(f"its arguments need more than {DEFINITIONS_LIMIT:,} schemas")
             component = queue.pop()
             name = self.name(component)
             if name not in reached:
@@ -115,26 +115,27 @@ class Schemas:
         return {name: reached[name].schema for name in sorted(reached)}
 
     def vouch(self, schema: dict[str, Any], uses: Iterable[Component]) -> None:
-        """Raises `Skip` for a schema that cannot be compiled. What it refers to is vouched for by
-        itself: once, however many refer to it."""
+        """Raises `SkipOperation` for a schema that cannot be compiled. What it refers to is vouched
+        for by itself: once, however many refer to it."""
         try:
             compiled_as_2020({**schema, "$defs": {self.name(one): True for one in uses}})
         except ValueError as error:
             problem = str(error).partition("\n")[0]
-            raise Skip(f"its input schema cannot be compiled: {problem}") from error
+            raise SkipOperation(f"its input schema cannot be compiled: {problem}") from error
 
     def _size(self, component: Component) -> int:
-        """Of a component, in bytes of JSON. Raises `Skip` for one that cannot be compiled."""
+        """Of a component, in bytes of JSON. Raises `SkipOperation` for one that cannot be
+        compiled."""
         if component not in self._sizes:
             converted = self.component(component)
             try:
                 self.vouch(converted.schema, converted.uses)
                 self._sizes[component] = len(encode(converted.schema))
-            except Skip as skip:
+            except SkipOperation as skip:
                 self._sizes[component] = str(skip)
         size = self._sizes[component]
         if isinstance(size, str):
-            raise Skip(size)
+            raise SkipOperation(size)
         return size
 
     def name(self, component: Component) -> str:

@@ -7,8 +7,8 @@ the operator: an address that only a description names never sees a secret.
 import re
 from typing import Any
 
-from registry.importers.openapi.document import Document, Skip
-from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
+from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.binding import Credential
 
@@ -24,7 +24,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 class Security:
     """Reads security requirements; a scheme is read once per document."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
         self._read: dict[str, tuple[Credential, str | None]] = {}
         schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
@@ -37,7 +37,7 @@ class Security:
         that do not name the scheme: whoever can give a key can give somebody else's."""
         return frozenset(self._keys)
 
-    def of(self, operation: Operation, notes: list[str]) -> Alternatives:
+    def of(self, operation: DocumentOperation, notes: list[str]) -> Alternatives:
         """One of these is to be satisfied, with all its members; an empty one among them: a call
         may go without. None at all: nothing is wanted."""
         stated = operation.node.get("security", self._document.root.get("security"))
@@ -83,10 +83,10 @@ class Security:
             return Credential(called, "http"), f"security scheme {name!r} is not defined"
         try:
             return _credential(called, self._document.resolve(raw))
-        except Skip as skip:
+        except SkipOperation as skip:
             return Credential(called, "http"), f"security scheme {name!r}: {skip}"
 
-    def _with_keys(self, operation: Operation, stated: Alternatives) -> Alternatives:
+    def _with_keys(self, operation: DocumentOperation, stated: Alternatives) -> Alternatives:
         """With the API keys that `operation` has as parameters, and no `security` asks for: they
         are hidden from callers, so nobody else could give them."""
         asked = {_identity(one) for alternative in stated for one in alternative}
@@ -97,14 +97,14 @@ class Security:
             stated = tuple((*alternative, *required) for alternative in stated or ((),))
         return (optional, ()) if optional and not stated else stated
 
-    def _parameters(self, operation: Operation) -> dict[Identity, bool]:
+    def _parameters(self, operation: DocumentOperation) -> dict[Identity, bool]:
         """The API keys among the parameters of the operation, and whether they are required."""
         found: dict[Identity, bool] = {}
         for holder in (operation.item, operation.node):
             for raw in sequence(holder.get("parameters")) if self._keys else ():
                 try:
                     parameter = self._document.resolve(raw)
-                except Skip:
+                except SkipOperation:
                     continue  # whoever reads the parameters says so
                 identity = identity_of(text(parameter.get("name")), text(parameter.get("in")))
                 if identity in self._keys:

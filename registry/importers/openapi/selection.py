@@ -4,7 +4,7 @@ on the operations themselves."""
 from dataclasses import dataclass
 
 from registry.importers.openapi.marks import KEY, NO_OVERLAY, Overlay
-from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.values import sequence
 from schemas.globs import glob
 
@@ -13,7 +13,7 @@ SCHEMAS_LIMIT_BYTES = 2**26  # as imports.schemas_limit_bytes has it
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class OpenApiOptions:
     """Globs (`fnmatch`, `*` crosses `/`) against the tool's name, the operationId or
     `GET /path/{x}`; `tag:repos` against tags. `include` empty: all. `exclude` wins."""
 
@@ -25,7 +25,7 @@ class Options:
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES
 
 
-def refusal(operation: Operation, name: str, options: Options) -> str | None:
+def refusal(operation: DocumentOperation, name: str, options: OpenApiOptions) -> str | None:
     """Why the operation is not wanted; None when it is."""
     for pattern in options.exclude:
         if matches(operation, name, pattern):
@@ -39,7 +39,7 @@ def refusal(operation: Operation, name: str, options: Options) -> str | None:
     return None
 
 
-def matches(operation: Operation, name: str, pattern: str) -> bool:
+def matches(operation: DocumentOperation, name: str, pattern: str) -> bool:
     if pattern.startswith(_TAG):
         tags = sequence(operation.node.get("tags"))
         return glob(pattern.removeprefix(_TAG)).match_any(map(str, tags))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.swagger import servers
 from registry.importers.openapi.values import mapping, sequence, text
 
@@ -45,7 +45,7 @@ class _Parameters:
 class Swagger:
     """Upgrades the operations of one document."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
         self._consumes = _types(document.root.get("consumes"), _JSON)
         self._produces = _types(document.root.get("produces"), _JSON)
@@ -56,7 +56,7 @@ class Swagger:
     def operation(
         self, item: dict[str, Any], node: dict[str, Any], notes: list[str]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The path item and the operation. Raises `Skip`."""
+        """The path item and the operation. Raises `SkipOperation`."""
         shared = self._parameters(item.get("parameters"), notes)
         own = self._parameters(node.get("parameters"), notes)
         upgraded = {
@@ -120,7 +120,7 @@ class Swagger:
         for code, raw in mapping(node.get("responses")).items():
             try:
                 responses[code] = self._response(self._document.resolve(raw), produces)
-            except Skip:
+            except SkipOperation:
                 responses[code] = raw  # reported by whoever wants it
         return responses
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from registry.importers.openapi import pagination
 from registry.importers.openapi.body import Bodies
-from registry.importers.openapi.document import Document, server_urls
+from registry.importers.openapi.document import OpenApiDocument, server_urls
 from registry.importers.openapi.inputs import Inputs
-from registry.importers.openapi.operations import Operation
+from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters
 from registry.importers.openapi.paths import rooted
 from registry.importers.openapi.responses import Responses
@@ -45,10 +45,12 @@ _ANNOTATIONS = {
 }
 
 
-class Tools:
+class OpenApiDrafts:
     """Makes drafts; what operations share is converted once."""
 
-    def __init__(self, document: Document, room: Room, media_types: Sequence[str] = ()) -> None:
+    def __init__(
+        self, document: OpenApiDocument, room: Room, media_types: Sequence[str] = ()
+    ) -> None:
         """`room` is that of all input schemas; `media_types` are those of request bodies to
         prefer."""
         self._room = room
@@ -59,7 +61,7 @@ class Tools:
         self._bodies = Bodies(document, self._schemas, self._parameters, media_types)
         self._responses = Responses(document, self._schemas.cycles)
 
-    def draft(self, operation: Operation, name: str) -> tuple[ToolDraft, list[str]]:
+    def draft(self, operation: DocumentOperation, name: str) -> tuple[ToolDraft, list[str]]:
         """The tool and what was lost on the way. Raises `Skip`."""
         self._room.take(0)  # nothing more is worth its time where there is none
         notes: list[str] = []
@@ -91,7 +93,9 @@ class Tools:
         )
         return draft, [*notes, *inputs.parts.notes, *answered.notes]
 
-    def _request(self, operation: Operation, inputs: Inputs, notes: list[str]) -> OpenAPIBinding:
+    def _request(
+        self, operation: DocumentOperation, inputs: Inputs, notes: list[str]
+    ) -> OpenAPIBinding:
         wires, path = self._parameters.of(operation.item, operation.node, operation.path, notes)
         body = self._bodies.of(operation, notes)
         return OpenAPIBinding(
@@ -103,7 +107,7 @@ class Tools:
         )
 
 
-def _texts(operation: Operation, schema: Mapping[str, Any]) -> tuple[str | None, str]:
+def _texts(operation: DocumentOperation, schema: Mapping[str, Any]) -> tuple[str | None, str]:
     """Title and description: the summary names a tool, and opens its description. What its owner
     says of it goes instead; where nobody says anything, what path and parameters say."""
     marks = operation.marks
@@ -117,7 +121,7 @@ def _texts(operation: Operation, schema: Mapping[str, Any]) -> tuple[str | None,
     return (summary if summary and summary != description else None), description
 
 
-def _server(operation: Operation, notes: list[str]) -> str | None:
+def _server(operation: DocumentOperation, notes: list[str]) -> str | None:
     """The operation's own server, else its path's: a URL, perhaps relative to the source's."""
     for holder in (operation.node, operation.item):
         for url in server_urls(holder.get("servers")):

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.values import mapping, sequence
 
 _HOPS = 16  # through `$ref` and `allOf`; a flag that is further away is not seen
@@ -13,7 +13,7 @@ Flag = Literal["readOnly", "writeOnly"]
 class Visibility:
     """Answers about raw schemas, through `$ref` and `allOf`; remembered per component."""
 
-    def __init__(self, document: Document, flag: Flag = "readOnly") -> None:
+    def __init__(self, document: OpenApiDocument, flag: Flag = "readOnly") -> None:
         self._document = document
         self._flag = flag
         self._hidden: dict[str, bool] = {}
@@ -58,11 +58,11 @@ class Visibility:
     def _named(self, raw: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._document.named(raw.get("properties"))
-        except Skip:
+        except SkipOperation:
             return {}
 
     def _find(self, ref: str) -> object:
         try:
             return self._document.find(ref)
-        except Skip:
+        except SkipOperation:
             return None  # reported where the reference is converted

@@ -3,21 +3,21 @@
 import re
 from typing import Any
 
-from registry.importers.openapi.document import Document, Skip, canonical, segments
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical, segments
 from registry.importers.openapi.members import Members
 from registry.importers.openapi.values import mapping, text
 from schemas.binding import Xml
 
 _DEPTH_LIMIT = 32  # of schemas inside schemas, references aside
 TYPES_LIMIT = 500  # of one body
-_PLAIN = Xml()
+_NO_XML = Xml()
 _PREFIX = re.compile(r"[^\W\d][\w.-]*")  # a part of what XML names may be
 
 
 class XmlBodies:
     """Reads the bodies of one document; a type is read once."""
 
-    def __init__(self, document: Document, members: Members) -> None:
+    def __init__(self, document: OpenApiDocument, members: Members) -> None:
         self._document = document
         self._members = members
         self._names: dict[str, str] = {}  # pointer -> name of the type
@@ -26,7 +26,8 @@ class XmlBodies:
         self._uses: dict[str, None] = {}  # of what is being read
 
     def read(self, raw: object) -> tuple[Xml, dict[str, Xml]]:
-        """The root, and by name the types that it is made of. Raises `Skip` for too many."""
+        """The root, and by name the types that it is made of. Raises `SkipOperation` for too
+        many."""
         root, waiting = self._reading(raw)
         if root.type is not None and root.name is None:
             root = Xml(type=root.type, name=self._root_name(raw, root.type))
@@ -38,8 +39,8 @@ class XmlBodies:
                 reached[pointer], uses = self._of_type(pointer)
                 queue.extend(uses)
             if len(reached) > TYPES_LIMIT:
-                raise Skip(f"its XML is made of more than {TYPES_LIMIT} types")
-        types = {self._names[pointer]: xml for pointer, xml in reached.items() if xml != _PLAIN}
+                raise SkipOperation(f"its XML is made of more than {TYPES_LIMIT} types")
+        types = {self._names[pointer]: xml for pointer, xml in reached.items() if xml != _NO_XML}
         return root, types
 
     def _of_type(self, pointer: str) -> tuple[Xml, tuple[str, ...]]:
@@ -58,7 +59,9 @@ class XmlBodies:
 
     def _of(self, raw: object, depth: int) -> Xml:
         if depth > _DEPTH_LIMIT:
-            raise Skip(f"the schemas of its XML are nested deeper than {_DEPTH_LIMIT} levels")
+            raise SkipOperation(
+                f"the schemas of its XML are nested deeper than {_DEPTH_LIMIT} levels"
+            )
         schema = mapping(raw)
         said = mapping(schema.get("xml"))
         ref = schema.get("$ref")
@@ -67,19 +70,19 @@ class XmlBodies:
         properties = {
             name: xml
             for name, inner in self._members.properties(schema).items()
-            if (xml := self._of(inner, depth + 1)) != _PLAIN
+            if (xml := self._of(inner, depth + 1)) != _NO_XML
         }
         for part in self._members.parts(schema):
             said = {**mapping(part.get("xml")), **said}
         array = self._members.kind(schema) == "array"
         items = self._of(self._members.items(schema), depth + 1) if array else None
-        return _said(said, properties, None if items == _PLAIN else items, array=array)
+        return _said(said, properties, None if items == _NO_XML else items, array=array)
 
     def _type(self, ref: str) -> str | None:
         try:
             pointer = canonical(ref)
             self._document.find(ref)
-        except Skip:
+        except SkipOperation:
             return None  # reported where the schema is converted
         self._uses[pointer] = None
         if pointer not in self._names:

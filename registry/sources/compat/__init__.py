@@ -1,7 +1,7 @@
 """Compatibility of what a tool takes and gives: before, and after its description changed. Pure."""
 
-from registry.sources.compat.change import Change
+from registry.sources.compat.change import SchemaChange
 from registry.sources.compat.compare import input_changes, output_changes
 from registry.sources.compat.reading import READ_IN_ALL, bounded
 
-__all__ = ["READ_IN_ALL", "Change", "bounded", "input_changes", "output_changes"]
+__all__ = ["READ_IN_ALL", "SchemaChange", "bounded", "input_changes", "output_changes"]

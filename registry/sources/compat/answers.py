@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from registry.sources.compat import keywords
-from registry.sources.compat.change import Change
+from registry.sources.compat.change import SchemaChange
 from registry.sources.compat.reading import (
     DEPTH,
     At,
@@ -18,7 +18,7 @@ from registry.sources.compat.reading import (
 STEPS = 20_000
 
 
-class Answers:
+class AnswerComparison:
     """One comparison of two output schemas, place by place."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Answers:
 
     def __call__(
         self, before: Sequence[At], after: Sequence[At], where: str = "", depth: int = DEPTH
-    ) -> Iterator[Change]:
+    ) -> Iterator[SchemaChange]:
         pair = (_ids(before), _ids(after))
         if pair in self._met or depth == 0 or len(self._met) >= STEPS:
             return
@@ -35,7 +35,7 @@ class Answers:
         had, has = types(was), types(now)
         if not has <= had:
             text = f"was {keywords.types(had)}, may be {keywords.types(has)}"
-            yield Change("output", where, True, text)
+            yield SchemaChange("output", where, True, text)
             return
         yield from _values(was, now, where)
         yield from self._properties(was, now, where, depth)
@@ -43,29 +43,31 @@ class Answers:
         if here and there:
             yield from self(here, there, f"{where}[]", depth - 1)
 
-    def _properties(self, was: list[At], now: list[At], where: str, depth: int) -> Iterator[Change]:
+    def _properties(
+        self, was: list[At], now: list[At], where: str, depth: int
+    ) -> Iterator[SchemaChange]:
         before, after = declared(was), declared(now)
         for name in sorted(before - after):
-            yield Change("output", _join(where, name), True, "is described no longer")
+            yield SchemaChange("output", _join(where, name), True, "is described no longer")
         for name in sorted(after - before):
-            yield Change("output", _join(where, name), False, "is new")
+            yield SchemaChange("output", _join(where, name), False, "is new")
         missed = keywords.required(one.schema for one in was) - keywords.required(
             one.schema for one in now
         )
         for name in sorted(missed & after):
-            yield Change("output", _join(where, name), True, "may be missing now")
+            yield SchemaChange("output", _join(where, name), True, "may be missing now")
         for name in sorted(before & after):
             here, there = _named(was, name), _named(now, name)
             yield from self(here, there, _join(where, name), depth - 1)
 
 
-def _values(was: list[At], now: list[At], where: str) -> Iterator[Change]:
+def _values(was: list[At], now: list[At], where: str) -> Iterator[SchemaChange]:
     """Values that an answer may have now and had not before."""
     before = [value for one in was for value in finite(one.schema) or ()]
     after = [value for one in now for value in finite(one.schema) or ()]
     known = {keywords.canonical(value) for value in before}
     if new := [one for one in after if keywords.canonical(one) not in known] if before else []:
-        yield Change("output", where, False, f"may also be {keywords.shown(new)}")
+        yield SchemaChange("output", where, False, f"may also be {keywords.shown(new)}")
 
 
 def _parts(schemas: Sequence[At]) -> list[At]:

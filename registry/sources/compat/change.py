@@ -10,7 +10,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-class Change(Struct, frozen=True):
+class SchemaChange(Struct, frozen=True):
     kind: Kind
     where: str  # the argument, or the place inside it or the answer: "pet.tags[]"; "": all of it
     breaking: bool  # what worked before may not any more

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from registry.sources.compat.answers import Answers
-from registry.sources.compat.change import Change, Kind
-from registry.sources.compat.found import Found, Weight
+from registry.sources.compat.answers import AnswerComparison
+from registry.sources.compat.change import Kind, SchemaChange
+from registry.sources.compat.found import FoundChanges, Weight
 from registry.sources.compat.narrowing import Narrowing
 from registry.sources.compat.reading import At, TooMuch, bounded, members
 
 Schema = Mapping[str, Any]
 
 
-def input_changes(before: Schema, after: Schema) -> list[Change]:
+def input_changes(before: Schema, after: Schema) -> list[SchemaChange]:
     """What callers with arguments for `before` notice when it is `after`.
 
     If none is breaking, all that was accepted still is (as `registry.sources.compat.narrowing` has
@@ -21,16 +21,16 @@ def input_changes(before: Schema, after: Schema) -> list[Change]:
     return _compared(lambda: _input_changes(At(before, before), At(after, after)), "schema")
 
 
-def _compared(compare: Callable[[], list[Change]], kind: Kind) -> list[Change]:
+def _compared(compare: Callable[[], list[SchemaChange]], kind: Kind) -> list[SchemaChange]:
     """In doubt it is breaking; nothing that a description says keeps an operator waiting."""
     try:
         with bounded():
             return compare()
     except (TooMuch, RecursionError):
-        return [Change(kind, "", True, "too large to be compared")]
+        return [SchemaChange(kind, "", True, "too large to be compared")]
 
 
-def _input_changes(was: At, now: At) -> list[Change]:
+def _input_changes(was: At, now: At) -> list[SchemaChange]:
     narrowing, widening = Narrowing(), Narrowing()
     if narrowing.same(was, now):
         return []
@@ -41,20 +41,23 @@ def _input_changes(was: At, now: At) -> list[Change]:
     return [*found, *_described(narrowing, was, now, found)]
 
 
-def output_changes(before: Schema | None, after: Schema | None) -> list[Change]:
+def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaChange]:
     """What readers of the answers notice."""
     if before is None or after is None:
         if before == after:
             return []
         gone = after is None
-        return [Change("output", "", gone, "not described any more" if gone else "described now")]
+        return [
+            SchemaChange("output", "", gone, "not described any more" if gone else "described now")
+        ]
     was, now = At(before, before), At(after, after)
     return _compared(
-        lambda: [] if Narrowing().same(was, now) else _unique(Answers()([was], [now])), "output"
+        lambda: [] if Narrowing().same(was, now) else _unique(AnswerComparison()([was], [now])),
+        "output",
     )
 
 
-def _told(found: Found, *, forth: bool) -> Change:
+def _told(found: FoundChanges, *, forth: bool) -> SchemaChange:
     """`forth`: of what is lost; else of what is accepted besides."""
     kind, text = _KINDS[found.kind], ""
     new = found.weight is Weight.NEW
@@ -75,7 +78,7 @@ def _told(found: Found, *, forth: bool) -> Change:
         case _:
             was, now = (found.before, found.after) if forth else (found.after, found.before)
             text = f"was {was}, is {now}"
-    return Change(kind, found.where, forth and not new, text)
+    return SchemaChange(kind, found.where, forth and not new, text)
 
 
 _KINDS: dict[str, Kind] = {
@@ -84,14 +87,16 @@ _KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 
-def _described(narrowing: Narrowing, was: At, now: At, found: list[Change]) -> Iterator[Change]:
+def _described(
+    narrowing: Narrowing, was: At, now: At, found: list[SchemaChange]
+) -> Iterator[SchemaChange]:
     """Arguments that take the same and say something else of themselves."""
     told = {change.where.partition(".")[0].partition("[")[0] for change in found}
     before, after = members(was.schema, "properties"), members(now.schema, "properties")
     for name in before.keys() & after.keys() - told:
         if not narrowing.same(was.of(before[name]), now.of(after[name])):
-            yield Change("description", name, False, "described otherwise")
+            yield SchemaChange("description", name, False, "described otherwise")
 
 
-def _unique(changes: Iterable[Change]) -> list[Change]:
+def _unique(changes: Iterable[SchemaChange]) -> list[SchemaChange]:
     return list(dict.fromkeys(changes))

@@ -12,7 +12,7 @@ class Weight(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundChanges:
     kind: str
     where: str
     before: str = ""
@@ -20,7 +20,7 @@ class Found:
     weight: Weight = Weight.LOST
 
 
-def lost(found: Iterable[Found]) -> bool:
+def lost(found: Iterable[FoundChanges]) -> bool:
     return any(one.weight is Weight.LOST for one in found)
 
 

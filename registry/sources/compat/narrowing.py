@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from registry.sources.compat import keywords
-from registry.sources.compat.found import Found, Weight, joined, lost
+from registry.sources.compat.found import FoundChanges, Weight, joined, lost
 from registry.sources.compat.parts import (
     BRANCHES,
     by_type,
@@ -62,7 +62,7 @@ class Narrowing:
         self.same = Sameness()
         self._left = STEPS
         self._open: dict[Any, int] = {}  # what is being compared, by depth
-        self._known: dict[Any, list[Found]] = {}
+        self._known: dict[Any, list[FoundChanges]] = {}
         self._leaned = DEPTH  # the outermost open comparison that one inside it took for granted
         self._checkers: dict[int, Checker | None] = {}
 
@@ -73,7 +73,7 @@ class Narrowing:
         where: str = "",
         around: frozenset[str] = frozenset(),
         spent: frozenset[Mark] = frozenset(),
-    ) -> list[Found]:
+    ) -> list[FoundChanges]:
         """What of the values that all of `before` accept, `after` does not.
 
         `around`: properties that are described beside `after`. `spent`: unions of `before` of which
@@ -93,7 +93,7 @@ class Narrowing:
         depth = len(self._open)
         self._left -= 1
         if self._left < 0 or depth >= DEPTH:
-            return [Found("schema", where, after="too large to be compared")]
+            return [FoundChanges("schema", where, after="too large to be compared")]
         self._open[key] = depth
         found = _few(self._narrowed(tuple(before), after, was, now, where, around, spent))
         del self._open[key]
@@ -111,16 +111,16 @@ class Narrowing:
         where: str,
         around: frozenset[str],
         spent: frozenset[Mark],
-    ) -> list[Found]:
+    ) -> list[FoundChanges]:
         if was.never:
             return []
         if now.never:
-            return [Found("schema", where, after="nothing is accepted")]
+            return [FoundChanges("schema", where, after="nothing is accepted")]
         if now.unread or any(name in one.schema for one in now.parts for name in UNFOLLOWED):
-            return [Found("schema", where, after="cannot be compared")]
+            return [FoundChanges("schema", where, after="cannot be compared")]
         values = [one for part in was.parts if (one := finite(part.schema)) is not None]
         if values and (refused := self._refused(values[0], before, after)) is not None:
-            return [Found("enum", where, after=refused)] if refused else []
+            return [FoundChanges("enum", where, after=refused)] if refused else []
         found = self._directly(before, was, now, where, around, spent)
         if not lost(found):
             return found
@@ -164,7 +164,7 @@ class Narrowing:
         where: str,
         around: frozenset[str],
         spent: frozenset[Mark],
-    ) -> list[Found] | None:
+    ) -> list[FoundChanges] | None:
         """Each alternative of what was accepted on its own; None when there are none."""
         for part in was.parts:
             for union in (*unions(part), *by_type(part)):
@@ -185,20 +185,22 @@ class Narrowing:
         where: str,
         around: frozenset[str],
         spent: frozenset[Mark],
-    ) -> list[Found]:
+    ) -> list[FoundChanges]:
         had = types(before)
         if not had:
             return []
         if not all(had <= stated_types(one.schema) for one in now.parts):
-            return [Found("type", where, keywords.types(had), keywords.types(types(now.parts)))]
+            return [
+                FoundChanges("type", where, keywords.types(had), keywords.types(types(now.parts)))
+            ]
         around |= declared(now.parts)
-        found: list[Found] = []
+        found: list[FoundChanges] = []
         for part in now.parts:
             schema = part.schema
             if (values := finite(schema)) is not None:
                 found += self._to_values(had, values, where)
             found += [
-                Found(kind, where, *change)
+                FoundChanges(kind, where, *change)
                 for kind, change in keywords.bounds(had, [one.schema for one in was.parts], schema)
             ]
             found += self._verbatim(was, part, where)
@@ -212,19 +214,21 @@ class Narrowing:
             found += ignored(was, now, where, around)
         return found
 
-    def _to_values(self, had: frozenset[str], values: list[Any], where: str) -> Iterator[Found]:
+    def _to_values(
+        self, had: frozenset[str], values: list[Any], where: str
+    ) -> Iterator[FoundChanges]:
         few = [*([None] if "null" in had else []), *([True, False] if "boolean" in had else [])]
         left = {keywords.canonical(value) for value in values}
         if not had <= {"null", "boolean"} or any(keywords.canonical(v) not in left for v in few):
-            yield Found("enum", where, "any value", keywords.shown(values))
+            yield FoundChanges("enum", where, "any value", keywords.shown(values))
 
-    def _verbatim(self, was: Gathered, part: At, where: str) -> Iterator[Found]:
+    def _verbatim(self, was: Gathered, part: At, where: str) -> Iterator[FoundChanges]:
         for group in VERBATIM:
             if not any(name in part.schema for name in group):
                 continue
             wanted = part.of({name: part.schema[name] for name in group if name in part.schema})
             if not any(self._has(one, group, wanted) for one in was.parts):
-                yield Found("schema", where, after=f"`{group[0]}` is other than it was")
+                yield FoundChanges("schema", where, after=f"`{group[0]}` is other than it was")
 
     def _has(self, one: At, group: Sequence[str], wanted: At) -> bool:
         own = {name: one.schema[name] for name in group if name in one.schema}
@@ -233,7 +237,9 @@ class Narrowing:
             self.same(one.of(own[name]), wanted.of(wanted.schema[name])) for name in own
         )
 
-    def _negated(self, was: Gathered, had: frozenset[str], part: At, where: str) -> Iterator[Found]:
+    def _negated(
+        self, was: Gathered, had: frozenset[str], part: At, where: str
+    ) -> Iterator[FoundChanges]:
         if "not" not in part.schema:
             return
         refused = part.of(part.schema["not"])
@@ -242,7 +248,7 @@ class Narrowing:
         for one in was.parts:
             if "not" in one.schema and not self([refused], one.of(one.schema["not"])):
                 return
-        yield Found("schema", where, after="`not` is other than it was")
+        yield FoundChanges("schema", where, after="`not` is other than it was")
 
     def _alternatives(
         self,
@@ -252,15 +258,15 @@ class Narrowing:
         where: str,
         around: frozenset[str],
         spent: frozenset[Mark],
-    ) -> list[Found]:
-        found: list[Found] = []
+    ) -> list[FoundChanges]:
+        found: list[FoundChanges] = []
         if branches := [part.of(one) for one in listed(part.schema.get("anyOf"))]:
             found += self._one_of_them(before, branches, where, around, spent)
         if branches := [part.of(one) for one in listed(part.schema.get("oneOf"))]:
             if exclusive(branches):
                 found += self._one_of_them(before, branches, where, around, spent)
             elif not self._paired(was, branches):
-                found.append(Found("schema", where, after="its alternatives are others"))
+                found.append(FoundChanges("schema", where, after="its alternatives are others"))
         return found
 
     def _one_of_them(
@@ -270,13 +276,13 @@ class Narrowing:
         where: str,
         around: frozenset[str],
         spent: frozenset[Mark],
-    ) -> list[Found]:
+    ) -> list[FoundChanges]:
         """What is lost with the alternative that fits best."""
         if len(branches) > BRANCHES:
-            return [Found("schema", where, after="too many alternatives to be compared")]
+            return [FoundChanges("schema", where, after="too many alternatives to be compared")]
         had = types(before)
         likely = [one for one in branches if had & types([one])] or branches
-        best: list[Found] | None = None
+        best: list[FoundChanges] | None = None
         for branch in likely:
             found = self(before, branch, where, around, spent)
             if not found:
@@ -297,7 +303,7 @@ class Narrowing:
                 return True
         return False
 
-    def _items(self, was: Gathered, part: At, where: str) -> Iterator[Found]:
+    def _items(self, was: Gathered, part: At, where: str) -> Iterator[FoundChanges]:
         prefix = listed(part.schema.get("prefixItems"))
         longest = max((len(listed(one.schema.get("prefixItems"))) for one in was.parts), default=0)
         rest = part.schema.get("items", True)
@@ -307,15 +313,15 @@ class Narrowing:
         if "items" in part.schema:
             yield from self(item_of(was, longest), part.of(rest), f"{where}[]")
 
-    def _properties(self, was: Gathered, part: At, where: str) -> Iterator[Found]:
+    def _properties(self, was: Gathered, part: At, where: str) -> Iterator[FoundChanges]:
         schemas = [one.schema for one in was.parts]
         for kind, name, change in keywords.demands(schemas, part.schema):
             if not (kind == "dependent" and self._cannot_be(was, change[1])):
-                yield Found("required", joined(where, name), *change)
+                yield FoundChanges("required", joined(where, name), *change)
         wanted = members(part.schema, "properties")
         for name, schema in wanted.items():
             if is_undescribed(was, name):
-                yield Found("argument", joined(where, name), weight=Weight.NEW)
+                yield FoundChanges("argument", joined(where, name), weight=Weight.NEW)
             else:
                 yield from self(property_of(was, name), part.of(schema), joined(where, name))
         if "additionalProperties" not in part.schema:
@@ -324,13 +330,13 @@ class Narrowing:
         for name in sorted({n for one in schemas for n in members(one, "properties")} - {*wanted}):
             if rest.schema is False:
                 if not gather(property_of(was, name)).never:
-                    yield Found("argument", joined(where, name))
+                    yield FoundChanges("argument", joined(where, name))
             else:
                 yield from self(property_of(was, name), rest, joined(where, name))
         others = [one.of(one.schema.get("additionalProperties", True)) for one in was.parts]
         if rest.schema is False:
             if not gather(others).never:
-                yield Found("constraint", where, "other properties", "none")
+                yield FoundChanges("constraint", where, "other properties", "none")
         else:
             yield from self(others, rest, joined(where, "*"))
 
@@ -338,7 +344,7 @@ class Narrowing:
         return gather(property_of(was, name)).never
 
 
-def _few(found: list[Found]) -> list[Found]:
+def _few(found: list[FoundChanges]) -> list[FoundChanges]:
     """Each once, and of too many those that matter."""
     if len(found) > TOLD:
         found = sorted(dict.fromkeys(found), key=lambda one: not lost([one]))[:TOLD]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from registry.sources.compat import keywords
-from registry.sources.compat.found import Found, Weight, joined
+from registry.sources.compat.found import FoundChanges, Weight, joined
 from registry.sources.compat.reading import (
     OF_TYPE,
     At,
@@ -27,7 +27,9 @@ def by_type(part: At) -> Iterator[list[At]]:
         yield [part.of(OF_TYPE[name]) for name in said]
 
 
-def ignored(was: Gathered, now: Gathered, where: str, around: frozenset[str]) -> Iterator[Found]:
+def ignored(
+    was: Gathered, now: Gathered, where: str, around: frozenset[str]
+) -> Iterator[FoundChanges]:
     """Properties that were described and that nothing describes any more."""
     if any("additionalProperties" in one.schema for one in now.parts):
         return  # they are judged by that
@@ -35,7 +37,7 @@ def ignored(was: Gathered, now: Gathered, where: str, around: frozenset[str]) ->
     before = {name for one in was.parts for name in members(one.schema, "properties")}
     for name in sorted(before - around) if not patterns else ():
         if not gather(property_of(was, name)).never:
-            yield Found("argument", joined(where, name), weight=Weight.IGNORED)
+            yield FoundChanges("argument", joined(where, name), weight=Weight.IGNORED)
 
 
 def ids_of(gathered: Gathered) -> tuple[frozenset[int], bool]:

@@ -7,14 +7,14 @@ import msgspec
 
 from config.types import HttpUrl, SourceName
 from registry.tools.by_hand.changes import Address, ToolRefused
-from registry.tools.by_hand.wanted import Known, Wanted
+from registry.tools.by_hand.wanted import KnownSources, ToolRequest
 from schemas.binding import Credential, OpenAPIBinding
 from schemas.source import HybridOptions
 
 
 def address_of(
-    wanted: Wanted,
-    known: Known,
+    wanted: ToolRequest,
+    known: KnownSources,
     base_url: str | None,
     kinds: tuple[str, ...],
     options: HybridOptions | None = None,
@@ -42,7 +42,7 @@ def address_of(
     return Address(source.name)
 
 
-def security_of(known: Known, source: str) -> tuple[tuple[Credential, ...], ...]:
+def security_of(known: KnownSources, source: str) -> tuple[tuple[Credential, ...], ...]:
     """What most tools of the source need to be called; none for one that nobody imported."""
     counts = Counter(
         one.binding.security
@@ -62,7 +62,7 @@ def _checked(name: str, url: str) -> str:
         ) from None
 
 
-def _source_name(wanted: Wanted) -> str | None:
+def _source_name(wanted: ToolRequest) -> str | None:
     """What a new source is to be called."""
     try:
         return wanted.source and msgspec.convert(wanted.source, SourceName)

@@ -52,7 +52,7 @@ class Details:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HandChange:
     """None: as it is. All but `description` and `details` of tools made by hand only. NUL
     characters stand in none of it."""
 
@@ -74,7 +74,7 @@ class New:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CatalogRow:
     """What stands in a tool's row besides what its callers see."""
 
     name: str
@@ -115,10 +115,10 @@ def check_schema(name: str, schema: Mapping[str, Any]) -> None:
         raise ToolRefused(f"{name}: the input schema cannot be used: {reason}") from error
 
 
-def check_imported(standing: Standing, change: Change) -> None:
+def check_imported(standing: CatalogRow, change: HandChange) -> None:
     changed = [
         one.name.replace("_", " ")
-        for one in fields(Change)
+        for one in fields(HandChange)
         if one.name not in {"description", "details"} and getattr(change, one.name) is not None
     ]
     if changed:
@@ -149,7 +149,7 @@ def columns_of(details: Details) -> dict[str, Any]:
     return columns
 
 
-def own_columns(name: str, schema: Mapping[str, Any], change: Change) -> dict[str, Any]:
+def own_columns(name: str, schema: Mapping[str, Any], change: HandChange) -> dict[str, Any]:
     """Of a tool that was made by hand. Raises ToolRefused."""
     columns: dict[str, Any] = {}
     if change.title is not None:

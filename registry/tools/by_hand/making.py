@@ -14,7 +14,7 @@ from registry.tools.by_hand.addresses import address_of, security_of
 from registry.tools.by_hand.changes import Details, New, ToolRefused
 from registry.tools.by_hand.graphql import read_document
 from registry.tools.by_hand.rest import read_request
-from registry.tools.by_hand.wanted import WAYS, Known, Wanted
+from registry.tools.by_hand.wanted import WAYS, KnownSources, ToolRequest
 from schemas.binding import (
     FunctionBinding,
     HybridBinding,
@@ -28,7 +28,7 @@ from schemas.tool import Annotations, Tool, ToolDraft
 Json = dict[str, Any]
 
 
-def way_of(wanted: Wanted) -> str:
+def way_of(wanted: ToolRequest) -> str:
     """Which of WAYS it goes. Raises ToolRefused unless that is one."""
     ways = [way for way in WAYS if getattr(wanted, way) is not None]
     if not ways:
@@ -44,7 +44,7 @@ def way_of(wanted: Wanted) -> str:
     return ways[0]
 
 
-def make(wanted: Wanted, known: Known) -> New:
+def make(wanted: ToolRequest, known: KnownSources) -> New:
     """Raises ToolRefused."""
     made = _MAKERS[way_of(wanted)](wanted, known)
     draft = made.draft
@@ -69,7 +69,7 @@ def make(wanted: Wanted, known: Known) -> New:
     return New(finished, made.address, _details(wanted))
 
 
-def _details(wanted: Wanted) -> Details:
+def _details(wanted: ToolRequest) -> Details:
     return Details(
         wanted.domain,
         wanted.namespace,
@@ -82,12 +82,12 @@ def _details(wanted: Wanted) -> Details:
     )
 
 
-def _draft(wanted: Wanted, binding: Any, schema: Json | None, **more: Any) -> ToolDraft:
+def _draft(wanted: ToolRequest, binding: Any, schema: Json | None, **more: Any) -> ToolDraft:
     given = {"type": "object", "properties": {}} if schema is None else schema
     return ToolDraft("", wanted.name, wanted.description, given, binding, **more)
 
 
-def _rest(wanted: Wanted, known: Known) -> New:
+def _rest(wanted: ToolRequest, known: KnownSources) -> New:
     request = read_request(wanted.name, wanted.rest or "", wanted.input_schema)
     address = address_of(wanted, known, request.base_url, ("openapi", MANUAL))
     security = security_of(known, address.name)
@@ -96,7 +96,7 @@ def _rest(wanted: Wanted, known: Known) -> New:
     return New(_draft(wanted, binding, schema, annotations=hints), address)
 
 
-def _graphql(wanted: Wanted, known: Known) -> New:
+def _graphql(wanted: ToolRequest, known: KnownSources) -> New:
     binding, schema = read_document(wanted.name, wanted.graphql or "")
     query = binding.operation == "query"
     hints = Annotations(
@@ -109,7 +109,7 @@ def _graphql(wanted: Wanted, known: Known) -> New:
     return New(_draft(wanted, binding, wanted.input_schema or schema, annotations=hints), address)
 
 
-def _hybrid(wanted: Wanted, known: Known) -> New:
+def _hybrid(wanted: ToolRequest, known: KnownSources) -> New:
     service = wanted.hybrid or ""
     if not service.strip() or not service.isprintable() or len(service) > 512:
         raise ToolRefused(f"{wanted.name}: expected the id of an action, host/service/action/0.1.0")
@@ -124,7 +124,7 @@ def _hybrid(wanted: Wanted, known: Known) -> New:
     return New(_draft(wanted, binding, wanted.input_schema), address)
 
 
-def _mcp(wanted: Wanted, known: Known) -> New:
+def _mcp(wanted: ToolRequest, known: KnownSources) -> New:
     address = address_of(wanted, known, None, ("mcp",))
     own = [one for one in known.tools if one.source == address.name]
     found = [one for one in own if _mcp_name(one) == wanted.mcp or one.name == wanted.mcp]
@@ -151,7 +151,7 @@ def _mcp_name(tool: Tool) -> str:
     return tool.binding.name if isinstance(tool.binding, McpBinding) else ""
 
 
-def _function(wanted: Wanted, known: Known) -> New:
+def _function(wanted: ToolRequest, known: KnownSources) -> New:
     _goes_nowhere(wanted)
     name = wanted.function or ""
     if name not in known.functions:
@@ -175,7 +175,7 @@ def _function(wanted: Wanted, known: Known) -> New:
     return New(_draft(given, FunctionBinding(name), wanted.input_schema or function.schema))
 
 
-def _script(wanted: Wanted, known: Known) -> New:
+def _script(wanted: ToolRequest, known: KnownSources) -> New:
     _goes_nowhere(wanted)
     code, language = wanted.code or "", wanted.language
     if language is None:
@@ -210,12 +210,12 @@ def _check_python(name: str, code: str) -> None:
         raise ToolRefused(f"{name}: the source code defines no main(arguments)")
 
 
-def _goes_nowhere(wanted: Wanted) -> None:
+def _goes_nowhere(wanted: ToolRequest) -> None:
     if wanted.url is not None or wanted.source is not None:
         raise ToolRefused(f"{wanted.name}: it runs in the gateway, so it has no url and no source")
 
 
-_MAKERS: Mapping[str, Callable[[Wanted, Known], New]] = {
+_MAKERS: Mapping[str, Callable[[ToolRequest, KnownSources], New]] = {
     "rest": _rest,
     "graphql": _graphql,
     "hybrid": _hybrid,

@@ -30,14 +30,14 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RestRequest:
     binding: OpenAPIBinding
     input_schema: Json
     annotations: Annotations
     base_url: str | None  # None: the target was a path
 
 
-def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> Request:
+def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> RestRequest:
     """Arguments go where the target has their names in braces, the others into the query, or into
     a JSON body where the method has one. Raises ToolRefused."""
     found = _REQUEST.fullmatch(text.strip())
@@ -60,7 +60,7 @@ def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> Requ
     full = _schema(name, schema, [*in_path, *in_query.values()], demanded)
     wires = in_query | _rest_of_query(method, full, [*in_path, *in_query.values()])
     binding, annotations = _imported(name, method, path, full, wires)
-    return Request(
+    return RestRequest(
         replace(binding, parameters=(*binding.parameters, *map(_constant, fixed))),
         full,
         annotations,

@@ -19,10 +19,10 @@ from registry.names.reserved import is_reserved
 from registry.sources.plan import seen, storable
 from registry.tools.by_hand.changes import (
     Address,
-    Change,
+    CatalogRow,
+    HandChange,
     New,
     NoSuchTool,
-    Standing,
     ToolChanged,
     ToolRefused,
     check_imported,
@@ -57,7 +57,7 @@ class ManualTools:
             transaction.force_rollback = dry_run
 
     async def edit(
-        self, name: str, change: Change, user: str, expected_version: int | None = None
+        self, name: str, change: HandChange, user: str, expected_version: int | None = None
     ) -> None:
         """`user` is who has changed the description; `expected_version` the one that the tool has.
         Raises ToolRefused."""
@@ -134,15 +134,15 @@ class ManualTools:
                 [self._host_id, MANUAL],
             )
 
-    async def standing(self, name: str) -> Standing:
+    async def standing(self, name: str) -> CatalogRow:
         async with borrowed(self._pool) as connection:
             return (await self._row(connection, name))[1]
 
-    async def disabled(self) -> list[Standing]:
+    async def disabled(self) -> list[CatalogRow]:
         """By name."""
         async with (
             borrowed(self._pool) as connection,
-            connection.cursor(row_factory=class_row(Standing)) as cursor,
+            connection.cursor(row_factory=class_row(CatalogRow)) as cursor,
         ):
             await cursor.execute(
                 _STANDING + b" AND tool.disabled ORDER BY tool.name", [self._host_id]
@@ -151,7 +151,7 @@ class ManualTools:
 
     async def _row(
         self, connection: AsyncConnection, name: str, *, disabled: bool = False
-    ) -> tuple[str, Standing, Any]:
+    ) -> tuple[str, CatalogRow, Any]:
         """Id, standing and input schema of the tool of this name that is active or disabled. There
         may be one of each; `disabled`: which is meant."""
         found = await connection.execute(
@@ -163,7 +163,7 @@ class ManualTools:
         row = await found.fetchone()
         if row is None:
             raise NoSuchTool(name)
-        async with connection.cursor(row_factory=class_row(Standing)) as cursor:
+        async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
             await cursor.execute(_STANDING + b" AND tool.tool_id = %s", [self._host_id, row[0]])
             standing = await cursor.fetchone()
         if standing is None:
@@ -187,7 +187,7 @@ class ManualTools:
     ) -> None:
         if is_reserved(name):
             raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
-        async with connection.cursor(row_factory=class_row(Standing)) as cursor:
+        async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
             await cursor.execute(
                 _STANDING + b" AND lower(tool.name) = lower(%s) AND (tool.active OR tool.disabled)"
                 b" AND tool.tool_id IS DISTINCT FROM %s",

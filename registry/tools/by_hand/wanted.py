@@ -22,7 +22,7 @@ Name128 = Annotated[str, Meta(max_length=128)]
 Name64 = Annotated[str, Meta(max_length=64)]
 
 
-class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Exactly one of WAYS says what a call does; `url` or `source` where it goes."""
 
     name: ToolName
@@ -67,7 +67,7 @@ class KnownFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSources:
     """What tools made by hand can be made of."""
 
     sources: Mapping[str, Source] = field(default_factory=dict)  # by name

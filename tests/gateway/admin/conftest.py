@@ -8,12 +8,12 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from config.secrets import Secrets
+from config.secrets import SecretsSettings
 from config.settings import Settings, Toolset
 from config.sources import SourceSettings
 from gateway.admin.health import Health
-from gateway.admin.service import Action
-from gateway.app.admin import Parts, admin_api
+from gateway.admin.service import AdminAction
+from gateway.app.admin import AdminParts, admin_api
 from gateway.guards.authentication import Authenticator
 from gateway.policy.engine import Engine
 from gateway.state.memory_stores import MemorySessions
@@ -40,7 +40,7 @@ def admin_settings(tmp_path: Path) -> Settings:
         defaults,
         admin=replace(defaults.admin, requests=0),
         auth=by_jwks(tmp_path, [KEY.jwk()]),
-        secrets=Secrets(key=base64.b64encode(bytes(32)).decode(), old_keys=()),
+        secrets=SecretsSettings(key=base64.b64encode(bytes(32)).decode(), old_keys=()),
         sources={"own": SourceSettings(openapi="/nowhere.json")},
         toolsets={"some": Toolset(include=("get*",))},
     )
@@ -51,18 +51,18 @@ async def lists_nothing(spec: ImportSpec) -> bytes:
 
 
 @pytest.fixture
-def done() -> list[Action]:
+def done() -> list[AdminAction]:
     """What is to be remembered."""
     return []
 
 
 @pytest.fixture
 async def parts(
-    database: Database, admin_settings: Settings, done: list[Action]
-) -> AsyncIterator[Parts]:
+    database: Database, admin_settings: Settings, done: list[AdminAction]
+) -> AsyncIterator[AdminParts]:
     settings, catalogs = admin_settings, Catalogs()
     sessions = Node(stores_of(MemorySessions())).sessions
-    yield Parts(
+    yield AdminParts(
         settings,
         lambda: database.pool,
         lambda: settings.sources,
@@ -80,6 +80,6 @@ async def parts(
 
 
 @pytest.fixture
-async def api(parts: Parts) -> AsyncIterator[Admin]:
+async def api(parts: AdminParts) -> AsyncIterator[Admin]:
     async with serving(admin_api(parts)) as url, aiohttp.ClientSession() as http:
         yield await described(url, http)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.answers import Response
-from gateway.admin.problems import Problem
+from gateway.admin.answers import AdminResponse
+from gateway.admin.problems import ProblemDetails
 from gateway.admin.repeats import Done, Repeats
 from gateway.context import Principal
 from gateway.state.once import Once
@@ -142,11 +142,11 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) ->
     async def work() -> Done:
         begun.set()
         await end.wait()
-        return Response(200, b"{}"), Response(200, b"{}")
+        return AdminResponse(200, b"{}"), AdminResponse(200, b"{}")
 
     run = asyncio.create_task(repeats.run("k", Principal("ada", HOST), "a", b"{}", work))
     await begun.wait()
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(ProblemDetails) as refused:
         await repeats.run("k", Principal("ada", HOST), "a", b"{}", work)
     assert refused.value.status == 409
     end.set()
@@ -155,7 +155,7 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) ->
 
 
 async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) -> None:
-    outcomes = [Response(503, b"{}"), Response(200, b"[]"), Response(200, b"{}")]
+    outcomes = [AdminResponse(503, b"{}"), AdminResponse(200, b"[]"), AdminResponse(200, b"{}")]
 
     async def work() -> Done:
         response = outcomes.pop(0)
@@ -174,7 +174,7 @@ async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) ->
 
 async def test_keys_are_their_owners(repeats: Repeats) -> None:
     async def work() -> Done:
-        response = Response(200, str(next(numbers)).encode())
+        response = AdminResponse(200, str(next(numbers)).encode())
         return response, response
 
     numbers = iter(range(10))

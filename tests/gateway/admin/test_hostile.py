@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app.admin import Parts, operations_of
+from gateway.app.admin import AdminParts, operations_of
 from tests.fixtures_gateway import pets
 from tests.gateway.admin.client import Admin, Answer, bearer
 
@@ -177,7 +177,7 @@ async def furnished(api: Admin) -> Admin:
     return api
 
 
-async def test_no_body_is_an_error_of_the_gateway(furnished: Admin, parts: Parts) -> None:
+async def test_no_body_is_an_error_of_the_gateway(furnished: Admin, parts: AdminParts) -> None:
     operations = {one.id: one for one in operations_of(parts)}
     assert set(BODIES) == {one.id for one in operations.values() if one.body is not None}
     for id_, bodies in BODIES.items():
@@ -238,7 +238,7 @@ async def test_no_document_is_an_error_of_the_gateway(api: Admin) -> None:
         await api.raw("DELETE", "/sources/new", None, bearer())
 
 
-async def test_no_query_is_an_error_of_the_gateway(furnished: Admin, parts: Parts) -> None:
+async def test_no_query_is_an_error_of_the_gateway(furnished: Admin, parts: AdminParts) -> None:
     for operation in operations_of(parts):
         for name in operation.query.__struct_fields__:
             for value in QUERIES:
@@ -248,7 +248,7 @@ async def test_no_query_is_an_error_of_the_gateway(furnished: Admin, parts: Part
                     check(answer, operation.id, f"{name}={value}")
 
 
-async def test_no_name_is_an_error_of_the_gateway(furnished: Admin, parts: Parts) -> None:
+async def test_no_name_is_an_error_of_the_gateway(furnished: Admin, parts: AdminParts) -> None:
     for operation in operations_of(parts):
         head, brace, tail = operation.path.partition("{")
         for value in QUERIES if brace else ():

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.admin.problems import Problem
+from gateway.admin.problems import ProblemDetails
 from gateway.admin.resources.sources import SourceOperations
 
 LIMITS = replace(load(None, {}).imports, at_once=3, tenant_at_once=2)
@@ -23,7 +23,7 @@ def refusal(operations: SourceOperations, tenant: str) -> int | None:
     try:
         with operations._turn(tenant):
             return None
-    except Problem as problem:
+    except ProblemDetails as problem:
         return problem.status
 
 

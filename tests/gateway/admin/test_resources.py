@@ -12,14 +12,14 @@ from openapi_spec_validator import validate
 
 from config.policy import Rule
 from config.settings import Settings
-from gateway.admin.service import Action
-from gateway.app.admin import Parts, admin_api, operations_of
+from gateway.admin.service import AdminAction
+from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.audit.chain import Chain
-from gateway.audit.records import Entry
+from gateway.audit.records import AuditEntry
 from gateway.audit.storing import store as store_audit
 from gateway.context import Principal
 from gateway.policy.engine import Engine
-from registry.access.approvals import Approvals, Wanted
+from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.postgres import Database
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
@@ -44,7 +44,7 @@ def uploaded(count: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 async def test_every_operation_is_called_and_does_what_it_is_described_to(
-    api: Admin, parts: Parts, database: Database, done: list[Action]
+    api: Admin, parts: AdminParts, database: Database, done: list[AdminAction]
 ) -> None:
     validate((await api("GET", "/openapi.json")).json)
     await sources_and_tools(api)
@@ -181,7 +181,7 @@ async def rules_and_approvals(api: Admin, database: Database) -> None:
 
     approvals = Approvals(database.pool, HOST)
     for who in ("ada", "bob", "root"):
-        wanted = Wanted(who, str(await _id()), "deletePet", "pets", "0" * 64, "rule", "")
+        wanted = ApprovalRequest(who, str(await _id()), "deletePet", "pets", "0" * 64, "rule", "")
         await approvals.ask(wanted, "{}", 60, 5)
     waiting = (await api("GET", "/approvals")).json["items"]
     assert [one["principal"] for one in waiting] == ["ada", "bob", "root"]
@@ -199,7 +199,7 @@ async def _id() -> str:
     return "00000000-0000-0000-0000-000000000009"
 
 
-async def sessions(api: Admin, parts: Parts) -> None:
+async def sessions(api: Admin, parts: AdminParts) -> None:
     open_ = parts.sessions.open
     client = {"name": "desk", "version": "1"}
     mine = await open_(HANDSHAKE["2025-06-18"], ADA, client, {})
@@ -218,7 +218,7 @@ async def sessions(api: Admin, parts: Parts) -> None:
 async def audit(api: Admin, database: Database) -> None:
     chain = Chain(HOST, "node", datetime.now(UTC), b"")
     entries = [
-        Entry(HOST, datetime.now(UTC), principal=who, method="tools/call", decision="allow")
+        AuditEntry(HOST, datetime.now(UTC), principal=who, method="tools/call", decision="allow")
         for who in ("ada", "bob", "ada")
     ]
     await store_audit(database.pool, b"", chain.header, chain.link(entries))
@@ -239,7 +239,7 @@ async def audit(api: Admin, database: Database) -> None:
     assert (report["records"], report["problems"]) == (3, [])
 
 
-async def secrets(api: Admin, done: list[Action]) -> None:
+async def secrets(api: Admin, done: list[AdminAction]) -> None:
     kept = (await api("PUT", "/secrets/pets/a%2Fb?force=true", {"token": "s3cret"})).json
     assert (kept["source"], kept["scheme"], kept["readable"]) == ("pets", "a/b", True)
     assert (await api("GET", "/secrets")).json == {"items": [kept]}
@@ -265,7 +265,7 @@ async def secrets(api: Admin, done: list[Action]) -> None:
     assert (await api("GET", "/secrets")).json == {"items": []}  # none for the next of the name
 
 
-async def explaining(api: Admin, parts: Parts, database: Database) -> None:
+async def explaining(api: Admin, parts: AdminParts, database: Database) -> None:
     await api("POST", "/sources", uploaded())
     await parts.catalogs.reload(ToolStore(database.pool), HOST)
     wanted = {"tool": "deletePet", "principal": "ada", "roles": ["r"], "arguments": {"id": 1}}
@@ -292,7 +292,7 @@ async def approving(api: Admin, database: Database) -> None:
     assert (await api("POST", f"{at}/approve", **{"If-Match": "*"})).status == 409
 
 
-async def test_pages_lead_from_the_first_to_the_last(api: Admin, parts: Parts) -> None:
+async def test_pages_lead_from_the_first_to_the_last(api: Admin, parts: AdminParts) -> None:
     await api("POST", "/sources", uploaded(count=20))
     seen, after = [], ""
     while True:
@@ -306,7 +306,7 @@ async def test_pages_lead_from_the_first_to_the_last(api: Admin, parts: Parts) -
     assert seen == sorted(set(seen))
 
 
-async def test_pages_have_a_limit(parts: Parts, serve: Serve, api: Admin) -> None:
+async def test_pages_have_a_limit(parts: AdminParts, serve: Serve, api: Admin) -> None:
     few = replace(parts.settings.admin, page_size=2, page_limit=3)
     url = await serve(admin_api(with_(parts, settings=replace(parts.settings, admin=few))))
     other = await described(url, api.http)
@@ -316,7 +316,7 @@ async def test_pages_have_a_limit(parts: Parts, serve: Serve, api: Admin) -> Non
 
 
 async def test_nobody_sees_or_changes_what_another_tenant_has(
-    api: Admin, parts: Parts, serve: Serve, database: Database
+    api: Admin, parts: AdminParts, serve: Serve, database: Database
 ) -> None:
     """Only the token says whose things are meant."""
     await api("POST", "/sources", uploaded())
@@ -324,7 +324,7 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
     await api("PUT", "/policy/rules/a", {"effect": "deny"}, **{"If-None-Match": "*"})
     gone = {"jti": "j", "expires": "2100-01-01T00:00:00Z"}
     revocation = (await api("POST", "/revocations", gone)).json["id"]
-    wanted = Wanted("ada", await _id(), "t", "s", "0" * 64, "rule", "")
+    wanted = ApprovalRequest("ada", await _id(), "t", "s", "0" * 64, "rule", "")
     approval, _ = await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
     await parts.sessions.open(HANDSHAKE["2025-06-18"], ADA, {}, {})
     session = (await api("GET", "/sessions")).json["items"][0]["id"]
@@ -374,7 +374,7 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
 
 
 async def test_servers_are_asked_for_the_tenant_of_the_gateway_alone(
-    api: Admin, parts: Parts, serve: Serve
+    api: Admin, parts: AdminParts, serve: Serve
 ) -> None:
     """They would get what the gateway has for a source of that name, which is somebody else's."""
     asked: list[str] = []
@@ -426,7 +426,7 @@ async def test_nobody_agrees_to_calls_of_a_key_that_they_made(
     api: Admin, database: Database
 ) -> None:
     made = frozenset({"root"})
-    wanted = Wanted("key:ci", await _id(), "t", "s", "0" * 64, "rule", "", made)
+    wanted = ApprovalRequest("key:ci", await _id(), "t", "s", "0" * 64, "rule", "", made)
     approval, _ = await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
     decision = f"/approvals/{approval}/decision"
     refused = await api("POST", decision, {"approve": True})
@@ -467,7 +467,7 @@ async def test_nobody_makes_the_gateway_look_into_its_own_network(
 
 
 async def test_where_the_settings_allow_it_descriptions_are_read_inside(
-    parts: Parts, serve: Serve, api: Admin
+    parts: AdminParts, serve: Serve, api: Admin
 ) -> None:
     async def inside(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -504,7 +504,7 @@ async def test_what_was_imported_here_does_not_become_trusted_by_a_refresh(
 
 
 async def test_what_the_settings_say_stays_as_they_say_it(
-    api: Admin, parts: Parts, serve: Serve
+    api: Admin, parts: AdminParts, serve: Serve
 ) -> None:
     """Credentials of the settings go where its address leads."""
     assert (await api("POST", "/sources", uploaded(name="own"))).status == 409
@@ -522,7 +522,7 @@ async def test_what_the_settings_say_stays_as_they_say_it(
 
 
 async def test_an_admin_of_a_tenant_sees_what_is_the_tenants(
-    api: Admin, parts: Parts, serve: Serve, database: Database
+    api: Admin, parts: AdminParts, serve: Serve, database: Database
 ) -> None:
     rules = {"hush": Rule("deny", tools=("deletePet",), reason="the CEO said so")}
     policy = replace(parts.settings.policy, rules=rules)
@@ -535,7 +535,7 @@ async def test_an_admin_of_a_tenant_sees_what_is_the_tenants(
     new = {"If-None-Match": "*"}
     await other("PUT", "/policy/rules/ours", {"effect": "deny"}, **new)
     for who, rule, why in (("root", "hush", "the CEO said so"), ("key:x", "ours", "slow")):
-        wanted = Wanted(who, await _id(), "t", "s", "0" * 64, rule, why)
+        wanted = ApprovalRequest(who, await _id(), "t", "s", "0" * 64, rule, why)
         await Approvals(database.pool, HOST).ask(wanted, "{}", 60, 5)
     told = [
         await other("GET", "/policy/rules"),
@@ -561,7 +561,7 @@ async def test_an_admin_of_a_tenant_sees_what_is_the_tenants(
 
 
 async def test_another_tenant_hears_nothing_of_the_settings_sources(
-    api: Admin, parts: Parts, serve: Serve
+    api: Admin, parts: AdminParts, serve: Serve
 ) -> None:
     async def of_another(scope: Any) -> Any:
         identity = await parts.identify(scope)

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.admin.operations import Operation
-from gateway.admin.service import Action
-from gateway.app.admin import Parts, admin_api, operations_of
+from gateway.admin.service import AdminAction
+from gateway.app.admin import AdminParts, admin_api, operations_of
 from tests.fixtures_servers import serving
 from tests.gateway.admin.client import ROOT, Admin, Answer, bearer, described
 
@@ -39,7 +39,7 @@ async def test_nobody_is_served_without_a_good_token(api: Admin) -> None:
             assert answer.headers["www-authenticate"] == challenge
 
 
-async def test_every_operation_takes_its_scope_and_no_other(api: Admin, parts: Parts) -> None:
+async def test_every_operation_takes_its_scope_and_no_other(api: Admin, parts: AdminParts) -> None:
     operations = operations_of(parts)
     scopes = {one.scope for one in operations} - {""}
     assert len(scopes) == 11
@@ -60,7 +60,7 @@ async def test_every_operation_takes_its_scope_and_no_other(api: Admin, parts: P
             assert answer.status not in {401, 403, 405, 500}, one.id
 
 
-async def test_there_is_none_while_everybody_is_let_in(parts: Parts) -> None:
+async def test_there_is_none_while_everybody_is_let_in(parts: AdminParts) -> None:
     settings = replace(parts.settings, auth=replace(parts.settings.auth, mode="none"))
     app = admin_api(_with(parts, settings=settings))
     async with serving(app) as url, aiohttp.ClientSession() as http:
@@ -70,13 +70,13 @@ async def test_there_is_none_while_everybody_is_let_in(parts: Parts) -> None:
                 assert "auth.mode" in (await response.json(content_type=None))["detail"]
 
 
-def _with(parts: Parts, **changes: object) -> Parts:
-    members = {name: getattr(parts, name) for name in Parts.__dataclass_fields__}
-    return Parts(**{**members, **changes})  # type: ignore[arg-type]
+def _with(parts: AdminParts, **changes: object) -> AdminParts:
+    members = {name: getattr(parts, name) for name in AdminParts.__dataclass_fields__}
+    return AdminParts(**{**members, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture
-async def limited(parts: Parts) -> AsyncIterator[Admin]:
+async def limited(parts: AdminParts) -> AsyncIterator[Admin]:
     """An API of three requests in a minute; its description was the first one of root."""
     admin = replace(parts.settings.admin, requests=3)
     app = admin_api(_with(parts, settings=replace(parts.settings, admin=admin)))
@@ -84,7 +84,7 @@ async def limited(parts: Parts) -> AsyncIterator[Admin]:
         yield await described(url, http)
 
 
-async def test_a_principal_has_so_many_requests(limited: Admin, done: list[Action]) -> None:
+async def test_a_principal_has_so_many_requests(limited: Admin, done: list[AdminAction]) -> None:
     assert [(await limited("GET", "/keys")).status for _ in range(2)] == [200, 200]
     done.clear()
     answer = await limited("GET", "/keys")
@@ -213,7 +213,7 @@ async def test_a_body_says_what_it_is(api: Admin) -> None:
         assert answer.status == status, media_type
 
 
-async def test_a_body_has_an_end(api: Admin, parts: Parts) -> None:
+async def test_a_body_has_an_end(api: Admin, parts: AdminParts) -> None:
     limit = parts.settings.admin.body_limit_bytes
     large = b'{"name": "%s"}' % (b"a" * limit)
     assert told(await api("POST", "/keys", large)) == (413, "too-large")
@@ -239,7 +239,7 @@ async def test_what_cannot_be_a_name_is_nothing(api: Admin) -> None:
 
 
 async def test_what_is_asked_for_is_remembered_and_so_is_who_tried(
-    api: Admin, done: list[Action]
+    api: Admin, done: list[AdminAction]
 ) -> None:
     done.clear()
     made = await api("POST", "/keys", {"name": "a"})
@@ -254,7 +254,7 @@ async def test_what_is_asked_for_is_remembered_and_so_is_who_tried(
     assert done[2].names == {"key": made.json["key"]["id"]}
 
 
-async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: Parts) -> None:
+async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: AdminParts) -> None:
     async with (
         serving(admin_api(_with(parts, opened=lambda: None))) as url,
         aiohttp.ClientSession() as http,
@@ -266,7 +266,7 @@ async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: Parts) -> 
 
 
 async def test_a_bug_is_told_as_one_and_tells_nothing(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    parts: AdminParts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(_asked: object) -> None:
         raise ZeroDivisionError("secret")

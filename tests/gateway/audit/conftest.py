@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.audit import Audit
 from config.load import load
-from gateway.audit.records import Entry
+from gateway.audit.records import AuditEntry
 from gateway.audit.writer import AuditWriter
 from tests.fixtures_database import HOST
 
@@ -20,8 +20,8 @@ def audit(**changes: object) -> Audit:
     return replace(load(None, {}).audit, **{"flush_s": 0.02, **changes})
 
 
-def entry(number: int = 0, **changes: object) -> Entry:
-    made = Entry(
+def entry(number: int = 0, **changes: object) -> AuditEntry:
+    made = AuditEntry(
         HOST,
         NOON + timedelta(microseconds=number),
         principal="ada",

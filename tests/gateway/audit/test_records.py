@@ -10,7 +10,7 @@ import pytest
 
 from gateway.audit.chain import Chain
 from gateway.audit.records import (
-    Entry,
+    AuditEntry,
     Head,
     canonical,
     digest_of,
@@ -66,8 +66,8 @@ def test_chains_go_on_where_they_were():
 
 def test_a_row_of_the_database_gives_the_entry_that_it_was_written_from():
     written = entry(5, decision="deny", rule="r", recorded_ts=datetime(2026, 1, 2, 3, tzinfo=UTC))
-    row = dict.fromkeys(Entry.__struct_fields__)
-    row |= {name: getattr(written, name) or None for name in Entry.__struct_fields__}
+    row = dict.fromkeys(AuditEntry.__struct_fields__)
+    row |= {name: getattr(written, name) or None for name in AuditEntry.__struct_fields__}
     row |= {"host_id": UUID(written.host_id)}
     assert entry_of(row) == written
 

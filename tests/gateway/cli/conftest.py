@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from gateway.cli.main import cli
 from tests.fixtures_gateway import pets
 

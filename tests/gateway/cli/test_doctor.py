@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from gateway.cli.doctor import local as checkup
 from gateway.cli.tools import costs
 from tests.fixtures_gateway import pets

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from tests.gateway.cli.conftest import Toolgate, answering
 from tests.gateway.cli.processes import Served, ran, start
 from tests.registry.embedding.conftest import until

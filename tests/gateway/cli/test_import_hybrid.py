@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Database
+from config.settings import DatabaseSettings
 from gateway.cli.common.database import open_registry
 from gateway.hybrid import load as load_service
 from registry.sources.imports import Sources
@@ -248,7 +248,7 @@ def test_arguments_are_not_blamed_for_what_is_not_their_fault(with_rules: Toolga
 
 
 def test_a_service_in_python_is_called_with_the_settings_that_name_it(
-    toolgate: Toolgate, folder: Path, database_settings: Database
+    toolgate: Toolgate, folder: Path, database_settings: DatabaseSettings
 ) -> None:
     own = folder / "own.py"
     own.write_text("from gateway import hybrid\n@hybrid.action('a/b/c/1')\ndef c(_): return 'OK'\n")
@@ -262,7 +262,7 @@ def test_a_service_in_python_is_called_with_the_settings_that_name_it(
         assert toolgate("-c", "own.yaml", "tools", "call", name).out == "OK\n"
 
 
-async def import_python(database: Database, name: str, file: str) -> None:
+async def import_python(database: DatabaseSettings, name: str, file: str) -> None:
     """What `toolgate serve` does with such a source."""
     settings = replace(load(None, {}), database=database)
     services = {name: load_service(file).actions}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Database as DatabaseSettings
-from registry.access.approvals import Approvals, Wanted
+from config.settings import DatabaseSettings
+from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.gateway.cli.conftest import Toolgate
@@ -156,7 +156,7 @@ def test_calls_that_wait_are_shown_and_decided(
     async def ask(digest: str, makers: frozenset[str] = frozenset()) -> str:
         async with Database.open(database_settings) as database:
             tool = "00000000-0000-0000-0000-00000000000a"
-            call = Wanted("ada", tool, "pay", "bank", digest * 64, "sums", "large", makers)
+            call = ApprovalRequest("ada", tool, "pay", "bank", digest * 64, "sums", "large", makers)
             id_, _ = await Approvals(database.pool, HOST).ask(call, '{"age":30}', 900, 5)
             return id_
 

@@ -19,7 +19,7 @@ from subprocess import PIPE
 import psycopg
 import pytest
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from tests.fixtures_gateway import Recorder
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import DEADLINE_S, environment, ran

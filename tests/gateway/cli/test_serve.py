@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import DEADLINE_S, Served, environment, ran, serving

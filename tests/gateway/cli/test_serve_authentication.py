@@ -5,7 +5,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import serving
 from tests.gateway.guards.signing import by_key, signer

@@ -12,7 +12,7 @@ import aiohttp
 import psycopg
 import pytest
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Database as DatabaseSettings
+from config.settings import DatabaseSettings
 from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import pets
 from tests.fixtures_redis import RedisServer

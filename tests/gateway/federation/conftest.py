@@ -10,8 +10,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database as DatabaseSettings
-from config.settings import Settings
+from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
 from schemas.mcp.headers import NAMED_BY
 from tests.fixtures_gateway import META, MODERN, Client, SessionClient, running, wordless

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.upstreams.mcp.pool import Pool
+from gateway.upstreams.mcp.pool import SessionPool
 from tests.fixtures_gateway import MODERN, Client, running
 from tests.fixtures_servers import serving
 from tests.gateway.federation.conftest import caller, gateway_to
@@ -20,7 +20,7 @@ ASKING = {"name": "test_elicitation", "arguments": {"message": "Who are you?"}}
 SAY = {"name": "test_simple_text"}
 
 
-def pool(client: Client) -> Pool:
+def pool(client: Client) -> SessionPool:
     [server] = client.gateway.federation.servers
     return server.pool
 

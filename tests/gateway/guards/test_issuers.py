@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.auth import DEVELOPMENT_ISSUER, Auth, Issuer
+from config.auth import DEVELOPMENT_ISSUER, Auth, IssuerSettings
 from config.load import load
 from gateway.context import Identity
 from gateway.guards.authentication import Authenticator
@@ -38,7 +38,9 @@ def make(tmp_path: Path) -> Make:
         if partner is not None:
             theirs = tmp_path / "partner.pem"
             theirs.write_bytes(THEIRS.pem)
-            auth = replace(auth, issuers={"partner": Issuer(B, key_file=str(theirs), **partner)})
+            auth = replace(
+                auth, issuers={"partner": IssuerSettings(B, key_file=str(theirs), **partner)}
+            )
         auth = replace(auth, **changes)
         return Authenticator(auth, TENANT, lambda: NOW, public_url=public_url, bound=bound)
 

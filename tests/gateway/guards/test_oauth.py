@@ -7,7 +7,7 @@ import pytest
 
 from gateway.context import Identity, Principal
 from gateway.guards.oauth import Challenges, demanding
-from gateway.guards.resources import WELL_KNOWN, Resources
+from gateway.guards.resources import WELL_KNOWN, ResourceIdentifiers
 from gateway.transports.fault_headers import challenge
 from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
@@ -25,8 +25,8 @@ HERE = http(headers=[("host", "gate.example:8765")]) | {"scheme": "https"}
 REALM = 'Bearer realm="toolgate"'
 
 
-def resources(public_url: str = "", **options: Any) -> Resources:
-    return Resources(public_url, ENDPOINTS, **options)
+def resources(public_url: str = "", **options: Any) -> ResourceIdentifiers:
+    return ResourceIdentifiers(public_url, ENDPOINTS, **options)
 
 
 @pytest.mark.parametrize(

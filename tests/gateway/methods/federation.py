@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from gateway.abc import Asked
+from gateway.abc import RelayRequest
 from gateway.context import Context, Identity, Principal, Session
 from gateway.methods.lists import Lists
 from gateway.methods.skills.agents import Agents
@@ -25,7 +25,7 @@ from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import Request, decode_members, encode
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION
 from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision
-from schemas.mcp.snapshot import Eras, Item, ItemKind, ServerFacts
+from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts, SnapshotItem
 from schemas.source import McpOptions, Source
 from schemas.tool import Annotations, RelayedResult, Tool
 
@@ -49,9 +49,9 @@ def source(name: str, facts: ServerFacts | None = FACTS) -> Source:
 
 def item(
     kind: ItemKind, key: str, name: str = "", source: str = "one", eras: Eras = "both"
-) -> Item:
+) -> SnapshotItem:
     by = {"prompt": "name", "resource": "uri", "template": "uriTemplate"}[kind]
-    return Item(kind, key, name or key, Raw(encode({by: key, "x-own": 1})), source, eras)
+    return SnapshotItem(kind, key, name or key, Raw(encode({by: key, "x-own": 1})), source, eras)
 
 
 def tool(name: str, schema: Any = None, mirrored: tuple[Mirrored, ...] = (), **more: Any) -> Tool:
@@ -102,10 +102,10 @@ class Answers:
     """Implements `Relay`, and `Upstream` for tools of servers."""
 
     answer: Any = field(default_factory=dict)  # of every request; an exception is raised
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[RelayRequest] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)
 
-    async def request(self, asked: Asked, context: Context) -> Members:
+    async def request(self, asked: RelayRequest, context: Context) -> Members:
         self.asked.append(asked)
         self.contexts.append(context)
         if isinstance(self.answer, Exception):
@@ -117,7 +117,9 @@ class Answers:
     ) -> RelayedResult:
         assert source is not None
         params = {**context.params, "arguments": arguments}
-        return RelayedResult(await self.request(Asked(source, "tools/call", params), context))
+        return RelayedResult(
+            await self.request(RelayRequest(source, "tools/call", params), context)
+        )
 
     async def watch(self, source: Source, uri: str) -> None:
         raise AssertionError

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw
 
 from gateway.abc import Counter, Verdict
 from gateway.context import Context, Identity, Principal
-from gateway.methods.answers import NOTHING_ASKED, Answering, Asked
+from gateway.methods.answers import NOTHING_ASKED, Answering, ReservedArguments
 from gateway.state.memory_stores import MemoryLog
 from gateway.state.stored_answers import Kept
 from schemas.binding import McpBinding, OpenAPIBinding
@@ -115,13 +115,13 @@ async def test_what_cannot_be_kept_is_cut_with_a_word() -> None:
 
 def test_reserved_arguments_are_taken_out() -> None:
     asked, rest = answering().taken(tool(), {"a": 1, "_fields": "x.y", "_continue": "h"})
-    assert (asked, rest) == (Asked((("x", "y"),), "h"), {"a": 1})
+    assert (asked, rest) == (ReservedArguments((("x", "y"),), "h"), {"a": 1})
 
 
 def test_a_tool_keeps_arguments_of_its_own() -> None:
     own = tool(schema=b'{"properties": {"_fields": {}}}')
     arguments = {"_fields": 7, "_continue": "h"}
-    assert answering().taken(own, arguments) == (Asked((), "h"), {"_fields": 7})
+    assert answering().taken(own, arguments) == (ReservedArguments((), "h"), {"_fields": 7})
 
 
 def test_tools_of_other_servers_get_what_was_sent() -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.json import decode
 
-from gateway.context import Context, Identity, Principal, Wishes
+from gateway.context import Context, Identity, Principal, QueryOptions
 from gateway.methods.describe_tools import DescribeSeveral
 from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
@@ -46,7 +46,7 @@ def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **argument
     catalog = Catalog(tools, shaping=RULES)
     lists = Lists(Held(catalog, RULES), 9, 9, lambda _tenant, _catalog: (), fail_closed=False)
     around = Context(
-        Identity(Principal("p", "t")), V2026_07_28, "r", wishes=Wishes(profile=profile)
+        Identity(Principal("p", "t")), V2026_07_28, "r", wishes=QueryOptions(profile=profile)
     )
 
     async def run() -> Any:

@@ -10,15 +10,15 @@ from msgspec.json import decode
 from psycopg import OperationalError
 
 from config.settings import Toolset
-from gateway.context import Context, Identity, Principal, Session, Wishes
+from gateway.context import Context, Identity, Principal, QueryOptions, Session
 from gateway.methods.lists import Lists
-from gateway.methods.search_tools import ANY_DOMAIN, BY_WORDS, Finding, Limits
+from gateway.methods.search_tools import ANY_DOMAIN, BY_WORDS, SearchLimits, SearchTools
 from gateway.methods.usage import HOLDS_S, Usage
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.display.budgets import tokens
 from registry.search.fusion import Hit
-from registry.search.query import Found, Query, ToolsetFilter
+from registry.search.query import SearchQuery, SearchResult, ToolsetFilter
 from schemas.binding import HybridBinding
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28
@@ -45,14 +45,14 @@ class Searches:
     note: str | None = None
     failure: Exception | None = None
     vector: Any = None
-    asked: list[Query] = field(default_factory=list)
+    asked: list[SearchQuery] = field(default_factory=list)
 
-    async def run(self, query: Query) -> Found:
+    async def run(self, query: SearchQuery) -> SearchResult:
         self.asked.append(query)
         if self.failure is not None:
             raise self.failure
         hits = [Hit(one, one, None, "", "api", 0.98765, 1.0, None) for one in self.names]
-        return Found(hits, self.note, model="m" if self.vector else None, vector=self.vector)
+        return SearchResult(hits, self.note, model="m" if self.vector else None, vector=self.vector)
 
 
 class Held(Catalogs):
@@ -77,7 +77,7 @@ def caller(tenant: str = "t", scopes: Sequence[str] = (), **more: Any) -> Contex
 async def found(
     search: Searches, context: Context | None = None, most: int = 2000, **arguments: Any
 ) -> Any:
-    own = Finding(LISTS, search.run, Limits(5, 20, most), TOOLSETS)
+    own = SearchTools(LISTS, search.run, SearchLimits(5, 20, most), TOOLSETS)
     tool = CATALOG.own["search_tools"]
     result = await own.call(tool, None, {"query": "pet", **arguments}, context or caller())
     if result.is_error:
@@ -165,7 +165,9 @@ async def test_no_answer_has_more_tokens_than_it_may(most: int) -> None:
         Held(Catalog(tools, shaping=shaping())), 9, 9, lambda _tenant, _catalog: (), False
     )
     names = [one.name for one in tools]
-    own = Finding(lists, Searches(names, note="n" * 999).run, Limits(5, 20, most), TOOLSETS)
+    own = SearchTools(
+        lists, Searches(names, note="n" * 999).run, SearchLimits(5, 20, most), TOOLSETS
+    )
     arguments = {"query": "x", "limit": 20}
     result = await own.call(CATALOG.own["search_tools"], None, arguments, caller())
     assert isinstance(result.content[0], TextContent)
@@ -187,10 +189,12 @@ async def test_schemas_are_written_for_the_client() -> None:
     }
     catalog = Catalog([described("a-" + "x" * 61, schema)], shaping=shaping())
     lists = Lists(Held(catalog), 9, 9, lambda _tenant, _catalog: (), False)
-    own = Finding(lists, Searches([catalog.tools[0].name]).run, Limits(5, 20, 2000), TOOLSETS)
+    own = SearchTools(
+        lists, Searches([catalog.tools[0].name]).run, SearchLimits(5, 20, 2000), TOOLSETS
+    )
     shown = {}
     for profile in ("plain", "openai", "gemini"):
-        around = caller(wishes=Wishes(profile=profile))
+        around = caller(wishes=QueryOptions(profile=profile))
         result = await own.call(CATALOG.own["search_tools"], None, {"query": "x"}, around)
         assert isinstance(result.content[0], TextContent)
         [shown[profile]] = decode(result.content[0].text)["tools"]

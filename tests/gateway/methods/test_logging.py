@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.methods.logging import Logging
+from gateway.methods.logging import LogLevels
 from gateway.state.records import changed, record_of, update
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound
@@ -33,7 +33,7 @@ def set_level(level):
 @by_revision
 async def test_a_session_says_what_it_wants_to_hear(revision):
     kept, client = Kept(), context(revision)
-    methods = Logging(lists(CATALOG), kept)
+    methods = LogLevels(lists(CATALOG), kept)
     levels = [*LOG_LEVELS, LOG_LEVELS[-1]]
     for level in levels:
         assert await methods.set_level(client, set_level(level)) == {}
@@ -46,23 +46,23 @@ async def test_a_session_says_what_it_wants_to_hear(revision):
 async def test_a_level_that_does_not_exist_is_refused(revision, level):
     kept, client = Kept(), context(revision)
     with pytest.raises(InvalidParams):
-        await Logging(lists(CATALOG), kept).set_level(client, set_level(level))
+        await LogLevels(lists(CATALOG), kept).set_level(client, set_level(level))
     assert (client.session.log_level, kept.levels) == (None, [])
 
 
 async def test_the_refusal_says_which_levels_there_are():
     with pytest.raises(InvalidParams, match=r"'loud'; expected one of debug, info, .*emergency"):
-        await Logging(lists(CATALOG), Kept()).set_level(context(V2025_11_25), set_level("loud"))
+        await LogLevels(lists(CATALOG), Kept()).set_level(context(V2025_11_25), set_level("loud"))
 
 
 async def test_who_has_no_session_has_nothing_to_keep():
     kept = Kept()
     client = context(V2025_11_25, session=None)
-    assert await Logging(lists(CATALOG), kept).set_level(client, set_level("info")) == {}
+    assert await LogLevels(lists(CATALOG), kept).set_level(client, set_level("info")) == {}
     assert kept.levels == []
 
 
 async def test_without_a_server_that_logs_there_is_no_such_method():
     mute = Catalog(sources=[source("one", ServerFacts("2025-11-25", {"tools": {}}))])
     with pytest.raises(MethodNotFound, match="no server here has logging"):
-        await Logging(lists(mute), Kept()).set_level(context(V2025_11_25), set_level("info"))
+        await LogLevels(lists(mute), Kept()).set_level(context(V2025_11_25), set_level("info"))

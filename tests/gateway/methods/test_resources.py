@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.methods.resources import Resources
+from gateway.methods.resources import ResourceMethods
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Hub
 from registry.catalog.catalog import Catalog
 from schemas.errors import (
@@ -46,7 +46,7 @@ FILE = {"uri": "test://a", "text": "hello", "x-own": 1}
 def resources(answer=None, catalog=BOTH, hub=None):
     relay = Answers({"contents": [FILE]} if answer is None else answer)
     of = lists(catalog)
-    return Resources(of, relay, hub or Hub(10), keeping(), skill_files(of)), relay
+    return ResourceMethods(of, relay, hub or Hub(10), keeping(), skill_files(of)), relay
 
 
 async def reading(methods, revision, uri, **more):

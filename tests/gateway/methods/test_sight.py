@@ -8,12 +8,12 @@ from config.policy import Rule
 from gateway.methods.completion import Completion
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import Prompts
-from gateway.methods.resources import Resources
+from gateway.methods.resources import ResourceMethods
 from gateway.methods.skills.agents import given
 from gateway.policy.visibility import Sight
 from gateway.state.hub import Hub
 from registry.catalog.catalog import Catalog
-from registry.skills.snapshot import Skill, Skills, SkillTool
+from registry.skills.snapshot import Skill, SkillSnapshot, SkillTool
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25, V2026_07_28
 from tests.gateway.keeping import keeping
@@ -55,9 +55,9 @@ DENIED = {
 }
 
 
-def reading(of: Lists) -> tuple[Resources, Answers]:
+def reading(of: Lists) -> tuple[ResourceMethods, Answers]:
     relay = Answers({"contents": [{"uri": "test://open", "text": "hello"}]})
-    return Resources(of, relay, Hub(10), keeping(), skill_files(of)), relay
+    return ResourceMethods(of, relay, Hub(10), keeping(), skill_files(of)), relay
 
 
 def names(of: Lists, kind: str, member: str) -> list[str]:
@@ -145,7 +145,7 @@ def test_a_skill_does_not_name_tools_that_are_denied() -> None:
     skill = Skill(
         "1", "work", "It works", "", "", Raw(b"{}"), 1, "1", "d", tools=links, named=("b",)
     )
-    catalog = Catalog([tool("a"), tool("b")], [source("one")], skills=Skills([skill]))
+    catalog = Catalog([tool("a"), tool("b")], [source("one")], skills=SkillSnapshot([skill]))
     of = lists(catalog=catalog, one=Rule("deny", tools=("b",)))
     found = given(skill, of.visible(context(V2025_11_25)))
     assert (list(found.tools), found.missing) == (["a"], ["gone"])

@@ -9,25 +9,25 @@ import pytest
 from msgspec import Raw
 
 from gateway.abc import SessionChange
-from gateway.context import Context, Identity, Principal, Session, Wishes
+from gateway.context import Context, Identity, Principal, QueryOptions, Session
 from gateway.methods.capabilities import announced, capabilities
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Prompts
-from gateway.methods.resources import Resources
+from gateway.methods.resources import ResourceMethods
 from gateway.methods.skills.agents import Agents, given
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.handles import Handles
 from gateway.methods.skills.list_skills import ListSkills
-from gateway.methods.skills.use_skill import Limits, UseSkill
+from gateway.methods.skills.use_skill import SkillLimits, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.hub import Hub
 from gateway.state.news import MESSAGES
 from gateway.state.records import changed, record_of, update
 from registry.catalog.catalog import Catalog
-from registry.search import Filters, Found, Hit, Query
+from registry.search import Filters, Hit, SearchQuery, SearchResult
 from registry.skills.access import Access
 from registry.skills.document import compose
-from registry.skills.snapshot import Agent, Skill, SkillFile, Skills, SkillTool
+from registry.skills.snapshot import Agent, Skill, SkillFile, SkillSnapshot, SkillTool
 from schemas.binding import GatewayBinding
 from schemas.errors import (
     Fault,
@@ -88,15 +88,15 @@ SKILLS = [
     skill("trade", "sell", suggests=("care",)),
 ]
 AGENTS = [Agent("1", "keeper", "", ("trade", "care")), Agent("2", "newcomer", "", ())]
-CATALOG = Catalog(TOOLS, [source("one")], skills=Skills(SKILLS, AGENTS))
-LIMITS = Limits(2000, 5000, 3600)
+CATALOG = Catalog(TOOLS, [source("one")], skills=SkillSnapshot(SKILLS, AGENTS))
+LIMITS = SkillLimits(2000, 5000, 3600)
 
 
 AWAY = Unavailable("away")
 
 
-def hits(*names: str, note: str | None = None) -> Found:
-    return Found([Hit(f"id-{name}", name, None, "", "", 1, 1, None) for name in names], note)
+def hits(*names: str, note: str | None = None) -> SearchResult:
+    return SearchResult([Hit(f"id-{name}", name, None, "", "", 1, 1, None) for name in names], note)
 
 
 class Rig:
@@ -105,7 +105,7 @@ class Rig:
     def __init__(
         self,
         catalog: Catalog = CATALOG,
-        limits: Limits = LIMITS,
+        limits: SkillLimits = LIMITS,
         found: Any = AWAY,
         modes: Modes | None = None,
     ):
@@ -115,7 +115,7 @@ class Rig:
         self.tools = catalog.tools
         self.heard: list[str] = []
         self.said: list[bytes] = []
-        self.sought: list[Query] = []
+        self.sought: list[SearchQuery] = []
         self.found = found
         self.files_of = dict(FILES)
         self.clock = 1000.0
@@ -137,7 +137,7 @@ class Rig:
     async def use(self, context: Context, name: str, **more: Any) -> Any:
         return told(await self.using.call(OWN, None, {"name": name, **more}, context))
 
-    async def _find(self, query: Query) -> Found:
+    async def _find(self, query: SearchQuery) -> SearchResult:
         self.sought.append(query)
         if isinstance(self.found, Fault):
             raise self.found
@@ -165,7 +165,7 @@ def told(result: Any) -> Any:
 def stateless(agent: str | None = None, principal: Principal = PRINCIPAL, **more: Any) -> Context:
     verified = more.pop("verified", False)
     identity = Identity(principal, verified=verified)
-    return Context(identity, V2026_07_28, "r-1", wishes=Wishes(agent=agent))
+    return Context(identity, V2026_07_28, "r-1", wishes=QueryOptions(agent=agent))
 
 
 async def test_skills_are_listed_below_their_parents_with_descriptions_only() -> None:
@@ -220,7 +220,7 @@ async def test_a_claim_that_names_nobody_counts_as_none(claim: Any) -> None:
 
 
 async def test_where_there_are_no_agents_the_claim_is_about_something_else() -> None:
-    rig = Rig(Catalog(TOOLS, [source("one")], skills=Skills(SKILLS)))
+    rig = Rig(Catalog(TOOLS, [source("one")], skills=SkillSnapshot(SKILLS)))
     listed = await rig.list(stateless(principal=claiming("browser"), verified=True))
     assert len(listed["skills"]) == 3
     said = "There is no agent 'keeper'; there are none: toolgate agents add makes one"
@@ -243,7 +243,7 @@ async def test_a_query_asks_for_the_skills_of_the_agent_alone() -> None:
     }
     ids = ["id-trade", "id-care", "id-care-fish"]
     filters = Filters(PRINCIPAL.tenant, ids=ids)
-    assert rig.sought == [Query("how to feed", 5, "hybrid", filters, "skill")]
+    assert rig.sought == [SearchQuery("how to feed", 5, "hybrid", filters, "skill")]
 
 
 async def test_where_meaning_or_nothing_is_wanted_the_model_hears_that_there_is_none() -> None:
@@ -262,7 +262,7 @@ async def test_while_the_registry_is_away_words_find_skills() -> None:
 @pytest.mark.parametrize("length", [20, 1000])
 async def test_a_list_stays_under_the_ceiling(length: int, query: str | None) -> None:
     many = [skill(f"many-{number:04}", description="many" * (length // 4)) for number in range(500)]
-    rig = Rig(Catalog(skills=Skills(many)))
+    rig = Rig(Catalog(skills=SkillSnapshot(many)))
     arguments = {"query": query} if query else {}
     result = await rig.listing.call(OWN, None, arguments, stateless())
     assert len(result.content[0].text) <= LIMITS.answer_tokens * 4
@@ -278,7 +278,9 @@ async def test_that_descriptions_are_shortened_is_told(query: str | None) -> Non
     for text, shortened in ((long, True), ("A long one.", False)):
         many = [skill(f"s{number}", description=text.strip()) for number in range(30)]
         found = hits(*(one.name for one in many))
-        listed = await Rig(Catalog(skills=Skills(many)), found=found).list(stateless(), **asked)
+        listed = await Rig(Catalog(skills=SkillSnapshot(many)), found=found).list(
+            stateless(), **asked
+        )
         assert listed["skills"][0]["description"].startswith("A long one.")
         assert ("Descriptions are shortened" in listed.get("more", "")) == shortened
 
@@ -304,8 +306,8 @@ async def test_a_model_reads_the_instructions_as_they_are() -> None:
 
 async def test_long_instructions_are_given_in_parts() -> None:
     text = "".join(f"{number:07}\n" for number in range(100))
-    limits = Limits(2000, 100, 3600)
-    rig = Rig(Catalog(skills=Skills([skill("long", text=text)])), limits)
+    limits = SkillLimits(2000, 100, 3600)
+    rig = Rig(Catalog(skills=SkillSnapshot([skill("long", text=text)])), limits)
     read, after = "", 0
     for _ in range(2):
         used = await rig.use(stateless(), "long", **({"after": after} if after else {}))
@@ -331,7 +333,7 @@ async def test_beyond_the_end_there_is_nothing() -> None:
 async def test_where_there_is_nothing_to_read_it_says_why(arguments: Any, said: str) -> None:
     care = skill("care", files=(SkillFile("empty.md", "text/markdown", "", 0),))
     skills = [care, skill("basics", text="Wash your hands."), skill("bare", text="\n")]
-    rig = Rig(Catalog(TOOLS, skills=Skills(skills)))
+    rig = Rig(Catalog(TOOLS, skills=SkillSnapshot(skills)))
     rig.files_of["empty.md"] = b""
     result = await rig.using.call(OWN, None, arguments, stateless())
     assert result.content[0].text == said
@@ -348,7 +350,7 @@ async def test_tools_that_are_too_many_are_told_by_name() -> None:
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(40)}}
     tools = [tool(f"t{number:03}", wide) for number in range(600)]
     catalog = Catalog(
-        tools, [source("one")], skills=Skills([skill("all", *(one.name for one in tools))])
+        tools, [source("one")], skills=SkillSnapshot([skill("all", *(one.name for one in tools))])
     )
     result = await Rig(catalog).using.call(OWN, None, {"name": "all"}, stateless())
     assert len(result.content[1].text) <= LIMITS.answer_tokens * 4 + 200
@@ -363,7 +365,9 @@ async def test_what_a_skill_may_not_use_is_withheld_and_what_is_not_here_is_name
     catalog = Catalog(
         [*TOOLS, reader],
         [source("one")],
-        skills=Skills([skill("look", "read", "sell", "gone", access="read", named=("nope",))]),
+        skills=SkillSnapshot(
+            [skill("look", "read", "sell", "gone", access="read", named=("nope",))]
+        ),
     )
     used = await Rig(catalog).use(stateless(), "look")
     assert [one["name"] for one in used["tools"]] == ["read"]
@@ -404,7 +408,9 @@ async def test_a_handle_is_of_its_agent_alone(agent: str | None) -> None:
 async def test_a_handle_ends_with_what_its_agent_has() -> None:
     rig = Rig()
     handle = (await rig.use(stateless("keeper"), "care"))["skill"]
-    later = Catalog(TOOLS, [source("one")], skills=Skills(SKILLS, [Agent("1", "keeper", "", ())]))
+    later = Catalog(
+        TOOLS, [source("one")], skills=SkillSnapshot(SKILLS, [Agent("1", "keeper", "", ())])
+    )
     with pytest.raises(InvalidParams, match="here no longer"):
         await rig.handles.given(stateless(), later, handle)
     named = await rig.handles.given(stateless(), later, "care")
@@ -438,7 +444,7 @@ FIRST, SECOND = wide("first"), wide("second")
 HEAVY = Catalog(
     [*FIRST, *SECOND, tool("clean")],
     [source("one")],
-    skills=Skills(
+    skills=SkillSnapshot(
         [
             skill("first", *(one.name for one in FIRST)),
             skill("second", *(one.name for one in SECOND)),
@@ -507,7 +513,7 @@ async def test_files_are_read_through_the_tool() -> None:
 
 
 async def test_a_toolset_has_the_skills_that_it_has_tools_for() -> None:
-    part = Skills(SKILLS, AGENTS).within({"sell"})
+    part = SkillSnapshot(SKILLS, AGENTS).within({"sell"})
     assert [*part.of(None)] == ["care-fish", "trade"]
     assert [one.name for one in part.needed("care")] == ["basics", "care"]
     assert part.get("care") is None
@@ -517,8 +523,8 @@ def prompts(rig: Rig) -> Prompts:
     return Prompts(rig.lists, Answers(), rig.files)
 
 
-def resources(rig: Rig) -> Resources:
-    return Resources(rig.lists, Answers(), Hub(10), keeping(), rig.files)
+def resources(rig: Rig) -> ResourceMethods:
+    return ResourceMethods(rig.lists, Answers(), Hub(10), keeping(), rig.files)
 
 
 @by_revision
@@ -537,7 +543,7 @@ async def test_skills_are_prompts(revision: Any) -> None:
 
 async def test_a_prompt_of_a_server_keeps_its_name() -> None:
     items = [item("prompt", "care"), item("resource", "skill://care/SKILL.md")]
-    catalog = Catalog(TOOLS, [source("one")], items=items, skills=Skills(SKILLS, AGENTS))
+    catalog = Catalog(TOOLS, [source("one")], items=items, skills=SkillSnapshot(SKILLS, AGENTS))
     rig = Rig(catalog)
     here = stateless("keeper")
     listed = catalog.item_page("prompt", V2026_07_28, None, 10, catalog.skills.agent("keeper"))
@@ -587,14 +593,14 @@ BAD_URIS = [
 
 @pytest.mark.parametrize("uri", BAD_URIS)
 async def test_what_is_no_file_of_a_skill_is_missing(uri: str) -> None:
-    catalog = Catalog(skills=Skills(SKILLS))
+    catalog = Catalog(skills=SkillSnapshot(SKILLS))
     with pytest.raises(Fault) as caught:
         await resources(Rig(catalog)).read(stateless(), request("resources/read", {"uri": uri}))
     assert (caught.value.code, caught.value.data) == (-32602, {"uri": uri})
 
 
 async def test_an_agent_reads_its_own_skills_alone() -> None:
-    rig, here = Rig(Catalog(TOOLS, skills=Skills(SKILLS, AGENTS))), stateless("keeper")
+    rig, here = Rig(Catalog(TOOLS, skills=SkillSnapshot(SKILLS, AGENTS))), stateless("keeper")
     listed = shown(await resources(rig).list(here, request("resources/list")))
     assert [one["name"] for one in listed["resources"]] == ["care-fish", "care"]  # two on a page
     asked = request("x", {"uri": "skill://basics/SKILL.md"})
@@ -628,7 +634,7 @@ async def test_the_extension_tells_every_file_with_its_digest(revision: Any) -> 
 
 async def test_pages_of_skills_have_all_of_them_once() -> None:
     many = [skill(f"s{number:04}", text="x" * 100) for number in range(3000)]
-    rig, seen, cursor = Rig(Catalog(skills=Skills(many))), [], None
+    rig, seen, cursor = Rig(Catalog(skills=SkillSnapshot(many))), [], None
     while cursor is not None or not seen:
         params = {"cursor": cursor} if cursor else {}
         page = shown(await rig.files.list(stateless(), request("skills/list", params)))
@@ -658,9 +664,9 @@ async def test_directories_have_their_direct_children() -> None:
 
 @by_revision
 async def test_where_skills_are_not_listed_nothing_tells_of_them(revision: Any) -> None:
-    hidden = Skills(SKILLS, AGENTS)
+    hidden = SkillSnapshot(SKILLS, AGENTS)
     hidden.listed = False
-    for skills in (hidden, Skills()):
+    for skills in (hidden, SkillSnapshot()):
         rig, here = Rig(Catalog(TOOLS, skills=skills)), context(revision)
         offered = capabilities(Catalog(TOOLS, skills=skills), revision)
         assert {"prompts", "extensions"} & offered.keys() == set()
@@ -677,7 +683,7 @@ def test_skills_are_announced_and_their_changes_told() -> None:
     offered = capabilities(CATALOG, V2026_07_28)
     assert offered["extensions"] == {"io.modelcontextprotocol/skills": {"directoryRead": True}}
     changed = [*SKILLS[1:], skill("care", "feed", text="Other.")]
-    after = Catalog(TOOLS, [source("one")], skills=Skills(changed, AGENTS))
+    after = Catalog(TOOLS, [source("one")], skills=SkillSnapshot(changed, AGENTS))
     assert after.changed(CATALOG) == {"prompts", "resources"}
     none = Catalog(TOOLS, [source("one")])
     assert none.changed(CATALOG) == {"tools", "prompts", "resources"}

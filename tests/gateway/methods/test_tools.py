@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from gateway.abc import Asked
+from gateway.abc import RelayRequest
 from gateway.app.methods import guarded
-from gateway.context import Letter
-from gateway.methods.tools import Tools
+from gateway.context import CallHeaders
+from gateway.methods.tools import ToolMethods
 from registry.catalog.catalog import Catalog
 from schemas.binding import McpBinding, Mirrored
 from schemas.errors import (
@@ -62,7 +62,7 @@ LINK = {"type": "resource_link", "uri": "test://x", "name": "x"}
 def tools(answer=None, catalog=CATALOG):
     relay = Answers({"content": [TEXT]} if answer is None else answer)
     of_servers = lists(catalog, page_size=100)
-    return Tools(of_servers, guarded({McpBinding: relay}, []), True, answering()), relay
+    return ToolMethods(of_servers, guarded({McpBinding: relay}, []), True, answering()), relay
 
 
 async def call(methods, revision, name, arguments=None, letter=None, **more):
@@ -78,7 +78,7 @@ async def test_a_call_is_handed_on_with_all_that_the_client_sent(revision):
     result = await call(methods, revision, "free", {"a": 1}, **more)
     assert result["content"] == [TEXT]
     (asked,) = relay.asked
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, RelayRequest)
     assert asked.params == {"name": "free", "arguments": {"a": 1}, **more}
     assert relay.contexts[0].revision is revision
     assert relay.contexts[0].capabilities == {}
@@ -192,7 +192,7 @@ async def test_a_question_to_the_client_is_passed_on():
 @by_revision
 async def test_headers_must_repeat_the_arguments_of_2026_07_28_alone(revision, sent, arguments):
     methods, relay = tools()
-    letter = Letter(mirrored=sent)
+    letter = CallHeaders(mirrored=sent)
     if revision is V2026_07_28:
         with pytest.raises(HeaderMismatch):
             await call(methods, revision, "region", arguments, letter)
@@ -203,7 +203,7 @@ async def test_headers_must_repeat_the_arguments_of_2026_07_28_alone(revision, s
 
 async def test_headers_that_repeat_the_arguments_are_let_in():
     methods, relay = tools()
-    letter = Letter(mirrored={"region": "=?base64?w6k=?=", "other": "x"})
+    letter = CallHeaders(mirrored={"region": "=?base64?w6k=?=", "other": "x"})
     await call(methods, V2026_07_28, "region", {"region": "é"}, letter)
     assert relay.asked[0].params["arguments"] == {"region": "é"}
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from gateway.abc import Call
-from gateway.context import Context, Identity, Letter, Principal, Session
+from gateway.context import CallHeaders, Context, Identity, Principal, Session
 from gateway.middleware import audit as trails
 from gateway.middleware.audit import REFUSALS, AuditTrail
 from schemas.binding import FunctionBinding
@@ -65,7 +65,7 @@ class Log:
                 raise outcome
             return outcome
 
-        letter = Letter(client="10.0.0.1")
+        letter = CallHeaders(client="10.0.0.1")
         surroundings = Context(identity, revision, "r-1", letter=letter, **context)
         return await self.trail.middleware(handler)(surroundings, request)
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec import UNSET, Raw
 
 from config.policy import Guardrail
-from config.policy import Guardrails as Settings
+from config.policy import GuardrailsSettings as Settings
 from gateway.abc import Call
-from gateway.context import Context, Identity, Note, Principal
+from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.guardrails import Guardrails
 from gateway.policy.facts import CLAIMS
 from schemas.binding import FunctionBinding, HybridBinding
@@ -83,7 +83,7 @@ def asked(principal, note=None):
 
 async def called(config, result, of=None, arguments=None, roles=frozenset(), claims=None):
     """What the caller gets, what the service got, and what is remembered."""
-    service, note = Service(result), Note()
+    service, note = Service(result), AuditDraft()
     context = asked(Principal("ada", "t", roles=roles, claims=claims or {}), note)
     execute = Guardrails(config).guard(service.execute)
     got = await execute(Call(of or tool(), None, arguments or {}, context))

@@ -5,7 +5,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.context import Context, Identity, Letter, Principal
+from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.legacy import CLIENTS_REMEMBERED, LegacyUse
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import HYBRID, JSON_RPC, PORTAL
@@ -27,7 +27,7 @@ async def send(use, revision=HYBRID, identity=NOBODY, request=REQUEST, **letter)
     async def handler(_context, _request):
         return "served"
 
-    context = Context(identity, revision, "r-1", letter=Letter(**letter))
+    context = Context(identity, revision, "r-1", letter=CallHeaders(**letter))
     assert await use.middleware(handler)(context, request) == "served"
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from config.limits import Rate
 from config.load import load
 from gateway.abc import Call
-from gateway.context import Context, Identity, Letter, Principal
+from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.limits import DAY_S, Limiting
 from gateway.state.rates import LocalRates
 from schemas.errors import Overloaded, TooManyRequests, Unavailable
@@ -32,7 +32,7 @@ def of(name, tenant="t"):
 
 
 def context(identity, revision=V2025_11_25, **letter):
-    return Context(identity, revision, "r-1", letter=Letter(**letter))
+    return Context(identity, revision, "r-1", letter=CallHeaders(**letter))
 
 
 class Serving:

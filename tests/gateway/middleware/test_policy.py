@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.policy import Rule
 from gateway.abc import Call
-from gateway.context import Context, Identity, Note, Principal
+from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.policy.approvals import Approving
 from gateway.policy.visibility import Sight
@@ -46,7 +46,7 @@ class Upstream:
         return answer
 
 
-def call(arguments: Any = None, one: Tool = PAY, note: Note | None = None) -> Call:
+def call(arguments: Any = None, one: Tool = PAY, note: AuditDraft | None = None) -> Call:
     context = Context(Identity(ADA, verified=True), JSON_RPC, "1", note=note)
     return Call(one, None, arguments or {}, context)
 
@@ -65,7 +65,7 @@ async def agreed(database: Database, asked: ApprovalRequired) -> None:
 
 
 async def test_what_is_denied_goes_nowhere_and_is_noted() -> None:
-    upstream, note = Upstream([DONE]), Note()
+    upstream, note = Upstream([DONE]), AuditDraft()
     guarded = judging(None, no=Rule("deny", when="arguments.sum > 5")).guard(upstream)
     with pytest.raises(Denied):
         await guarded(call({"sum": 6}, note=note))

@@ -8,9 +8,9 @@ import pytest
 
 from gateway.parity.compare import compare
 from gateway.parity.judge import judge
-from gateway.parity.play import Outcome, Played
-from gateway.parity.send import Answer
-from gateway.parity.vectors import Run, Vector
+from gateway.parity.play import Played, VectorOutcome
+from gateway.parity.send import VectorAnswer
+from gateway.parity.vectors import Vector, VectorRun
 
 VECTOR = {
     "id": "L6",
@@ -24,15 +24,15 @@ LEDGER = {"was": "a", "now": "b", "reason": "why", "legacy": {"status": 500}}
 
 def outcome(
     body: Any, status: int = 400, *, mark: str = "mark", media: str = "", **vector: Any
-) -> Outcome:
+) -> VectorOutcome:
     """What a server's answer to the vector comes to."""
     one = msgspec.convert(VECTOR | vector, Vector)
     [step] = one.all_steps
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer = Answer(status, {"content-type": media} if media else {}, content)
+    answer = VectorAnswer(status, {"content-type": media} if media else {}, content)
     findings = tuple(judge(step.expect, answer))
     played = Played(answer, None, as_legacy=status == 500)
-    return Outcome(Run(one.id, one, one.all_steps), (played,), findings, mark)
+    return VectorOutcome(VectorRun(one.id, one, one.all_steps), (played,), findings, mark)
 
 
 @pytest.mark.parametrize(

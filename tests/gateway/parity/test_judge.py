@@ -6,15 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.parity.judge import MISSING, Finding, differences, fits, judge, parse
-from gateway.parity.send import Answer
+from gateway.parity.judge import MISSING, Deviation, differences, fits, judge, parse
+from gateway.parity.send import VectorAnswer
 from gateway.parity.vectors import Expect
 from schemas.errors import ToolgateError
 
 
-def answer(body: Any, status: int = 200, **headers: str) -> Answer:
+def answer(body: Any, status: int = 200, **headers: str) -> VectorAnswer:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(status, {name.replace("_", "-"): text for name, text in headers.items()}, content)
+    return VectorAnswer(
+        status, {name.replace("_", "-"): text for name, text in headers.items()}, content
+    )
 
 
 def expect(**members: Any) -> Expect:
@@ -91,8 +93,8 @@ def test_a_finding_names_the_place_and_both_values() -> None:
     expected = {"error": {"code": -32602, "data": {"a": [1, {"$starts": "x"}]}}}
     actual = {"error": {"code": -32600, "data": {"a": [1, "y"]}}}
     assert list(differences(expected, actual, "body")) == [
-        Finding("body.error.code", "-32602", "-32600"),
-        Finding("body.error.data.a[1]", "starts x", "y"),
+        Deviation("body.error.code", "-32602", "-32600"),
+        Deviation("body.error.data.a[1]", "starts x", "y"),
     ]
 
 
@@ -100,13 +102,13 @@ def test_an_exact_body_has_no_further_members_at_any_depth() -> None:
     actual = {"a": {"b": 1, "c": 2}}
     assert judge(expect(match={"a": {"b": 1}}), answer(actual)) == []
     assert judge(expect(body={"a": {"b": 1}}), answer(actual)) == [
-        Finding("body.a.c", "(missing)", "2")
+        Deviation("body.a.c", "(missing)", "2")
     ]
 
 
 def test_a_wrong_status_shows_what_was_said() -> None:
     [found] = judge(expect(status=[200, 204]), answer(b"what?", 500))
-    assert found == Finding("status", "200 or 204", "500 what?")
+    assert found == Deviation("status", "200 or 204", "500 what?")
 
 
 def test_of_a_media_type_the_parameters_do_not_count() -> None:
@@ -117,7 +119,9 @@ def test_of_a_media_type_the_parameters_do_not_count() -> None:
 
 def test_a_missing_media_type_is_forgiven_only_to_light_hybrid_4j() -> None:
     wanted = expect(headers={"content-type": "text/plain"})
-    assert judge(wanted, answer(b"")) == [Finding("header content-type", "text/plain", "(missing)")]
+    assert judge(wanted, answer(b"")) == [
+        Deviation("header content-type", "text/plain", "(missing)")
+    ]
     assert judge(wanted, answer(b""), lenient_type=True) == []
     other = answer(b"", content_type="text/html")
     assert judge(wanted, other, lenient_type=True) != []

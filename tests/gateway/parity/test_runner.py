@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from config.load import load
-from config.settings import Database as DatabaseSettings
-from config.settings import Settings
+from config.settings import DatabaseSettings, Settings
 from gateway.parity.vectors import CHECKOUT
 from tests.fixtures_gateway import running
 from tests.fixtures_servers import Serve

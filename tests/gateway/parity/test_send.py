@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from gateway.parity.send import Unanswered, body, headers, opened, query_string
-from gateway.parity.vectors import Given
+from gateway.parity.vectors import VectorRequest
 from schemas.errors import ToolgateError
 
 TOKENS = {"valid": "abc", "app": "xyz"}
 
 
-def given(**members: Any) -> Given:
-    return msgspec.convert({"target": "command", **members}, Given)
+def given(**members: Any) -> VectorRequest:
+    return msgspec.convert({"target": "command", **members}, VectorRequest)
 
 
 @pytest.mark.parametrize(

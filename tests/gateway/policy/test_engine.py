@@ -10,8 +10,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.policy import Policy, Rule
-from gateway.context import Context, Identity, Note, Principal
-from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, Engine, Standing
+from gateway.context import AuditDraft, Context, Identity, Principal
+from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, CallerStanding, Engine
 from gateway.policy.explain import explain
 from gateway.policy.facts import CLAIMS
 from gateway.policy.reach import Reach, flags
@@ -20,7 +20,7 @@ from gateway.policy.visibility import Sight
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC
-from schemas.mcp.snapshot import Item, ItemKind
+from schemas.mcp.snapshot import ItemKind, SnapshotItem
 from schemas.tool import Annotations, Tool
 from tests.gateway.policy import oracle
 from tests.gateway.policy.oracle import TENANT, tool, usual
@@ -80,7 +80,7 @@ def test_what_is_hidden_is_what_each_verdict_says(
 ) -> None:
     kinds: tuple[ItemKind, ...] = ("prompt", "resource", "template")
     items = [
-        Item(kind, name, f"{name}_{kind}", Raw(b"{}"), source)
+        SnapshotItem(kind, name, f"{name}_{kind}", Raw(b"{}"), source)
         for kind in kinds
         for name, source in (("pay", "bank"), ("notes", "pets"), ("some_pet", "pets"))
     ]
@@ -106,7 +106,7 @@ def test_what_looks_the_same_to_an_expression_is_asked_about_once(
 
     monkeypatch.setattr(CompiledRule, "holds", counted)
 
-    def standing(team: str, mark: str) -> Standing:
+    def standing(team: str, mark: str) -> CallerStanding:
         claims = {"team": team, "since": mark}
         return engine.standing(Principal("ada", TENANT, claims=claims, mark=mark), None)
 
@@ -288,7 +288,7 @@ def test_prompts_and_resources_are_judged_without_arguments() -> None:
     }
     assert hidden == {"notes": False, "secrets": True, "notes2": True}  # nobody could agree to it
     items = [
-        Item("prompt", name, name, Raw(b"{}"), source)
+        SnapshotItem("prompt", name, name, Raw(b"{}"), source)
         for name, source in (("notes", "pets"), ("secrets", "pets"), ("notes2", "bank"))
     ]
     catalog = Catalog(items=items)
@@ -309,6 +309,6 @@ def test_a_rule_on_arguments_looks_at_the_caller_of_the_call() -> None:
 def test_a_small_bound_holds_for_what_was_encoded_before() -> None:
     policy = replace(ruled(big=Rule("deny", when="arguments.n > 9")), argument_bytes=8)
     asking = context()
-    asking.note = Note(arguments=b'{"n": "0123456789"}')
+    asking.note = AuditDraft(arguments=b'{"n": "0123456789"}')
     with pytest.raises(InvalidParams, match="too large"):
         Sight(policy, 50).decide(asking, tool("a"), {"n": "0123456789"})

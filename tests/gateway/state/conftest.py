@@ -10,7 +10,7 @@ import pytest
 from gateway import context
 from gateway.context import Principal, Session
 from gateway.state import open_sessions, sessions
-from gateway.state.answers import Answers
+from gateway.state.answers import ClientAnswers
 from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
@@ -76,7 +76,7 @@ class Node:
         )
         later = self.sessions.later
         self.streams = Streams(stores.log, stores.sessions, stores.counter, self.bus, 300, later)
-        answers = Answers(stores.log, shared, later, keep_s)
+        answers = ClientAnswers(stores.log, shared, later, keep_s)
         self.asks = Asks(self.bus.node, answers, timeout_s, asks)
 
     def version_of(self, _tenant, _toolset):

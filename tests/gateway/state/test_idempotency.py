@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.settings import Database as Settings
-from gateway.abc import Command
+from config.settings import DatabaseSettings as Settings
+from gateway.abc import RepeatableCommand
 from gateway.context import Principal
 from gateway.state.idempotency import Idempotency
 from registry.database.postgres import Database
@@ -25,8 +25,10 @@ ADA = Principal("ada", HOST)
 RESULT = ToolResult((TextContent('{"a": 1.00}'),), Raw(b'{"a": 1.00}'), meta={"x": 1})
 
 
-def command(key: str = "k", body: bytes = b"{}", **changes: Any) -> Command:
-    return Command(**{"principal": ADA, "service": "a/b/c/1", "key": key, "body": body, **changes})
+def command(key: str = "k", body: bytes = b"{}", **changes: Any) -> RepeatableCommand:
+    return RepeatableCommand(
+        **{"principal": ADA, "service": "a/b/c/1", "key": key, "body": body, **changes}
+    )
 
 
 @dataclass
@@ -57,7 +59,7 @@ async def work(anyio_backend: str) -> Work:
     return Work()
 
 
-async def refused(once: Idempotency, of: Command, work: Work) -> tuple[int, str]:
+async def refused(once: Idempotency, of: RepeatableCommand, work: Work) -> tuple[int, str]:
     with pytest.raises(StatusFault) as caught:
         await once.once(of, work)
     return caught.value.status, caught.value.message

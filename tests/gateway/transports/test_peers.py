@@ -7,7 +7,7 @@ import pytest
 
 from gateway.context import Principal, Session
 from gateway.transports.heartbeat import Pulse
-from gateway.transports.peers import Peer, StreamPeer
+from gateway.transports.peers import PostPeer, StreamPeer
 from gateway.transports.responses import Responder
 from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import Notification, encode
@@ -39,7 +39,7 @@ async def wire(anyio_backend):
 
 def peer_of(wire):
     responder = Responder(wire.send)
-    return Peer(responder, Pulse(60)), responder
+    return PostPeer(responder, Pulse(60)), responder
 
 
 async def test_an_answer_that_nothing_went_before_is_no_stream(wire):

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from config.sources import TokenExchange
-from gateway.context import Context, Identity, Letter, Principal
+from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding
@@ -19,7 +19,7 @@ def caller(token: str = "ann", *, key: bool = False, **claims: Any) -> Context:
     """`key`: known by an API key, whatever token is sent beside it."""
     mark = "key:1" if key else ""
     principal = Principal(token, "t", claims=claims, mark=mark)
-    letter = Letter(authorization=f"Bearer {token}")
+    letter = CallHeaders(authorization=f"Bearer {token}")
     return Context(Identity(principal, verified=True), V2025_06_18, "r-1", letter=letter)
 
 

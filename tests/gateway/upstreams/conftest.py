@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from config.settings import Upstream as Limits
+from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.http.client import Client, HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from config.sources import SourceSettings
-from gateway.context import Context, Identity, Letter, Principal
+from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.hybrid.upstream import HybridUpstream
 from schemas.binding import HybridBinding
@@ -45,11 +45,11 @@ def known(**letter: Any) -> Context:
     """A call of somebody whose token, `letter`'s, was verified."""
     spoken = frozenset({"rules"}) if letter.get("scope_token") else None
     identity = Identity(IDENTITY.principal, verified=True, scope_token=spoken)
-    return Context(identity, V2025_06_18, "r-1", letter=Letter(**letter))
+    return Context(identity, V2025_06_18, "r-1", letter=CallHeaders(**letter))
 
 
 def caller(request_id: str = "r-1", **letter: Any) -> Context:
-    return Context(IDENTITY, V2025_06_18, request_id, letter=Letter(**letter))
+    return Context(IDENTITY, V2025_06_18, request_id, letter=CallHeaders(**letter))
 
 
 @asynccontextmanager

@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.abc import Command
-from gateway.context import Context, Identity, Letter, Principal
+from gateway.abc import RepeatableCommand
+from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.hybrid import Handler, Service
-from gateway.upstreams.python import Limits, PythonUpstream
+from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import PythonBinding
 from schemas.mcp.revisions import PORTAL
 from schemas.tool import Annotations, Tool, ToolResult
@@ -24,10 +24,10 @@ class Keys:
     """Stands for the table of Idempotency-Keys, which has tests of its own."""
 
     def __init__(self) -> None:
-        self.commands: list[Command] = []
+        self.commands: list[RepeatableCommand] = []
         self.kept: list[ToolResult] = []
 
-    async def once(self, command: Command, run: Any) -> ToolResult:
+    async def once(self, command: RepeatableCommand, run: Any) -> ToolResult:
         self.commands.append(command)
         self.kept.append(await run())
         return self.kept[-1]
@@ -35,13 +35,13 @@ class Keys:
 
 def upstream_of(handler: Handler, once: Any = None, **limits: Any) -> PythonUpstream:
     timeout_s = limits.pop("timeout_s", 30)
-    limited = Limits(lambda source: timeout_s, **{"threads": 2, "calls": 2, **limits})
+    limited = ActionLimits(lambda source: timeout_s, **{"threads": 2, "calls": 2, **limits})
     service = Service("x", (), {ID: handler})
     return PythonUpstream({"rules": service}, once or Keys().once, limited)
 
 
 def asked(key: str | None = None, **said: Any) -> tuple[Tool, None, dict[str, Any], Context]:
     """The arguments of `PythonUpstream.call`."""
-    letter = Letter(idempotency_key=key)
+    letter = CallHeaders(idempotency_key=key)
     context = Context(Identity(ADA, verified=True), PORTAL, "r-1", letter=letter)
     return tool(PythonBinding(ID, **said)), None, {}, context

@@ -11,7 +11,7 @@ from msgspec import Raw
 from gateway.context import Context, Identity, Principal
 from gateway.functions import load_function, load_functions
 from gateway.upstreams.function import FunctionUpstream
-from gateway.upstreams.python import Limits, PythonUpstream
+from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import FunctionBinding
 from schemas.errors import InvalidParams, ToolgateError
 from schemas.mcp.revisions import V2026_07_28
@@ -77,7 +77,7 @@ async def call(
     which: str, timeout_s: float = 60, schema: bytes = b"{}", **arguments: Any
 ) -> ToolResult:
     functions = load_functions({"f": f"made_functions:{which}"})
-    python = PythonUpstream({}, Keys().once, Limits(lambda _: timeout_s, threads=2, calls=2))
+    python = PythonUpstream({}, Keys().once, ActionLimits(lambda _: timeout_s, threads=2, calls=2))
     upstream = FunctionUpstream(functions, python, lambda _: timeout_s)
     tool = Tool(
         "id", "box", None, "", Raw(schema), None, Annotations(), FunctionBinding("f"), "", "digest"

@@ -7,8 +7,8 @@ import pytest
 from msgspec import UNSET, Raw, Struct
 
 from gateway import hybrid
-from gateway.abc import Command
-from gateway.context import Context, Identity, Letter, Principal
+from gateway.abc import RepeatableCommand
+from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.hybrid import Failure, Handler
 from gateway.upstreams.python import spoken
 from schemas.binding import PythonBinding
@@ -29,11 +29,11 @@ async def call(function: Any, arguments: Any = None, keys: Keys | None = None, *
     """The result of `function`; `said` is for its binding, or the letter (`idempotency_key`)."""
     key = said.pop("idempotency_key", None)
 
-    async def run(data: Any, of: hybrid.Call) -> Any:
+    async def run(data: Any, of: hybrid.ActionCall) -> Any:
         return function(data, of)
 
     upstream = upstream_of(Handler(run, takes_call=True, is_async=True), (keys or Keys()).once)
-    letter = Letter(idempotency_key=key, correlation_id="c-1")
+    letter = CallHeaders(idempotency_key=key, correlation_id="c-1")
     context = Context(Identity(ADA, verified=True), PORTAL, "r-1", letter=letter)
     return await upstream.call(tool(PythonBinding(ID, **said)), None, arguments, context)
 
@@ -100,7 +100,7 @@ async def test_a_failure_is_an_error_that_a_model_can_read(
 
 
 async def test_it_gets_the_data_and_the_call() -> None:
-    def seen(data: Any, of: hybrid.Call) -> Any:
+    def seen(data: Any, of: hybrid.ActionCall) -> Any:
         return [data, of.principal.id, of.request_id, of.service, of.correlation_id]
 
     result = await call(seen, {"x": 1})
@@ -112,7 +112,7 @@ async def test_it_gets_the_data_and_the_call() -> None:
 async def test_a_command_with_a_key_is_done_by_the_keeper_of_keys() -> None:
     keys = Keys()
     await call(lambda *_: 1, {"b": 1, "a": {"d": 1, "c": 2}}, keys, idempotency_key="k")
-    assert keys.commands == [Command(ADA, ID, "k", b'{"a":{"c":2,"d":1},"b":1}')]
+    assert keys.commands == [RepeatableCommand(ADA, ID, "k", b'{"a":{"c":2,"d":1},"b":1}')]
     await call(lambda *_: 1, None, keys, idempotency_key="k", side="command")
     assert keys.commands[1].body == b"null"
 
@@ -188,6 +188,6 @@ async def test_whatever_it_raises_is_a_bug_of_the_action(
 async def test_strangers_share_no_keys_with_who_has_their_name() -> None:
     keys = Keys()
     upstream = upstream_of(Handler(lambda _data: 1, False, False), keys.once)
-    context = Context(Identity(ADA), PORTAL, "r-1", letter=Letter(idempotency_key="k"))
+    context = Context(Identity(ADA), PORTAL, "r-1", letter=CallHeaders(idempotency_key="k"))
     await upstream.call(tool(PythonBinding(ID)), None, {}, context)
     assert keys.commands[0].principal == Principal("", "tenant")

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from gateway.hybrid import Handler, Service
-from gateway.upstreams.python import Limits, PythonUpstream
+from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import PythonBinding
 from schemas.hybrid import StatusFault
 from schemas.tool import TextContent, ToolResult
@@ -86,7 +86,7 @@ async def test_each_source_has_its_own_time() -> None:
 
     service = Service("x", (), {ID: Handler(slow, False, True)})
     times = {"rules": 600.0, "hasty": 0.01}
-    limits = Limits(times.__getitem__, threads=1, calls=1)
+    limits = ActionLimits(times.__getitem__, threads=1, calls=1)
     upstream = PythonUpstream(dict.fromkeys(times, service), Keys().once, limits)
     _, _, data, context = asked()
     with anyio.fail_after(30):

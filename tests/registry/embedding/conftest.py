@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from config.load import load
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from registry.embedding.models import register
@@ -23,7 +23,7 @@ from tests.fixtures_database import HOST
 from tests.registry.embedding.fakes import HashEmbedder
 
 DEADLINE_S = 300
-SETTINGS: Embedding = changed(load(None, {}).embedding, backoff_s=0.01, backoff_max_s=0.01)
+SETTINGS: EmbeddingSettings = changed(load(None, {}).embedding, backoff_s=0.01, backoff_max_s=0.01)
 
 
 def draft(name: str, **fields: Any) -> ToolDraft:

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from config.load import load
-from config.settings import Embedding
+from config.settings import EmbeddingSettings
 from tests.servers.rest import JSON, Seen, arrived, respond
 
 DIMENSION = 384
 
 
-def settings(**changes: Any) -> Embedding:
+def settings(**changes: Any) -> EmbeddingSettings:
     """The default settings, changed."""
     return replace(load(None, {}).embedding, **changes)
 

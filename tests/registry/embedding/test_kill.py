@@ -8,7 +8,7 @@ from asyncio.subprocess import DEVNULL, Process
 import anyio
 import pytest
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from tests.registry.embedding.conftest import Queued, until
 
 pytestmark = pytest.mark.anyio

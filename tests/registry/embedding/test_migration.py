@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.migrate import migrate, migrations
 from registry.database.postgres import Database
 from registry.embedding.models import register

@@ -11,7 +11,7 @@ from registry.embedding.abc import EmbeddingFailed
 from registry.embedding.crew import Crew
 from registry.embedding.models import Models, models, purge, register, settle
 from registry.embedding.population import queue_missing
-from registry.embedding.serving import DISABLED, NONE_YET, Serving
+from registry.embedding.serving import DISABLED, NONE_YET, ServingEmbedder
 from registry.embedding.status import status
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import SETTINGS, Queued, draft, until
@@ -144,8 +144,8 @@ async def test_counts_are_by_kind_and_model(old: Queued) -> None:
 
 
 async def test_queries_go_to_the_model_that_serves(old: Queued) -> None:
-    def serving(target: HashEmbedder | None) -> Serving:
-        return Serving(lambda: old.database.pool, SETTINGS, target)
+    def serving(target: HashEmbedder | None) -> ServingEmbedder:
+        return ServingEmbedder(lambda: old.database.pool, SETTINGS, target)
 
     assert told(serving(OLD)) == (None, None, NONE_YET)
     mine, others, none = serving(OLD), serving(NEW), serving(None)
@@ -167,7 +167,7 @@ async def test_a_crew_takes_over_by_itself(old: Queued) -> None:
     async def after(_database: Database) -> None:
         asked.append("after")
 
-    serving = Serving(lambda: old.database.pool, SETTINGS, NEW)
+    serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, NEW)
     settings = replace(SETTINGS, workers=2, poll_s=0.05)
     crew = Crew(old.database, NEW, settings, serving, after)
     async with anyio.create_task_group() as tasks:
@@ -186,7 +186,7 @@ async def test_a_crew_goes_on_when_its_model_is_mended(
     old: Queued, retryable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     new = HashEmbedder("fake/new", poison="begin", retryable=retryable)
-    serving = Serving(lambda: old.database.pool, SETTINGS, new)
+    serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, new)
     crew = Crew(old.database, new, replace(SETTINGS, poll_s=0.02), serving)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crew.run)
@@ -204,7 +204,7 @@ async def test_a_crew_goes_on_when_its_model_is_mended(
 
 async def test_a_model_that_was_refused_is_not_asked_again_at_once(old: Queued) -> None:
     new = HashEmbedder("fake/new", poison="begin")
-    serving = Serving(lambda: old.database.pool, SETTINGS, new)
+    serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, new)
     settings = replace(SETTINGS, poll_s=0.02, backoff_max_s=1000)
     crew = Crew(old.database, new, settings, serving)
     async with anyio.create_task_group() as tasks:
@@ -217,7 +217,7 @@ async def test_a_model_that_was_refused_is_not_asked_again_at_once(old: Queued) 
 
 
 async def test_a_crew_knows_what_others_have_in_hand(old: Queued) -> None:
-    serving = Serving(lambda: old.database.pool, SETTINGS, old.fake)
+    serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, old.fake)
     crew = Crew(old.database, old.fake, SETTINGS, serving)
     await old.execute("UPDATE tool_t SET description = 'Edited.'")
     await old.worker()._queue.claim(2, 1000)
@@ -226,7 +226,7 @@ async def test_a_crew_knows_what_others_have_in_hand(old: Queued) -> None:
 
 
 async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
-    serving = Serving(lambda: queued.database.pool, SETTINGS, queued.fake)
+    serving = ServingEmbedder(lambda: queued.database.pool, SETTINGS, queued.fake)
     crew = Crew(queued.database, queued.fake, replace(SETTINGS, poll_s=1000), serving)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crew.run)
@@ -240,6 +240,6 @@ def done(crew: Crew, count: int) -> bool:
     return crew.done == count
 
 
-def told(serving: Serving) -> tuple[str | None, str | None, str | None]:
+def told(serving: ServingEmbedder) -> tuple[str | None, str | None, str | None]:
     model = serving.embedder.model if serving.embedder else None
     return model, serving.label, serving.note

@@ -19,7 +19,7 @@ from registry.embedding.remote import (
     ANSWER_BYTES_PER_TEXT,
     QUERY_ATTEMPTS,
     WAIT_LONGEST_S,
-    Remote,
+    RemoteEmbedder,
     _retry_after_s,
 )
 from tests.fixtures_servers import Serve, serving
@@ -34,14 +34,14 @@ DIALECTS = ("openai-compatible", "local-http")
 dialects = pytest.mark.parametrize("provider", DIALECTS)
 
 
-def embedder(provider: str, url: str, **changes: Any) -> Remote:
+def embedder(provider: str, url: str, **changes: Any) -> RemoteEmbedder:
     chosen = settings(provider=provider, url=url, model="m", api_key=KEY, **changes)
     made = make_embedder(chosen)
-    assert isinstance(made, Remote)
+    assert isinstance(made, RemoteEmbedder)
     return made
 
 
-async def failure(remote: Remote, texts: int = 1, query: bool = False) -> EmbeddingFailed:
+async def failure(remote: RemoteEmbedder, texts: int = 1, query: bool = False) -> EmbeddingFailed:
     """How it fails; its message has to keep the secrets."""
     try:
         with anyio.fail_after(60), pytest.raises(EmbeddingFailed) as caught:

@@ -14,7 +14,7 @@ from registry.evaluation.report import as_json
 from registry.evaluation.results import BASELINE
 from registry.evaluation.running import MODES, Remembering
 from registry.evaluation.scratch import HOST, load
-from registry.evaluation.sets import Index, Listed, Request, read_catalog, read_requests
+from registry.evaluation.sets import EvaluationRequest, Index, Listed, read_catalog, read_requests
 from registry.sources.store import ToolStore
 from tests.registry.search.meaning import MODEL, Words
 
@@ -37,8 +37,8 @@ def nothing(*_: object) -> None:
     pass
 
 
-def wanting(query: str, *gold: str, number: int = 0) -> Request:
-    return Request(f"r{number}", query, gold, tuple((one,) for one in gold))
+def wanting(query: str, *gold: str, number: int = 0) -> EvaluationRequest:
+    return EvaluationRequest(f"r{number}", query, gold, tuple((one,) for one in gold))
 
 
 async def test_whatever_tools_are_called_they_get_names_of_their_own(database: Database) -> None:

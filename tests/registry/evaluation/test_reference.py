@@ -15,7 +15,7 @@ from registry.database.postgres import Database, borrowed
 from registry.embedding.texts import query_text, sentences
 from registry.evaluation.corpus import Corpus, loaded
 from registry.evaluation.sets import Listed
-from registry.search import Mode, Query
+from registry.search import Mode, SearchQuery
 from tests.registry.evaluation.reference import Fields, Score, bm25f, meaning, scored
 from tests.registry.search.meaning import Words
 
@@ -124,7 +124,7 @@ async def test_the_product_scores_as_the_reference(database: Database, seed: int
         for mode in get_args(Mode):
             share = {"lexical": 0.0, "dense": 1.0}.get(mode, SETTINGS.search.semantic_share)
             expected = await reference(facts, Words(), tools, query, share)
-            found = await corpus.search.run(Query(query, TOOLS, mode, corpus.filters))
+            found = await corpus.search.run(SearchQuery(query, TOOLS, mode, corpus.filters))
             assert len(found.hits) > 5
             for hit in found.hits:
                 score = expected[corpus.names[hit.id]]

@@ -4,10 +4,10 @@ import pytest
 
 from registry.evaluation.report import as_json, markdown, remarks, tables
 from registry.evaluation.results import Measured, SetResult, mean_of, measured
-from registry.evaluation.sets import Wanted
+from registry.evaluation.sets import RelevantTools
 from registry.evaluation.thresholds import Threshold, missed
 
-WANTED = [Wanted(frozenset(one), (frozenset(one),)) for one in "abcd"]
+WANTED = [RelevantTools(frozenset(one), (frozenset(one),)) for one in "abcd"]
 FOUND = {
     "hybrid": [["a"], ["b"], ["c"], ["x", "d"]],  # NDCG 1, 1, 1, 0.63
     "lexical": [["a"], ["x"], [], []],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from registry.evaluation.records import BadSet
+from registry.evaluation.records import UnreadableSet
 from registry.evaluation.sets import Index, Listed, read_catalog, read_requests
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -87,7 +87,7 @@ def test_a_tool_of_a_server_has_its_categories_as_tags(file: Path) -> None:
 )
 def test_a_bad_request_is_named_with_its_line(file: Path, row: Any, said: str) -> None:
     lines(file, {"query": "good", "gold": ["a"]}, row)
-    with pytest.raises(BadSet) as refused:
+    with pytest.raises(UnreadableSet) as refused:
         read_requests(file)
     assert str(refused.value).startswith(f"{file}:2: ")
     assert said in str(refused.value)
@@ -105,7 +105,7 @@ def test_a_bad_request_is_named_with_its_line(file: Path, row: Any, said: str) -
 )
 def test_a_bad_tool_is_named_with_its_line(file: Path, row: Any, said: str) -> None:
     lines(file, {"name": "first"}, row)
-    with pytest.raises(BadSet) as refused:
+    with pytest.raises(UnreadableSet) as refused:
         read_catalog(file)
     assert str(refused.value).startswith(f"{file}:2: ")
     assert said in str(refused.value)
@@ -115,18 +115,18 @@ def test_a_bad_tool_is_named_with_its_line(file: Path, row: Any, said: str) -> N
 def test_an_empty_file_says_what_belongs_there(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     for read in (read_requests, read_catalog):
-        with pytest.raises(BadSet, match="is empty; expected lines such as"):
+        with pytest.raises(UnreadableSet, match="is empty; expected lines such as"):
             read(file)
 
 
 def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
     file.write_bytes(b'{"query": "\xff\xfe", "gold": ["a"]}\n')
-    with pytest.raises(BadSet, match=":1: is no JSON"):
+    with pytest.raises(UnreadableSet, match=":1: is no JSON"):
         read_requests(file)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadSet, match=r"nowhere\.jsonl: no such file or directory"):
+    with pytest.raises(UnreadableSet, match=r"nowhere\.jsonl: no such file or directory"):
         read_requests(tmp_path / "nowhere.jsonl")
 
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.upstreams.graphql.upstream import document
-from registry.importers.graphql import Options, read
+from registry.importers.graphql import GraphQLChoice, read
 from registry.importers.imported import Imported
 from schemas.errors import ImportRejected
 from tests.servers.graphql import SDL
 
 
 def imported(sdl: str, **options: Any) -> Imported:
-    return read(sdl.encode(), "x.graphql", Options(**options))
+    return read(sdl.encode(), "x.graphql", GraphQLChoice(**options))
 
 
 def introspected(sdl: str, **flags: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from registry.importers.graphql import Options, Overlay, read, read_overlay
+from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
 from registry.importers.imported import Imported
 from schemas.binding import Pagination, Variable
 from schemas.errors import ImportRejected
@@ -14,7 +14,7 @@ from tests.servers.graphql import SDL
 
 
 def imported(sdl: str, **options: Any) -> Imported:
-    return read(sdl.encode(), "x.graphql", Options(**options))
+    return read(sdl.encode(), "x.graphql", GraphQLChoice(**options))
 
 
 def only(sdl: str, **options: Any) -> ToolDraft:
@@ -232,7 +232,7 @@ def test_an_answer_is_described_as_it_is_selected():
     assert only("type Query { n: Int! }").output_schema == {"type": "integer"}
 
 
-def overlay(**operations: Any) -> Overlay:
+def overlay(**operations: Any) -> GraphQLOverlay:
     return read_overlay({"operations": operations}, "tools.yaml")
 
 

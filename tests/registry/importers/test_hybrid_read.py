@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.importers.hybrid import Described, read_file, read_spec
+from registry.importers.hybrid import ServiceDescription, read_file, read_spec
 from schemas.errors import ImportRejected
 from schemas.source import Outcome
 from tests.fixtures_hybrid import RULE, action, described, rules, wanting
@@ -12,7 +12,7 @@ from tests.fixtures_hybrid import RULE, action, described, rules, wanting
 OBJECT = {"type": "object", "required": ["a"]}
 
 
-def only(found: Described) -> Outcome:
+def only(found: ServiceDescription) -> Outcome:
     (outcome,) = found.outcomes
     return outcome
 

@@ -1,6 +1,6 @@
 import pytest
 
-from registry.importers.openapi.document import Document
+from registry.importers.openapi.document import OpenApiDocument
 from registry.importers.openapi.encodings import FILE
 from registry.importers.openapi.media_types import preferred
 from registry.importers.openapi.members import Members
@@ -145,7 +145,7 @@ def test_an_empty_body_is_sent_only_if_one_is_required():
 )  # fmt: skip
 def test_the_best_media_type_is_chosen(media_types, best):
     content = {media_type: {"schema": STRING} for media_type in media_types}
-    assert preferred(content, Members(Document(describe({})))) == best
+    assert preferred(content, Members(OpenApiDocument(describe({})))) == best
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from registry.importers.openapi import parse, read
-from registry.importers.openapi.document import Document, Missing
+from registry.importers.openapi.document import MissingReference, OpenApiDocument
 from registry.importers.openapi.file_names import join
 from registry.importers.openapi.files import Files, shown
 from registry.importers.openapi.scanning import scan, stands_alone
@@ -28,8 +28,8 @@ def together(*, unread: dict[str, str] | None = None, **files: str) -> Files:
     return found
 
 
-def document(**files: Any) -> Document:
-    return Document(together(**files).assembled())
+def document(**files: Any) -> OpenApiDocument:
+    return OpenApiDocument(together(**files).assembled())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_names_with_odd_characters():
     for name, tree in files.items():
         found.add(scan(name, tree))
     assert found.wanted() == []
-    document = Document(found.assembled())
+    document = OpenApiDocument(found.assembled())
     assert document.resolve(document.root["a"]) == {"type": "string"}
 
 
@@ -139,7 +139,7 @@ def test_anchors_are_found_here_and_elsewhere():
     )
     assert found.resolve(found.root["a"])["type"] == "string"
     assert found.resolve(found.root["b"])["type"] == "integer"
-    with pytest.raises(Missing, match="points at nothing"):
+    with pytest.raises(MissingReference, match="points at nothing"):
         found.resolve(found.root["c"])
 
 
@@ -162,7 +162,7 @@ def test_a_description_may_say_where_it_belongs():
         "b: {$ref: 'https://a.com/api/v1#/x'}, x: {type: string}}"
     )
     assert files.wanted() == ["m"]
-    found = Document(files.assembled())
+    found = OpenApiDocument(files.assembled())
     assert found.resolve(found.root["b"]) == {"type": "string"}
 
 
@@ -188,7 +188,7 @@ def test_references_on_the_way_of_a_pointer_are_followed():
         "loop: {$ref: '#/loop/loop'}}"
     )
     assert found.find("#/a/d") == {"type": "string"}
-    with pytest.raises(Missing):
+    with pytest.raises(MissingReference):
         found.find("#/loop/x")
 
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from msgspec import Raw
 
-from registry.importers.openapi import Options, read
+from registry.importers.openapi import OpenApiOptions, read
 from schemas.binding import Parameter
 from tests.registry.importers.describe import One, describe, json_body, only, query
 
@@ -122,7 +122,7 @@ CONTENT = {
 
 def test_the_media_type_can_be_chosen():
     assert marked(CONTENT, media_type=FORM).draft.binding.body.media_type == FORM
-    preferring = Options(media_types=("text/csv", "application/xml"))
+    preferring = OpenApiOptions(media_types=("text/csv", "application/xml"))
     [draft] = read(describe(CONTENT), preferring).drafts
     assert draft.binding.body.media_type == "application/xml"
     [draft] = read(describe({**CONTENT, "x-toolgate": {"media_type": FORM}}), preferring).drafts

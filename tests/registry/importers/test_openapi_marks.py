@@ -2,8 +2,8 @@
 
 import pytest
 
-from registry.importers.openapi import Options, overlay, read
-from registry.importers.openapi.document import Document, Skip
+from registry.importers.openapi import OpenApiOptions, overlay, read
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.marks import ArgumentMarks, Marks, Overlay, argument_marks
 from registry.importers.openapi.operations import operations
 from schemas.errors import ImportRejected
@@ -15,7 +15,7 @@ def marked(marks=None, *, root=None, path=None, beside: Overlay | None = None) -
     node = {"operationId": "list", **({} if marks is None else {"x-toolgate": marks})}
     item = {"get": node, **({} if path is None else {"x-toolgate": path})}
     described = document({"/a": item}, **({} if root is None else {"x-toolgate": root}))
-    found, skipped = operations(Document(described), beside or Overlay())
+    found, skipped = operations(OpenApiDocument(described), beside or Overlay())
     assert skipped == []
     return found[0].marks
 
@@ -70,7 +70,7 @@ def test_what_is_disabled_is_left_out():
     off = {"get": {"operationId": "off", "x-toolgate": {"enabled": False}}}
     on = {"get": {"operationId": "on", "x-toolgate": {"enabled": True}}}
     described = document({"/off": off, "/on": on, "/unsaid": {"get": {"operationId": "unsaid"}}})
-    every, chosen = read(described), read(described, Options(only_marked=True))
+    every, chosen = read(described), read(described, OpenApiOptions(only_marked=True))
     assert [draft.name for draft in every.drafts] == ["on", "unsaid"]
     assert [draft.name for draft in chosen.drafts] == ["on"]
     assert [o.reason for o in chosen.outcomes if o.status == "excluded"] == [
@@ -84,7 +84,7 @@ def test_a_mark_further_up_counts_for_only_marked(where):
     on = {"x-toolgate": {"enabled": True}}
     paths = {"/a": {"get": {}, **(on if where == "path" else {})}}
     described = document(paths, **(on if where == "document" else {}))
-    assert len(read(described, Options(only_marked=True)).drafts) == 1
+    assert len(read(described, OpenApiOptions(only_marked=True)).drafts) == 1
 
 
 def test_a_name_is_made_legal_and_renames_no_other():
@@ -95,7 +95,7 @@ def test_a_name_is_made_legal_and_renames_no_other():
 
 def test_the_overlay_reaches_tools():
     beside = overlay({"operations": {"GET /a": {"name": "shown"}, "nope": {}}}, "o.yaml")
-    result = read(document({"/a": {"get": {}}}), Options(overlay=beside))
+    result = read(document({"/a": {"get": {}}}), OpenApiOptions(overlay=beside))
     assert [draft.name for draft in result.drafts] == ["shown"]
     assert result.notes == ("the overlay's 'nope' matches no operation",)
 
@@ -156,5 +156,5 @@ def test_marks_on_a_parameter():
     assert argument_marks({"x-toolgate": {"hide": True, "value": [1]}}) == ArgumentMarks(
         hide=True, value=[1]
     )
-    with pytest.raises(Skip, match="unknown key 'enabled', expected hide, value, name"):
+    with pytest.raises(SkipOperation, match="unknown key 'enabled', expected hide, value, name"):
         argument_marks({"x-toolgate": {"enabled": False}})

@@ -1,6 +1,6 @@
 import pytest
 
-from registry.importers.openapi import Options, parse, read
+from registry.importers.openapi import OpenApiOptions, parse, read
 from registry.importers.openapi.operations import OPERATIONS_LIMIT
 from schemas.errors import ImportRejected
 from schemas.jsonrpc import encode
@@ -26,7 +26,7 @@ paths:
 
 
 def shop(**options):
-    return read(parse(SHOP, "shop.yaml"), Options(**options))
+    return read(parse(SHOP, "shop.yaml"), OpenApiOptions(**options))
 
 
 def test_a_document_becomes_drafts_and_one_outcome_for_each_operation():
@@ -72,7 +72,7 @@ def test_what_is_left_out_says_why():
 def test_a_selection_renames_nothing():
     paths = {"/a": {"get": {"operationId": "x"}}, "/b": {"get": {"operationId": "X"}}}
     every = {draft.key: draft.name for draft in read(document(paths)).drafts}
-    [draft] = read(document(paths), Options(include=("GET /a",))).drafts
+    [draft] = read(document(paths), OpenApiOptions(include=("GET /a",))).drafts
     assert draft.name == every["/a@get"]
 
 
@@ -222,7 +222,7 @@ WIDE = {"S0": {"type": "object", "properties": {f"w{n}": {"type": "string"} for 
 def test_what_thousands_of_operations_repeat_is_bounded_by_a_limit_that_is_named(schemas):
     """A description of less than a megabyte asks for hundreds of megabytes of input schemas."""
     most = 2_000_000
-    result = read(repeating(schemas, 3000), Options(schemas_limit_bytes=most))
+    result = read(repeating(schemas, 3000), OpenApiOptions(schemas_limit_bytes=most))
     kept = sum(len(encode(draft.input_schema)) for draft in result.drafts)
     assert most / 2 < kept <= most * 1.3  # the names of definitions do not count
     [reason] = {one.reason for one in result.outcomes if one.status == "skipped"}

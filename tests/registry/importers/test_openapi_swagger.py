@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from registry.importers.openapi import read
-from registry.importers.openapi.document import Document
-from registry.importers.openapi.operations import Operation, operations
+from registry.importers.openapi.document import OpenApiDocument
+from registry.importers.openapi.operations import DocumentOperation, operations
 from tests.registry.importers.describe import One, imported, only
 
 
@@ -14,8 +14,12 @@ def swagger(paths: dict[str, Any], **rest: Any) -> dict[str, Any]:
     return {"swagger": "2.0", "info": {"title": "T", "version": "1"}, "paths": paths, **rest}
 
 
-def operation(node: dict[str, Any], item: dict[str, Any] | None = None, **rest: Any) -> Operation:
-    found, skipped = operations(Document(swagger({"/a": {**(item or {}), "post": node}}, **rest)))
+def operation(
+    node: dict[str, Any], item: dict[str, Any] | None = None, **rest: Any
+) -> DocumentOperation:
+    found, skipped = operations(
+        OpenApiDocument(swagger({"/a": {**(item or {}), "post": node}}, **rest))
+    )
     assert skipped == []
     return found[0]
 
@@ -177,7 +181,7 @@ def test_parameters_of_the_path_are_overridden_one_by_one():
 def test_what_many_operations_refer_to_is_upgraded_once():
     paths = {f"/{n}": {"get": {"parameters": [{"$ref": "#/parameters/p"}]}} for n in range(2)}
     parameter = {"name": "p", "in": "query", "type": "string"}
-    found, _ = operations(Document(swagger(paths, parameters={"p": parameter})))
+    found, _ = operations(OpenApiDocument(swagger(paths, parameters={"p": parameter})))
     first, second = (op.node["parameters"][0] for op in found)
     assert first is second
 
@@ -228,7 +232,7 @@ def test_security_definitions_are_security_schemes():
         "code": {"type": "oauth2", "flow": "accessCode", "tokenUrl": "/t", "scopes": scopes},
         "app": {"type": "oauth2", "flow": "application", "tokenUrl": "/t"},
     }
-    root = Document(swagger({}, securityDefinitions=schemes)).root
+    root = OpenApiDocument(swagger({}, securityDefinitions=schemes)).root
     assert root["components"]["securitySchemes"] == {
         "plain": {"type": "http", "scheme": "basic", "description": "d"},
         "key": {"type": "apiKey", "in": "header", "name": "X-Key"},

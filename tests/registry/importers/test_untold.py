@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.importers.openapi import Options, read
+from registry.importers.openapi import OpenApiOptions, read
 from registry.importers.untold import of_action, of_field, of_operation
 
 SCHEMA: dict[str, Any] = {
@@ -56,5 +56,5 @@ def test_no_operation_is_without_text() -> None:
     empty = [{}, {"summary": " "}, {"description": "<p> </p>"}, {"description": "\n"}]
     paths = {f"/users/{{id}}/n{n}s": {"get": one} for n, one in enumerate(empty)}
     root = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": paths}
-    drafts = read(root, Options()).drafts
+    drafts = read(root, OpenApiOptions()).drafts
     assert [one.description[:16] for one in drafts] == [f"List n{n}s of a us" for n in range(4)]

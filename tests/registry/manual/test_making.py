@@ -9,7 +9,7 @@ from msgspec import Raw
 from registry.importers.openapi import read
 from registry.tools.by_hand.changes import New, ToolRefused
 from registry.tools.by_hand.making import make
-from registry.tools.by_hand.wanted import Known, KnownFunction, Wanted
+from registry.tools.by_hand.wanted import KnownFunction, KnownSources, ToolRequest
 from schemas.binding import (
     Credential,
     FunctionBinding,
@@ -36,7 +36,7 @@ def tool(name: str, of: str, binding: Any, schema: str = '{"type": "object"}') -
     return Tool(name, name, "T", "Does it", Raw(schema.encode()), None, hints, binding, of, name)
 
 
-KNOWN = Known(
+KNOWN = KnownSources(
     {name: source(name, kind) for name, kind in [("pets", "openapi"), ("crm", "mcp")]},
     (
         tool("listPets", "pets", OpenAPIBinding("GET", "/pets", security=KEY)),
@@ -55,7 +55,7 @@ KNOWN = Known(
 
 
 def made(**said: Any) -> New:
-    return make(msgspec.convert({"name": "t", "description": "It", **said}, Wanted), KNOWN)
+    return make(msgspec.convert({"name": "t", "description": "It", **said}, ToolRequest), KNOWN)
 
 
 def refused(**said: Any) -> str:

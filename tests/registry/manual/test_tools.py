@@ -8,7 +8,14 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.by_hand.changes import Address, Change, Details, New, NoSuchTool, ToolRefused
+from registry.tools.by_hand.changes import (
+    Address,
+    Details,
+    HandChange,
+    New,
+    NoSuchTool,
+    ToolRefused,
+)
 from registry.tools.by_hand.tools import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
 from schemas.tool import ToolDraft
@@ -143,7 +150,7 @@ async def test_imports_leave_what_was_made_by_hand(tools: ManualTools, store: To
 async def test_a_description_written_by_hand_is_kept_until_it_is_reset(
     tools: ManualTools, store: ToolStore, database: Database
 ) -> None:
-    await tools.edit("listPets", Change(description="Mine", details=Details("sales")), "ada")
+    await tools.edit("listPets", HandChange(description="Mine", details=Details("sales")), "ada")
     await store.save(HOST, SHOP, [draft("listPets", description="Newer"), draft("getPet")])
     standing = await tools.standing("listPets")
     assert (standing.overridden, standing.override_user) == (True, "ada")
@@ -157,7 +164,7 @@ async def test_a_description_written_by_hand_is_kept_until_it_is_reset(
 
 
 async def test_of_an_imported_tool_only_what_imports_do_not_say(tools: ManualTools) -> None:
-    change = Change(title="T", tags=("a",), description="Mine")
+    change = HandChange(title="T", tags=("a",), description="Mine")
     with pytest.raises(ToolRefused, match="its title, tags would be overwritten by the next"):
         await tools.edit("listPets", change, "ada")
     assert not (await tools.standing("listPets")).overridden
@@ -170,7 +177,7 @@ async def test_of_a_tool_made_by_hand_everything(
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     details = Details("d", "n", "t", 1.5, "deprecated", "p", ("rain", "snow"))
     await tools.edit(
-        "weather", Change("Now", "", schema, ({"city": "Rome"},), ("a", "b"), details), "ada"
+        "weather", HandChange("Now", "", schema, ({"city": "Rome"},), ("a", "b"), details), "ada"
     )
     tool = next(one for one in await store.tools(HOST) if one.name == "weather")
     assert (tool.title, tool.description) == (None, "Now")
@@ -182,7 +189,7 @@ async def test_of_a_tool_made_by_hand_everything(
         1.5,
     )
     assert (standing.tags, standing.keywords) == (["a", "b"], ["rain", "snow"])
-    await tools.edit("weather", Change(details=Details(routing_domain="", keywords=())), "ada")
+    await tools.edit("weather", HandChange(details=Details(routing_domain="", keywords=())), "ada")
     standing = await tools.standing("weather")
     assert (standing.routing_domain, standing.keywords) == (None, None)
     assert standing.semantic_namespace == "n"
@@ -205,7 +212,7 @@ async def test_details_that_fit_no_column_or_no_order_are_refused(
     tools: ManualTools, details: Details, told: str
 ) -> None:
     with pytest.raises(ToolRefused, match=told):
-        await tools.edit("listPets", Change(details=details), "ada")
+        await tools.edit("listPets", HandChange(details=details), "ada")
     with pytest.raises(ToolRefused, match=told):
         await tools.add([replace(new("weather"), details=details)])
 
@@ -284,8 +291,8 @@ async def test_nothing_that_nobody_sees_is_written_by_hand(
     tools: ManualTools, store: ToolStore
 ) -> None:
     await tools.add([new("own", description="Does\U000e0041 it.")])
-    await tools.edit("own", Change(title="O\u202ewn"), "ada")
-    await tools.edit("listPets", Change(description="Lists\u200b pets."), "ada")
+    await tools.edit("own", HandChange(title="O\u202ewn"), "ada")
+    await tools.edit("listPets", HandChange(description="Lists\u200b pets."), "ada")
     found = {one.name: one for one in await store.tools(HOST)}
     assert (found["own"].title, found["own"].description) == ("Own", "Does it.")
     assert found["listPets"].description == "Lists pets."

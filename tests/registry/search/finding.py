@@ -1,9 +1,9 @@
 """Searching as the product does, in short."""
 
 from config.load import load
-from config.settings import Search as Settings
+from config.settings import SearchSettings as Settings
 from registry.database.postgres import Database
-from registry.search import Filters, Found, Mode, Query, Search
+from registry.search import Filters, Mode, Search, SearchQuery, SearchResult
 from tests.fixtures_database import HOST
 
 SETTINGS: Settings = load(None, {}).search
@@ -17,9 +17,9 @@ async def find(
     *,
     mode: Mode = "lexical",
     prefix: bool = False,
-) -> Found:
+) -> SearchResult:
     search = Search(lambda: database.pool, lambda: None, SETTINGS)
-    return await search.run(Query(text, limit, mode, filters or Filters(HOST), prefix=prefix))
+    return await search.run(SearchQuery(text, limit, mode, filters or Filters(HOST), prefix=prefix))
 
 
 async def found_by_words(database: Database, text: str, limit: int = 5) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.search.vectors import Vector, VectorDumper
+from registry.search.vectors import HalfVector, VectorDumper
 from tests.fixtures_database import HOST
 
 MODEL = "test/vector.100%"  # as awkward in a statement as a name can be
@@ -77,7 +77,7 @@ async def store_vectors(
 ) -> None:
     """Ready, of a model that serves, with nothing left to do."""
     async with database.connect() as connection, connection.cursor() as cursor:
-        cursor.adapters.register_dumper(Vector, VectorDumper)
+        cursor.adapters.register_dumper(HalfVector, VectorDumper)
         await cursor.execute(
             "INSERT INTO embedding_model_t (model, provider, dimension, target, serving)"
             " SELECT %s, 'test', 384, NOT EXISTS (SELECT FROM embedding_model_t),"
@@ -90,6 +90,6 @@ async def store_vectors(
             " VALUES (%s, %s, %s, %s, 384, '', 'ready', %s::vector, now())"
             " ON CONFLICT (host_id, entity_type, entity_id, model) DO UPDATE SET"
             " dimension = 384, status = 'ready', embedding = excluded.embedding",
-            [(host_id, kind, id_, model, Vector.of(row)) for id_, row in vectors.items()],
+            [(host_id, kind, id_, model, HalfVector.of(row)) for id_, row in vectors.items()],
         )
         await cursor.execute("DELETE FROM embedding_task_t")

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from registry.database.postgres import Database
-from registry.search import Filters, Query, Search
+from registry.search import Filters, Search, SearchQuery
 from registry.search.feedback import Feedback
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
@@ -38,7 +38,7 @@ async def cosine(
     database: Database, name: str, host: str = HOST, settings: object = ON, text: str = ASKED
 ) -> float:
     search = Search(lambda: database.pool, lambda: Words(), settings)  # type: ignore[arg-type]
-    found = await search.run(Query(text, 5, "hybrid", Filters(host)))
+    found = await search.run(SearchQuery(text, 5, "hybrid", Filters(host)))
     (hit,) = [hit for hit in found.hits if hit.name == name]
     assert hit.semantic is not None
     return hit.semantic

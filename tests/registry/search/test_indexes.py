@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Database
 from registry.embedding.abc import Vectors
 from registry.embedding.texts import sentences
 from registry.embedding.vectors import with_whole
-from registry.search import Filters, Found, Query, Search, ToolsetFilter
+from registry.search import Filters, Search, SearchQuery, SearchResult, ToolsetFilter
 from registry.search.indexes import LOCK, ensure_indexes
 from registry.search.run import effort
 from tests.registry.search.finding import SETTINGS
@@ -46,14 +46,14 @@ class Asking:
         self.given = Given()
         self.search = Search(lambda: database.pool, lambda: self.given, replace(OWN, **fields))
 
-    async def near(self, one: Tenant, at: int, **narrowing: object) -> Found:
+    async def near(self, one: Tenant, at: int, **narrowing: object) -> SearchResult:
         """What is found near the tool of this number."""
         rng = np.random.default_rng(at)
         vector = list(one.vectors.values())[at] + 0.02 * rng.standard_normal(384)
         self.given.vector = (vector / np.linalg.norm(vector)).astype(np.float32)
         filters = Filters(one.host_id, **narrowing)  # type: ignore[arg-type]
         asked = f"the {at}th of {one.host_id}"  # other texts, or the vector is remembered
-        return await self.search.run(Query(asked, 10, "dense", filters))
+        return await self.search.run(SearchQuery(asked, 10, "dense", filters))
 
     async def recall(self, one: Tenant, queries: int) -> float:
         found = 0
@@ -169,7 +169,7 @@ async def test_sentences_find_by_the_index_what_the_whole_query_is_far_from(
         whole, *each = with_whole(asked, [len(part) for part in sentences(text)])
         best = np.argsort(-(0.3 * rows @ whole + 0.7 * np.max([rows @ one for one in each], 0)))[:5]
         search = Search(lambda: database.pool, partial(Several, asked), OWN)
-        found = await search.run(Query(text, 5, "dense", Filters(large.host_id)))
+        found = await search.run(SearchQuery(text, 5, "dense", Filters(large.host_id)))
         assert found.path == "hnsw"
         assert [hit.id for hit in found.hits] == [ids[one] for one in best]
 
@@ -179,7 +179,9 @@ async def test_words_find_beside_the_index(database: Database) -> None:
     await ensure_indexes(database, LIMIT)
     asking = Asking(database)
     asking.given.vector = next(iter(large.vectors.values()))
-    found = await asking.search.run(Query("tool_77 please", 120, "hybrid", Filters(large.host_id)))
+    found = await asking.search.run(
+        SearchQuery("tool_77 please", 120, "hybrid", Filters(large.host_id))
+    )
     assert found.path == "hnsw"
     assert all(hit.semantic is not None for hit in found.hits)
     assert "tool_77" in [hit.name for hit in found.hits]

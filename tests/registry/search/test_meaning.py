@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from config.settings import Database as Settings
+from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Database
 from registry.embedding.abc import Vectors
-from registry.search import Filters, Found, Mode, Query, Search
+from registry.search import Filters, Mode, Search, SearchQuery, SearchResult
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import Unavailable, Unreachable
@@ -46,8 +46,8 @@ def searching(database: Database, words: Words | None, **fields: object) -> Sear
     return Search(lambda: database.pool, lambda: words, replace(PATIENT, **fields))
 
 
-async def ask(search: Search, text: str, mode: Mode = "hybrid", limit: int = 5) -> Found:
-    return await search.run(Query(text, limit, mode, Filters(HOST)))
+async def ask(search: Search, text: str, mode: Mode = "hybrid", limit: int = 5) -> SearchResult:
+    return await search.run(SearchQuery(text, limit, mode, Filters(HOST)))
 
 
 async def test_a_tool_is_found_that_has_no_word_of_the_query(filled: Database) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from registry.database.postgres import Database
-from registry.search import Filters, Query, Search
+from registry.search import Filters, Search, SearchQuery
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS, found_by_words
 from tests.registry.search.meaning import Words, embed_tools
@@ -180,7 +180,7 @@ async def test_pruning_keeps_what_rare_words_or_meaning_propose(database: Databa
     async def scores(postings_limit: int) -> dict[str, tuple[float, float]]:
         settings = replace(SETTINGS, postings_limit=postings_limit, query_timeout_s=60.0)
         search = Search(lambda: database.pool, lambda: Words(), settings)
-        found = await search.run(Query(query, 150, "hybrid", filters))
+        found = await search.run(SearchQuery(query, 150, "hybrid", filters))
         return {hit.name: (hit.score, hit.lexical) for hit in found.hits}
 
     exact, pruned = await scores(10**6), await scores(20)
@@ -211,7 +211,7 @@ async def test_no_search_reads_all_tools_or_words(
         await connection.execute("SELECT pg_stat_force_next_flush()")
     async with database.connect() as watching:
         before = await scans(watching)
-        await search.run(Query("alpha beta", 5, "hybrid", Filters(HOST, **narrowing)))  # type: ignore[arg-type]
+        await search.run(SearchQuery("alpha beta", 5, "hybrid", Filters(HOST, **narrowing)))  # type: ignore[arg-type]
         async with database.pool.connection() as connection:
             await connection.execute("SELECT pg_stat_force_next_flush()")
         assert await scans(watching) == before

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from config.load import load
-from config.settings import Skills as Limits
+from config.settings import SkillsSettings as Limits
 from registry.database.postgres import Database
 from registry.skills.document import compose, read_document
-from registry.skills.folders import File, Folder
+from registry.skills.folders import FolderFile, SkillFolder
 from registry.skills.store import SkillStore
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
@@ -22,7 +22,9 @@ DESTROYS = Annotations(read_only_hint=False, destructive_hint=True)
 TOOLS = {"listPets": READS, "getPet": READS, "createPet": ADDS, "deletePet": DESTROYS}
 
 
-def skill(name: str, instructions: str = "Do it.\n", *files: File, **front: object) -> Folder:
+def skill(
+    name: str, instructions: str = "Do it.\n", *files: FolderFile, **front: object
+) -> SkillFolder:
     """`allowed_tools=...` is `allowed-tools`; `requires=...` and its like go into the metadata."""
     metadata = {f"toolgate-{key}": front.pop(key) for key in list(front) if key in OURS}
     if "version" in front:
@@ -32,14 +34,14 @@ def skill(name: str, instructions: str = "Do it.\n", *files: File, **front: obje
     if metadata:
         head["metadata"] = metadata
     document = read_document(compose(head, instructions).encode(), f"{name}/SKILL.md")
-    return Folder(f"{name}/SKILL.md", document, files)
+    return SkillFolder(f"{name}/SKILL.md", document, files)
 
 
 OURS = ("requires", "suggests", "parent", "access")
 
 
-def note(path: str, text: str = "A note.\n") -> File:
-    return File(path, "text/markdown", text.encode())
+def note(path: str, text: str = "A note.\n") -> FolderFile:
+    return FolderFile(path, "text/markdown", text.encode())
 
 
 def draft(name: str, annotations: Annotations) -> ToolDraft:

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from config.load import load
-from config.settings import Skills as Limits
+from config.settings import SkillsSettings as Limits
 from registry.skills.folders import (
-    File,
+    FolderFile,
     checked_path,
     media_type_of,
     read_folder,
@@ -66,7 +66,7 @@ def test_a_file_is_no_directory_and_names_its_own(tmp_path: Path) -> None:
 
 
 def test_scripts_that_are_written_can_be_run(tmp_path: Path) -> None:
-    files = [File("run.sh", "", b"#!/bin/sh\n"), File("notes.md", "", b"# Notes\n")]
+    files = [FolderFile("run.sh", "", b"#!/bin/sh\n"), FolderFile("notes.md", "", b"# Notes\n")]
     place = write_folder(tmp_path, "a", "text", files)
     assert (place / "run.sh").stat().st_mode & 0o777 == 0o755
     assert not (place / "notes.md").stat().st_mode & 0o111
@@ -162,9 +162,9 @@ HOSTILE = [
 def test_paths_that_lead_elsewhere_are_neither_read_nor_written(tmp_path: Path, path: str) -> None:
     with pytest.raises(ImportRejected, match="is no path for a file of a skill"):
         checked_path(path, "here")
-    file = File(path, "text/plain", b"evil")
+    file = FolderFile(path, "text/plain", b"evil")
     with pytest.raises(ImportRejected):
-        write_folder(tmp_path / "out", "a", "text", [File("ok.md", "", b""), file])
+        write_folder(tmp_path / "out", "a", "text", [FolderFile("ok.md", "", b""), file])
     assert [*(tmp_path / "out").iterdir()] == []
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out"]
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from config.sources import SourceSettings
-from gateway.abc import Asked
+from gateway.abc import RelayRequest
 from gateway.context import Context, Session
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.lister import Lister
@@ -90,7 +90,7 @@ class Behind:
     client: Client
 
     async def call(self, context: Context, **params: Any) -> str:
-        asked = Asked(self.source, "tools/call", {"name": "t", "arguments": {}, **params})
+        asked = RelayRequest(self.source, "tools/call", {"name": "t", "arguments": {}, **params})
         members = await self.relay.request(asked, context)
         return bytes(members["content"]).decode()
 

@@ -20,7 +20,7 @@ from gateway.upstreams.mcp import process
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from gateway.upstreams.mcp.probe import UNKNOWN
-from gateway.upstreams.mcp.process import Command
+from gateway.upstreams.mcp.process import ProcessCommand
 from gateway.upstreams.mcp.respawn import Respawn
 from gateway.upstreams.mcp.stdio import open_stdio, open_stdio_stateless
 from tests.gateway.upstreams.mcp.conftest import HELLO, Ears
@@ -43,8 +43,8 @@ def little_grace(monkeypatch):
     monkeypatch.setattr(process, "GRACE_S", 0.2)
 
 
-def command(habit: str = "handshake", **changes: Any) -> Command:
-    return Command("things", (*SERVER, habit), line_limit_bytes=LIMIT_BYTES, **changes)
+def command(habit: str = "handshake", **changes: Any) -> ProcessCommand:
+    return ProcessCommand("things", (*SERVER, habit), line_limit_bytes=LIMIT_BYTES, **changes)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def opened(anyio_backend: Any) -> AsyncIterator[Any]:
     links: list[DuplexLink] = []
 
     async def open_(
-        started: Command | None = None, background: Ears | None = None, **options: Any
+        started: ProcessCommand | None = None, background: Ears | None = None, **options: Any
     ) -> DuplexLink:
         respawn = options.pop("respawn", Respawn("things", 60))
         timeout = options.pop("timeout", PATIENT)
@@ -260,7 +260,7 @@ async def test_who_cannot_wait_for_its_end_leaves_no_process_behind(opened, monk
 
 
 async def test_a_command_that_is_not_there(opened):
-    missing = Command("things", ("/nowhere/at-all",))
+    missing = ProcessCommand("things", ("/nowhere/at-all",))
     with pytest.raises(UpstreamFailed, match="its command was not found or cannot be run"):
         await opened(missing)
 

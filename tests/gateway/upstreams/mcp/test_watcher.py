@@ -12,7 +12,7 @@ from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp import backoff as calm
 from gateway.upstreams.mcp import watcher
 from gateway.upstreams.mcp.backoff import Calm
-from gateway.upstreams.mcp.server import Server
+from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.ways import Ways
 from tests.gateway.upstreams.conftest import limits
@@ -49,7 +49,7 @@ class Telling:
 
 
 @asynccontextmanager
-async def followed(url: str, audience: Audience) -> AsyncIterator[Server]:
+async def followed(url: str, audience: Audience) -> AsyncIterator[McpServer]:
     connections = Connections(limits(), {})
     ways = Ways(connections, limits(), {}, {"name": "t"})
     servers = Servers(ways, audience, limits())

@@ -4,11 +4,11 @@ import random
 import numpy as np
 
 from registry.embedding.training.data import Pair, api_pairs, grouped, set_pairs
-from registry.embedding.training.sets import Query, Tool, ToolSet
+from registry.embedding.training.sets import ToolSet, TrainingQuery, TrainingTool
 
 
 def tool(name, description="Does it."):
-    return Tool(name, name, description, "", (), (), ())
+    return TrainingTool(name, name, description, "", (), (), ())
 
 
 def same_vectors(texts):
@@ -17,7 +17,7 @@ def same_vectors(texts):
 
 def test_no_pair_comes_from_the_test_split():
     tools = tuple(tool(str(number)) for number in range(60))
-    queries = tuple(Query(f"q{n}", f"ask {n}", (str(n % 60),)) for n in range(300))
+    queries = tuple(TrainingQuery(f"q{n}", f"ask {n}", (str(n % 60),)) for n in range(300))
     one = ToolSet("set", tools, queries)
     asked = {pair.asked for pair in set_pairs(one, same_vectors, seed=1)}
     held_out = {query.text for query in queries if one.held_out(query)}
@@ -26,7 +26,7 @@ def test_no_pair_comes_from_the_test_split():
 
 
 def test_a_pair_knows_every_tool_that_answers_it():
-    queries = tuple(Query(str(n), "Do a now. Do b now.", ("a", "b")) for n in range(9))
+    queries = tuple(TrainingQuery(str(n), "Do a now. Do b now.", ("a", "b")) for n in range(9))
     pairs = set_pairs(ToolSet("two", (tool("a"), tool("b")), queries), same_vectors, seed=1)
     assert {pair.asked for pair in pairs} == {"Do a now. Do b now.", "Do a now.", "Do b now."}
     assert all(pair.also == {"two a", "two b"} for pair in pairs)

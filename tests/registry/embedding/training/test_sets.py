@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from registry.embedding.training.sets import BadSet, Query, ToolSet, load, tool_text
+from registry.embedding.training.sets import BadTrainingSet, ToolSet, TrainingQuery, load, tool_text
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folder(tmp_path):
 def test_a_set_has_its_tools_and_the_queries_that_have_an_answer(folder):
     tools = load(folder)
     assert [tool.id for tool in tools.tools] == ["a/createIssue", "b"]
-    assert tools.queries == (Query("1", "Open one", ("a/createIssue",)),)
+    assert tools.queries == (TrainingQuery("1", "Open one", ("a/createIssue",)),)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_broken_set_is_named(folder, lines, message):
         (folder / "tools.jsonl").unlink()
     else:
         (folder / "tools.jsonl").write_text(lines)
-    with pytest.raises(BadSet, match=message):
+    with pytest.raises(BadTrainingSet, match=message):
         load(folder)
 
 
@@ -59,7 +59,7 @@ def test_the_embedded_text_is_source_tags_name_description_parameters(folder):
 
 
 def test_queries_of_held_out_tools_are_held_out():
-    queries = [Query(str(n), "?", (str(n % 100),)) for n in range(1000)]
+    queries = [TrainingQuery(str(n), "?", (str(n % 100),)) for n in range(1000)]
     tools = ToolSet("set", (), tuple(queries))
     held = [query for query in queries if tools.held_out(query)]
     assert all(tools.held_out(query) for query in queries if tools.held_out_tool(query.gold[0]))

@@ -13,7 +13,7 @@ import yaml
 from msgspec.structs import replace
 
 from config.load import load
-from config.settings import Database, Settings, Toolset
+from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
@@ -101,7 +101,7 @@ async def rig(
                 yield Rig(client, service)
 
 
-def _settings(database: Database, sources: dict[str, SourceSettings]) -> Settings:
+def _settings(database: DatabaseSettings, sources: dict[str, SourceSettings]) -> Settings:
     settings = load(None, {})
     answers = replace(settings.answers, inline_bytes=INLINE_BYTES, tokens=TOKENS)
     upstream = replace(settings.upstream, upload_private_networks=True)
