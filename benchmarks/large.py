@@ -36,8 +36,7 @@ from registry.search import statements
 from registry.search.indexes import ensure_indexes, predicate
 from registry.search.run import effort
 from registry.search.statements import Shape
-from registry.search.transaction import LOOKUPS, transaction
-from registry.search.vectors import HalfVector, VectorDumper
+from registry.search.transaction import LOOKUPS, HalfVector, VectorDumper, transaction
 
 HOST = "00000000-0000-0000-0000-000000000001"
 MODEL = "made/up"

@@ -12,10 +12,9 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target
 from config.load import load
-from registry.evaluation.compare import percentiles
 from registry.evaluation.corpus import of_catalog
 from registry.evaluation.evaluate import drawn, evaluate
-from registry.evaluation.results import Measured, SetResult, mean_of
+from registry.evaluation.results import Measured, SetResult, mean_of, percentiles
 from registry.evaluation.running import MODES
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from registry.database.datadir import directory_of
+from registry.database.embedded import directory_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PETSHOP = (sys.executable, "-m", "examples.petshop")

@@ -15,7 +15,7 @@ from gateway.audit.retention import look_after
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Identify
 from gateway.middleware.audit import AuditTrail, Refusal
-from registry.database.datadir import directory_of
+from registry.database.embedded import directory_of
 from registry.database.postgres import Pool
 
 

@@ -15,8 +15,7 @@ from registry.database.postgres import Database, Pool
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import After, Crew, nothing
 from registry.embedding.models import register
-from registry.embedding.providers import make_embedder
-from registry.embedding.serving import ServingEmbedder
+from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.embedding.watched import Watched
 
 log = logging.getLogger("toolgate.embedding")

@@ -6,7 +6,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from registry.catalog.catalog import Catalog
-from registry.catalog.tool_list import ToolList
+from registry.catalog.lists import ToolList
 
 _GAUGES: tuple[tuple[str, str, Callable[[ToolList], float]], ...] = (
     ("toolgate_list_tokens", "Tokens (characters / 4) of all tools as a profile lists them.",

@@ -12,8 +12,7 @@ from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.doctor.local import Check
 from gateway.policy.rules import CompiledRule, Subject
 from registry.access.policies import Policies
-from registry.database.datadir import has_cluster
-from registry.database.installation import DatabaseError
+from registry.database.embedded import DatabaseError, has_cluster
 from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.tool import Tool

@@ -15,7 +15,7 @@ import msgspec
 from anyio import Lock
 
 from config.auth import OAuth
-from registry.documents.bodies import read_at_most
+from registry.documents.fetch import read_at_most
 from schemas.errors import Unreachable
 
 log = logging.getLogger("toolgate.auth")

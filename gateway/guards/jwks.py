@@ -19,7 +19,7 @@ import aiohttp
 
 from config.auth import Auth
 from gateway.guards.keys import KeyRing, UnusableKey, read_jwks
-from registry.documents.bodies import read_at_most
+from registry.documents.fetch import read_at_most
 
 log = logging.getLogger("toolgate.auth")
 

@@ -11,7 +11,7 @@ from gateway.methods.lists import Lists
 from gateway.methods.server import SERVER
 from gateway.methods.written import EncodedAnswers
 from registry.catalog.catalog import Catalog
-from registry.catalog.tool_list import said
+from registry.catalog.lists import said
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.mcp.messages import ToolListParams, read
 from schemas.tool import Tool

@@ -17,10 +17,9 @@ from gateway.policy.visibility import Sight
 from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog, Located, Page
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.listing import encode_tool
-from registry.catalog.tool_list import ShortList
+from registry.catalog.lists import ShortList, encode_tool
 from registry.display.budgets import tokens
-from registry.display.disclosing import DESCRIBES, FINDING, SKILLS
+from registry.display.disclosure import DESCRIBES, FINDING, SKILLS
 from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping
 from registry.skills.snapshot import Agent

@@ -15,12 +15,12 @@ from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.skills.handles import Handles
 from registry.catalog.catalog import Catalog
-from registry.catalog.tool_list import said
-from registry.catalog.words import by_words
+from registry.catalog.lists import said
+from registry.catalog.lookup import by_words
 from registry.display.budgets import CHARACTERS
-from registry.display.disclosing import DESCRIBES
+from registry.display.disclosure import DESCRIBES
 from registry.display.fitting import Ceiling, ListedTool, length
-from registry.display.sentences import shorten
+from registry.display.summaries import shorten
 from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
 from schemas.errors import Unavailable, Unreachable
 from schemas.mcp.messages import ToolListParams

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from yarl import URL
 
 from gateway.parity.vectors import VectorRequest
-from registry.documents.bodies import read_at_most
+from registry.documents.fetch import read_at_most
 from schemas.errors import ToolgateError
 
 ANSWER_LIMIT_BYTES = 64 * 2**20

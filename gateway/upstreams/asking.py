@@ -3,7 +3,7 @@
 from config.settings import Imports
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
-from registry.sources.introspection import introspect
+from registry.sources.graphql_documents import introspect
 from registry.sources.source_reader import ImportSpec
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrowed
-from registry.database.tenants import lock
+from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
 State = Literal["waiting", "approved", "denied", "used"]

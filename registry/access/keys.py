@@ -18,7 +18,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrowed
-from registry.database.tenants import lock
+from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
 PREFIX = "tgk_"

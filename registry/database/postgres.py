@@ -22,9 +22,8 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.embedded import Embedded
+from registry.database.embedded import DatabaseError, Embedded
 from registry.database.errors import refusal
-from registry.database.installation import DatabaseError
 from registry.database.migrate import migrate as apply_migrations
 
 log = logging.getLogger("toolgate.database")

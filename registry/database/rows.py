@@ -1,8 +1,4 @@
-"""Rows of the registry as the tools and sources that they are.
-
-A newer release may have stored what this one does not understand: that hides one tool, or one
-option, and nothing else.
-"""
+"""Rows of the registry as tenants, tools and sources."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +7,7 @@ from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Raw
+from psycopg import AsyncConnection
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
@@ -19,6 +16,17 @@ from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import OPTIONS, HybridOptions, Options, Origin, RolledBack, Source
 from schemas.tool import Annotations, Tool
+
+
+async def lock(connection: AsyncConnection, host_id: str) -> None:
+    """Writers of one tenant go one after the other, until the transaction ends: each has to see
+    what the others have named."""
+    await connection.execute(
+        "INSERT INTO host_t (host_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+        [host_id, host_id],
+    )
+    await connection.execute("SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [host_id])
+
 
 log = logging.getLogger("toolgate.database")
 

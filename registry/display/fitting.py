@@ -11,8 +11,8 @@ from typing import Any
 
 from registry.display.budgets import CHARACTERS
 from registry.display.profiles import Chosen
-from registry.display.sentences import first_sentence
 from registry.display.shaping import Shaping
+from registry.display.summaries import first_sentence
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 

@@ -1,18 +1,10 @@
-"""Input schemas that are too big for a list: what is optional and deep becomes a summary. Pure.
-
-Everything begins as a summary and is unfolded while there is room: what must be given before what
-may be, shallow before deep, small before big. The cost goes with the size of the outcome, not with
-that of the schema.
-
-A folded schema accepts whatever the whole one accepts. So a summary stands only where widening
-widens: never below `not` or `if`, and `oneOf`, of which one branch alone may hold, becomes `anyOf`.
-"""
+"""Input schemas that are too big for a list: optional and deep parts become summaries. Pure."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.display.outlines import length, outline
 from registry.display.references import (
     KEYWORDS,
     NOTES,
@@ -23,11 +15,79 @@ from registry.display.references import (
     is_old,
     replaced,
 )
-from registry.display.sentences import shorten
-from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries
-from registry.display.trimming import DROPPED_BELOW
-from registry.names.keywords import VALUES
+from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
+from registry.names.keywords import BY_NAME, VALUES
 from schemas.jsonrpc import encode
+
+AROUND = 64  # characters that are kept free
+LONGEST = 160  # characters of what is said of one argument
+
+Json = dict[str, Any]
+
+
+def outline(schema: Json, limit: int, more: str) -> Json:
+    """The arguments alone; of those that may be left out as many as there is room for. `more` says
+    where the rest is to be had."""
+    summaries = Summaries(definitions(schema).get, more)
+    own = schema.get("properties")
+    properties: Mapping[str, Any] = own if isinstance(own, dict) else {}
+    required = schema.get("required")
+    must = required if isinstance(required, list) else []
+    shown: Json = {"type": "object", "properties": {}, "required": must, "description": more}
+    if not must:
+        del shown["required"]
+    left = limit - length(shown) - AROUND
+    for name in sorted(properties, key=lambda name: name not in must):
+        short = _outlined(properties[name], summaries, left)
+        left -= len(name) + length(short) + 4
+        if left < 0:
+            return shown
+        shown["properties"][name] = short
+    if schema.get("additionalProperties") is False and "patternProperties" not in schema:
+        shown["additionalProperties"] = False
+    return shown
+
+
+def _outlined(raw: Any, summaries: Summaries, left: int) -> Json:
+    if not isinstance(raw, dict):
+        return {}
+    short = summaries.of(raw)
+    if length(short) > LONGEST or left < 10 * LONGEST:
+        return {"type": short["type"]} if "type" in short else {}
+    return short
+
+
+def length(value: Any) -> int:
+    """Characters of JSON."""
+    return len(encode(value).decode())
+
+
+DROPPED_BELOW = 160  # characters of a description that are left: then other notes go
+
+_VALUES = VALUES | {"dependentRequired"}  # whose names are no keywords either
+
+
+def trimmed(schema: Json, text: int) -> Json:
+    """`schema` with descriptions of at most `text` characters."""
+    notes = NOTES if text <= DROPPED_BELOW else ()
+    return {key: _of(key, one, text) for key, one in schema.items() if key not in notes}
+
+
+def _of(keyword: str, value: Any, text: int) -> Any:
+    if keyword == "description" and isinstance(value, str):
+        return shorten(value, text)
+    if keyword in _VALUES:
+        return value
+    if keyword in BY_NAME and isinstance(value, dict):
+        return {name: _schema(one, text) for name, one in value.items()}
+    return (
+        [_schema(one, text) for one in value] if isinstance(value, list) else _schema(value, text)
+    )
+
+
+def _schema(value: Any, text: int) -> Any:
+    return trimmed(value, text) if isinstance(value, dict) else value
+
 
 SMALL = 160  # characters: a part that is no longer stays as it is
 MARGIN = 16  # characters around the definitions
@@ -46,8 +106,6 @@ _CONDITION = frozenset(("if", "then", "else"))
 _COUNTED = ("contains", "minContains", "maxContains")
 # Depend on what is written beside them, and only ever narrow.
 _DROPPED = frozenset(("unevaluatedProperties", "unevaluatedItems", "$comment"))
-
-Json = dict[str, Any]
 
 
 @dataclass(slots=True)

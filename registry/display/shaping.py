@@ -14,11 +14,10 @@ from msgspec import Raw
 
 from config.settings import Budgets
 from registry.display.budgets import Room, room, room_of
-from registry.display.folding import Fold
+from registry.display.folding import Fold, trimmed
 from registry.display.profiles import UNCHANGED, Chosen, Profiles
 from registry.display.rewriting import Inexpressible, changes, rewritten
-from registry.display.sentences import shorten
-from registry.display.trimming import trimmed
+from registry.display.summaries import shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
 from schemas.binding import GraphQLBinding, McpBinding, OpenAPIBinding
 from schemas.errors import ParseError

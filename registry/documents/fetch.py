@@ -1,9 +1,4 @@
-"""Bytes of a description from a path, a file URL or an http(s) URL.
-
-The operator chose the location, so it may be private. Nobody chose what it redirects to, nor what a
-description refers to elsewhere: from a public host a redirect leads to public addresses only, and
-a reference always, unless settings allow more.
-"""
+"""Bytes of a description from a path, a file URL or an http(s) URL, bounded."""
 
 import os
 import stat
@@ -23,8 +18,18 @@ from anyio import to_thread
 from yarl import URL
 
 from registry.documents import addresses
-from registry.documents.bodies import read_at_most
 from schemas.errors import ImportRejected
+
+
+async def read_at_most(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
+    """The whole body; None as soon as it is known to be longer. Raises aiohttp.ClientError."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():  # decompressed: a bomb counts in full
+        body += chunk
+        if len(body) > limit_bytes:
+            return None
+    return bytes(body)
+
 
 REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved did so once
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

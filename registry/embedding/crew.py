@@ -17,7 +17,7 @@ from registry.database.postgres import Database, Notice, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.models import CHANNEL, purge, register, settle
 from registry.embedding.population import queue_missing
-from registry.embedding.serving import ServingEmbedder
+from registry.embedding.providers import ServingEmbedder
 from registry.embedding.status import tasks
 from registry.embedding.worker import Worker
 

@@ -17,7 +17,7 @@ from psycopg.rows import class_row
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Vectors
 from registry.embedding.models import DIMENSION
-from registry.embedding.reals import Reals, RealsDumper
+from registry.embedding.vectors import Reals, RealsDumper
 
 ERROR = 200  # characters that are kept of the reason of a failure
 

@@ -15,10 +15,10 @@ import aiohttp
 import anyio
 
 from config.settings import EmbeddingSettings
-from registry.documents.bodies import read_at_most
+from registry.documents.fetch import read_at_most
 from registry.embedding import wire
 from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.embedding.labels import label, nameless
+from registry.embedding.models import label, nameless
 from registry.embedding.texts import readable
 from registry.embedding.vectors import normalised
 from registry.embedding.wire import Rows, Wire

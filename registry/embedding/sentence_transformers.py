@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from config.settings import EmbeddingSettings
 from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.embedding.labels import directory, label
 from registry.embedding.lanes import Lanes
+from registry.embedding.models import directory, label
 from registry.embedding.texts import readable
 
 if TYPE_CHECKING:

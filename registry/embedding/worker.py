@@ -20,8 +20,8 @@ from config.settings import EmbeddingSettings
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.models import DIMENSION
+from registry.embedding.population import SOURCES, Key, Load, Text, columns
 from registry.embedding.queue import CAREFULLY, EmbeddingFailure, Queue, Task
-from registry.embedding.sources import SOURCES, Key, Load, Text, columns
 from registry.embedding.vectors import checked
 
 log = logging.getLogger("toolgate.embedding")

@@ -8,8 +8,7 @@ from config.settings import Settings
 from registry.database.postgres import Database, borrowed
 from registry.embedding.abc import Embedder
 from registry.embedding.models import register
-from registry.embedding.providers import make_embedder
-from registry.embedding.serving import ServingEmbedder
+from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.embedding.worker import Worker
 from registry.evaluation.running import Remembering
 from registry.evaluation.scratch import HOST, load, scratch_database

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from registry.evaluation.baseline import Baseline, text
-from registry.evaluation.compare import SEED
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
-from registry.evaluation.results import BASELINE, SetResult, measured
+from registry.evaluation.results import BASELINE, SEED, SetResult, measured
 from registry.evaluation.running import Ran, search_all
 from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode

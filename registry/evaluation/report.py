@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from registry.evaluation.compare import Interval, percentiles
-from registry.evaluation.metrics import METRICS
-from registry.evaluation.results import Measured, SetResult, mean_of
+from registry.evaluation.results import METRICS, Interval, Measured, SetResult, mean_of, percentiles
 
 MAIN = "ndcg@10"  # what modes are compared by
 UNKNOWN_SHOWN = 5  # tools that nobody has

@@ -1,13 +1,124 @@
-"""What an evaluation found. Pure. All qualities are per cent, all times milliseconds."""
+"""Results of an evaluation: metrics, confidence, thresholds. Pure."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from registry.evaluation.compare import SEED, Interval, Sampled, macro, sampled
-from registry.evaluation.metrics import METRICS, scores
 from registry.evaluation.sets import RelevantTools
+
+DEPTH = 10  # of the answers that are judged
+METRICS = ("recall@1", "recall@5", "recall@10", "ndcg@10", "completeness@10", "mrr@10")
+
+
+def scores(
+    found: Sequence[str], gold: Set[str], slots: Sequence[Collection[str]]
+) -> tuple[float, ...]:
+    """One number for each of METRICS. `found`: ids of tools, the best first."""
+    return (
+        recall(found, slots, 1),
+        recall(found, slots, 5),
+        recall(found, slots, 10),
+        ndcg(found, gold),
+        float(recall(found, slots, DEPTH) == 1),
+        reciprocal_rank(found, gold),
+    )
+
+
+def recall(found: Sequence[str], slots: Sequence[Collection[str]], depth: int) -> float:
+    """The share of `slots` of which one is among the first `depth`."""
+    first = set(found[:depth])
+    return sum(not first.isdisjoint(slot) for slot in slots) / len(slots)
+
+
+def ndcg(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
+    gained = sum(_discount(rank) for rank, one in enumerate(found[:depth], 1) if one in gold)
+    return gained / sum(_discount(rank) for rank in range(1, min(depth, len(gold)) + 1))
+
+
+def reciprocal_rank(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
+    """0 when none of `gold` is among the first `depth`."""
+    return next((1 / rank for rank, one in enumerate(found[:depth], 1) if one in gold), 0.0)
+
+
+def _discount(rank: int) -> float:
+    return 1 / math.log2(rank + 1)
+
+
+ENOUGH = 30  # requests: of fewer, the bootstrap takes chance for certainty
+RESAMPLES = 2000
+SEED = 6  # the same intervals in each run
+_PERCENTILES = (2.5, 97.5)
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean, and the 95 % interval around it."""
+
+    mean: float
+    low: float
+    high: float
+    requests: int  # that it is of; one has no interval
+
+    @property
+    def enough(self) -> bool:
+        return self.requests >= ENOUGH
+
+    @property
+    def certain(self) -> bool:
+        """Of a difference: it has a sign, and not by chance."""
+        return self.enough and (self.low > 0 or self.high < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The means of some columns, and what they are in each resample."""
+
+    means: Values  # (columns,)
+    draws: Values  # (resamples, columns)
+    requests: int  # of several sets: of the smallest
+
+    def interval(self, column: int, minus: int | None = None) -> Interval:
+        """Of a column, or of what it has more than another one."""
+        mean, draws = self.means[column], self.draws[:, column]
+        if minus is not None:
+            mean, draws = mean - self.means[minus], draws - self.draws[:, minus]
+        low, high = np.percentile(draws, _PERCENTILES)
+        return Interval(float(mean), float(low), float(high), self.requests)
+
+    def only(self, columns: Sequence[int]) -> "Sampled":
+        return Sampled(self.means[columns], self.draws[:, columns], self.requests)
+
+
+def sampled(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sampled:
+    """`values`: one row for each request, shape (requests, columns), at least one row."""
+    count = len(values)
+    generator = np.random.default_rng(seed)
+    draws = np.empty((resamples, values.shape[1]))
+    for number in range(resamples):  # a matrix of all weights would take 8 bytes x 2000 x requests
+        weights = np.bincount(generator.integers(count, size=count), minlength=count)
+        draws[number] = weights @ values / count
+    return Sampled(values.mean(axis=0), draws, count)
+
+
+def macro(sets: Sequence[Sampled]) -> Sampled:
+    """The mean over sets, each of which weighs the same."""
+    means = np.mean([one.means for one in sets], axis=0)
+    draws = np.mean([one.draws for one in sets], axis=0)
+    return Sampled(means, draws, min(one.requests for one in sets))
+
+
+def percentiles(values: Sequence[float]) -> Mapping[str, float]:
+    """p50, p95 and p99; empty for no values."""
+    if not values:
+        return {}
+    found = np.percentile(np.asarray(values), (50, 95, 99))
+    return dict(zip(("p50", "p95", "p99"), map(float, found), strict=True))
+
 
 BASELINE = "bm25+rrf"
 
@@ -67,3 +178,38 @@ def mean_of(sets: Sequence[Measured]) -> Measured:
     """Of the modes that all of them have."""
     modes = tuple(one for one in sets[0].modes if all(one in other.modes for other in sets))
     return Measured(f"mean of {len(sets)}", modes, macro([one.only(modes) for one in sets]))
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    metric: str
+    percent: float
+    mode: str | None = None  # None: the first one that is evaluated
+
+    @classmethod
+    def parse(cls, text: str) -> "Threshold":
+        """Raises ValueError, whose text says what was expected."""
+        left, _, number = text.partition("=")
+        mode, _, metric = left.strip().rpartition(":")
+        if metric not in METRICS:
+            raise ValueError(f"{metric!r} is no measure; there are {', '.join(METRICS)}")
+        try:
+            percent = float(number)
+        except ValueError:
+            percent = -1.0
+        if not 0 <= percent <= 100:
+            raise ValueError(f"{number!r} is no number from 0 to 100, as in ndcg@10=60")
+        return cls(metric, percent, mode or None)
+
+
+def missed(thresholds: Sequence[Threshold], quality: Measured) -> list[str]:
+    """A sentence for each that is not reached."""
+    found = []
+    for one in thresholds:
+        mode = one.mode or quality.modes[0]
+        mean = quality.interval(mode, one.metric).mean
+        if mean < one.percent:
+            found.append(
+                f"{one.metric} of {mode} on {quality.name} is {mean:.1f}, less than {one.percent:g}"
+            )
+    return found

@@ -1,11 +1,48 @@
-"""What every importer gives: a description as tools, and what became of each part of it."""
+"""The result of every importer: a description as tools, and the outcome for each part."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from registry.importers.plain import plain
+from registry.names.keywords import BY_NAME, VALUES
 from registry.sources.items import ItemDraft
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
+
+# Longer ones are manuals. A thousand tokens a tool is what a list of many tools can bear.
+DESCRIPTION_LIMIT = 4096
+
+
+def said(description: str) -> str:
+    """What a description in HTML or Markdown says, and no more of it than a tool can bear."""
+    return cut(plain(description))
+
+
+def said_in(schema: Any) -> Any:
+    """A JSON Schema whose descriptions are plain text."""
+    if isinstance(schema, list):
+        return [said_in(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {keyword: _keyword(keyword, value) for keyword, value in schema.items()}
+
+
+def _keyword(keyword: str, value: Any) -> Any:
+    if keyword == "description" and isinstance(value, str):
+        return plain(value)
+    if keyword in BY_NAME and isinstance(value, Mapping):
+        return {name: said_in(one) for name, one in value.items()}
+    return value if keyword in VALUES else said_in(value)
+
+
+def cut(description: str) -> str:
+    """At a space, so that no word or link is halved."""
+    if len(description) <= DESCRIPTION_LIMIT:
+        return description
+    head = description[: DESCRIPTION_LIMIT - 1]
+    return (head.rsplit(maxsplit=1)[0] if " " in head else head).rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True)

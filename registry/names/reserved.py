@@ -4,8 +4,7 @@ They are reserved whether or not the gateway offers the tool at the moment: a cl
 name from an earlier list, or from its instructions, must not reach somebody else's tool by it.
 """
 
-from registry.display.describing import NAME
-from registry.display.disclosing import FINDING, SKILLS
+from registry.display.disclosure import FINDING, NAME, SKILLS
 
 NAMES = (NAME, *FINDING, *SKILLS)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from registry.database.postgres import Pool, borrowed
 from registry.search.query import Kind
-from registry.search.vectors import HalfVector, VectorDumper
+from registry.search.transaction import HalfVector, VectorDumper
 
 if TYPE_CHECKING:
     import numpy as np

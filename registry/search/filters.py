@@ -1,14 +1,30 @@
-"""What an answer is narrowed by, as a condition on search_doc_t. Pure.
+"""Filters of a search, as conditions in SQL, and how many documents they let through."""
 
-`registry.catalog.toolsets` and `Catalog.visible_to` say the same in Python; a test holds the two
-together.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from registry.search.patterns import condition as matching
 from registry.search.query import Filters, ToolsetFilter
+from schemas.memo import Memo
+
+BELIEVED_S = 60.0
+KEPT = 256
+
+
+class DocumentCounts:
+    """Those of tenants that are too large to count each time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: Memo[tuple[object, ...], tuple[float, int]] = Memo(KEPT)
+
+    def get(self, key: tuple[object, ...]) -> int | None:
+        moment, count = self._known.get(key, (float("-inf"), 0))
+        return count if self._clock() - moment < BELIEVED_S else None
+
+    def put(self, key: tuple[object, ...], count: int) -> int:
+        self._known.put(key, (self._clock(), count))
+        return count
 
 
 def narrowing(filters: Filters) -> tuple[str, Mapping[str, Any]]:

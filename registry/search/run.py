@@ -13,16 +13,21 @@ from typing import Any
 
 from config.settings import SearchSettings as Settings
 from registry.search import statements
-from registry.search.counts import DocumentCounts
 from registry.search.encoding import Encoded
-from registry.search.filters import narrowing
+from registry.search.filters import DocumentCounts, narrowing
 from registry.search.fusion import Candidate, Hit, Ranked, enough, ranked
 from registry.search.indexes import predicate, suffix
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
 from registry.search.query import Path, SearchQuery, SearchResult
 from registry.search.statements import Shape
-from registry.search.transaction import LOOKUPS, NARROWED_SCANS, SCANS, Planner, Transaction
-from registry.search.vectors import HalfVector
+from registry.search.transaction import (
+    LOOKUPS,
+    NARROWED_SCANS,
+    SCANS,
+    HalfVector,
+    Planner,
+    Transaction,
+)
 
 NO_VECTORS = "no vectors: nothing can be found by meaning"
 MISSING_MOST = 1000  # that are counted

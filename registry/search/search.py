@@ -1,25 +1,44 @@
-"""Search: a query in, the best tools or skills out. `SearchRun` says in which statements.
-
-No connection is held while a model is waited for.
-"""
+"""Search: a query in, the best tools or skills out."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
+
+from anyio import create_task_group
 
 from config.settings import SearchSettings as Settings
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
-from registry.search.beside import both
-from registry.search.counts import DocumentCounts
 from registry.search.encoding import Encoded, Encoding, Ready
+from registry.search.filters import DocumentCounts
 from registry.search.lexical import readable
 from registry.search.query import Kind, SearchQuery, SearchResult, Timings
 from registry.search.run import Prepared, SearchRun
 from registry.search.transaction import transaction
 from schemas.errors import InvalidParams, Unavailable, Unreachable
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+async def both(
+    first: Callable[[], Awaitable[A]], second: Callable[[], Awaitable[B]]
+) -> tuple[A, B]:
+    """The results of both. What one of them raises is raised as it is, and ends the other."""
+    found: list[B] = []
+
+    async def beside() -> None:
+        found.append(await second())
+
+    try:
+        async with create_task_group() as group:
+            group.start_soon(beside)
+            one = await first()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return one, found[0]
 
 
 class Search:

@@ -10,7 +10,7 @@ from uuid import uuid4
 from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrowed
-from registry.database.tenants import lock
+from registry.database.rows import lock
 from registry.skills.known import SkillRefused, missing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")

@@ -1,25 +1,45 @@
-"""SKILL.md: front matter and instructions, as agentskills.io/specification defines them. Pure.
-
-What that leaves to others stands in `metadata`, whose values are texts: `version`, and of ours
-`toolgate-requires` and `toolgate-suggests` (names of skills), `toolgate-parent` (one), and
-`toolgate-access` (`TOOL=read` and so on, where a tool is not to have the level that it needs).
-"""
+"""SKILL.md: front matter and instructions, as agentskills.io/specification defines them. Pure."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import takewhile
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 import msgspec
 import yaml
 from msgspec import Raw, Struct
 
-from registry.importers.openapi.load_yaml import parse_yaml
-from registry.skills.access import Access, access_of
+from registry.importers.openapi.load import parse_yaml
 from schemas.errors import ImportRejected
 from schemas.hidden import visible, without_hidden
+from schemas.tool import Annotations
+
+Access = Literal["read", "write", "execute"]
+LEVELS: tuple[Access, ...] = get_args(Access)
+
+MEANING = {
+    "read": "tools that say that they only read",
+    "write": "tools that say that they destroy nothing",
+    "execute": "any tool",
+}
+
+
+def access_of(text: str) -> Access | None:
+    return next((level for level in LEVELS if level == text), None)
+
+
+def needed(annotations: Annotations) -> Access:
+    """The least level that allows a tool that says this of itself."""
+    if annotations.read_only_hint is True:
+        return "read"
+    return "write" if annotations.destructive_hint is False else "execute"
+
+
+def allows(access: Access, annotations: Annotations) -> bool:
+    return LEVELS.index(access) >= LEVELS.index(needed(annotations))
+
 
 FILE = "SKILL.md"
 NAME_LIMIT = 64

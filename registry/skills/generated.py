@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from registry.display.sentences import first_sentence, shorten
+from registry.display.summaries import first_sentence, shorten
 from registry.documents.bundles import unpack
 from registry.importers.openapi import parse
-from registry.skills.access import needed
 from registry.skills.document import (
     DESCRIPTION_LIMIT,
     FILE,
     NAME_LIMIT,
     NAMED_LIMIT,
     compose,
+    needed,
     read_document,
 )
 from registry.skills.folders import SkillFolder

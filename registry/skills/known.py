@@ -10,9 +10,8 @@ import msgspec
 from psycopg import AsyncConnection
 
 from registry.database.rows import RawLoader
-from registry.skills.access import Access, allows, needed
-from registry.skills.document import SkillDocument, own_name
-from registry.skills.graph import Edges, circle, longest
+from registry.skills.document import Access, SkillDocument, allows, needed, own_name
+from registry.skills.snapshot import Edges, circle, longest
 from schemas.errors import ToolgateError
 from schemas.tool import Annotations
 

@@ -1,14 +1,17 @@
-"""Sources: read a description, turn it into tools, write them. All of it or nothing."""
+"""Imports: a description read, turned into tools and written; all of it or nothing."""
 
 import asyncio
+import hashlib
+from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports
 from registry.documents.bundles import Bundle
 from registry.importers.imported import Imported
 from registry.names.reserved import is_reserved
-from registry.sources.drafting import drafted, relative_server
-from registry.sources.freshness import is_current, is_rolled_back
+from registry.sources.plan import scrubbed
 from registry.sources.source_reader import (
     NO_SERVICES,
     Found,
@@ -19,13 +22,126 @@ from registry.sources.source_reader import (
     find,
     reread,
 )
-from registry.sources.specs import UPLOAD, as_imported, spec_of
+from registry.sources.specs import STDIO, UPLOAD, as_imported, spec_of
 from registry.sources.store import SavedTools, SourceDraft, ToolStore
-from registry.sources.write import Check, Progress
-from registry.sources.write_source import Before
+from registry.sources.write import Before, Check, Progress, asked_of, same_asked
 from schemas.errors import ImportRejected
 from schemas.source import Outcome, Source
 from schemas.tool import ToolDraft
+
+
+def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
+    """The source that the import makes."""
+    declared = None
+    if spec.kind == "openapi":
+        declared = _declared_base(found.location, imported.servers)
+    elif spec.kind == "graphql" and imported.servers:
+        declared = imported.servers[0]  # an endpoint: the slash at its end counts
+    said, declared = said_base(spec), scrubbed(declared)
+    return SourceDraft(
+        name=spec.name,
+        kind=spec.kind,
+        location=found.location,
+        base_url=said or declared,
+        base_url_trusted=not spec.options.guarded
+        and (said is not None or same_origin(spec.location, declared)),
+        title=scrubbed(imported.title),
+        version=scrubbed(imported.version),
+        include=spec.include,
+        exclude=spec.exclude,
+        digest=found.digest,
+        options=spec.options,
+        server=imported.server,
+        items=imported.items,
+        outcomes=Counter(outcome.status for outcome in imported.outcomes),
+        origin=spec.origin,
+    )
+
+
+def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str | None:
+    """What to do where a description that is no URL names a server relative to its own."""
+    if spec.kind != "openapi" or spec.base_url or is_url(found.location):
+        return None
+    relative = next((one for one in imported.servers if one and "://" not in one), None)
+    if relative is None or _declared_base(found.location, imported.servers):
+        return None
+    return (
+        f"its server {relative!r} is relative to the URL that the description is served at, and it "
+        f"was read from {found.location}: say where the service is, as in --base-url "
+        f"https://api.example.com{relative if relative.startswith('/') else ''}, or base_url in "
+        f"the settings (sources.{spec.name}.base_url)"
+    )
+
+
+def is_url(location: str) -> bool:
+    return location.startswith(("http://", "https://"))
+
+
+def said_base(spec: ImportSpec) -> str | None:
+    """Where calls go, if an operator said it; calls of an MCP server go where it is listed."""
+    if spec.kind == "mcp" and not spec.location.startswith(STDIO):
+        return spec.location
+    return spec.base_url
+
+
+def _declared_base(location: str, servers: tuple[str, ...]) -> str | None:
+    """The first server of the description that is an HTTP address, relative ones resolved."""
+    at = location if is_url(location) else ""
+    for server in servers or ("/",):  # OpenAPI 3.1, 4.8.1: no servers means `/`
+        try:
+            url = urljoin(at, server) if at else server
+            parts = urlsplit(url)
+        except ValueError:  # http://[x
+            continue
+        if parts.scheme in {"http", "https"} and parts.hostname:
+            return url.rstrip("/")
+    return None
+
+
+def same_origin(typed: str, declared: str | None) -> bool:
+    """A relative server of a fetched description: the operator named that host already."""
+    return declared is not None and urlsplit(typed)[:2] == urlsplit(declared)[:2]
+
+
+def is_rolled_back(known: Source, spec: ImportSpec, found: Found) -> bool:
+    """Whether this is what the source was rolled back from."""
+    held = known.rolled_back
+    if held is None or found.document is None:
+        return False
+    return same_asked(held.asked, _asked_for(spec, found)) and held.document == (
+        hashlib.sha256(found.document).hexdigest()
+    )
+
+
+def is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
+    """Whether this is what the source has, and nothing is rolled back that it would end."""
+    if known.rolled_back is not None or known.origin != spec.origin:
+        return False
+    if known.location != found.location:
+        return False
+    if not _same_target(known, spec):
+        return False
+    return known.digest == found.digest and same_asked(asked_of(known), _asked_for(spec, found))
+
+
+def _asked_for(spec: ImportSpec, found: Found) -> dict[str, Any]:
+    return asked_of(
+        SourceDraft(
+            spec.name,
+            spec.kind,
+            found.location,
+            include=spec.include,
+            exclude=spec.exclude,
+            options=spec.options,
+        )
+    )
+
+
+def _same_target(known: Source, spec: ImportSpec) -> bool:
+    base_url = said_base(spec)
+    if base_url is None:
+        return not known.base_url_trusted or same_origin(spec.location, known.base_url)
+    return known.base_url == base_url
 
 
 class SourceExists(ImportRejected):

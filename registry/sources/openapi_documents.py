@@ -10,10 +10,9 @@ from registry.documents.bundles import Bundle, place, unpack
 from registry.documents.fetch import fetch, has_credentials
 from registry.importers.imported import Imported
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
-from registry.importers.openapi.files import Files
+from registry.importers.openapi.files import Files, scan, stands_alone
 from registry.importers.openapi.marks import NO_OVERLAY
-from registry.importers.openapi.scanning import scan, stands_alone
-from registry.importers.openapi.selection import SCHEMAS_LIMIT_BYTES
+from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.openapi_files import gather
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions

@@ -16,10 +16,8 @@ from config.settings import Imports
 from registry.documents.bundles import Bundle, place
 from registry.documents.containers import ZIP, Archive, Container, FolderContainer, Unreadable
 from registry.documents.fetch import Fetched, fetch, local_path
-from registry.importers.openapi.file_names import is_url, scheme
-from registry.importers.openapi.files import Files
+from registry.importers.openapi.files import Files, is_url, scan, scheme, stands_alone
 from registry.importers.openapi.load import parse
-from registry.importers.openapi.scanning import scan, stands_alone
 from registry.sources.entry_file import entry_of
 from schemas.errors import ImportRejected
 

@@ -1,13 +1,10 @@
-"""What an import changes: proposed tools against those that exist. Pure.
-
-An operation that was there before (see `registry.sources.matching`) keeps its tool, and the tool
-its name where it can (see `registry.names.unique_names`).
-"""
+"""The plan of an import: proposed tools, resources and names against those that exist. Pure."""
 
 import dataclasses
 import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import filterfalse
@@ -15,16 +12,102 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
+from psycopg import AsyncConnection
 
 from registry.names.reserved import is_reserved
-from registry.names.unique_names import Naming
+from registry.names.tool_names import Naming
 from registry.sources.items import ItemDraft, ItemsSaved
-from registry.sources.matching import KnownOperation, matched, moves
 from schemas.binding import Binding
 from schemas.hidden import without_hidden_in
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import HybridOptions, Options, Origin
 from schemas.tool import Annotations, ToolDraft
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOperation:
+    """An operation that was imported before, and its tool."""
+
+    endpoint_id: str
+    tool_id: str
+    name: str
+    digest: str  # of what was imported
+    present: bool  # in the document, when it was last imported
+    active: bool  # False while present: taken out of service by hand
+    operation: str | None = None  # its id in the description
+
+
+def matched(drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]) -> dict[str, str]:
+    """By key of a draft the key of the known operation that it is."""
+    wanted = {draft.key: draft.operation for draft in drafts}
+    found: dict[str, str] = {}
+    for present in (True, False):
+        pool = {key: one.operation for key, one in known.items() if one.present == present}
+        _match(wanted, pool, found)
+    return found
+
+
+def _match(
+    wanted: Mapping[str, str | None], pool: Mapping[str, str | None], found: dict[str, str]
+) -> None:
+    """Find among `pool` what is not found yet."""
+    ids = _unique(pool.items())
+    for operation, key in _unique(wanted.items()).items():
+        if operation in ids and key not in found:
+            found[key] = ids[operation]
+    gone = set(found.values())
+    for key in wanted:
+        if key not in found and key in pool and key not in gone:
+            found[key] = key
+
+
+def _unique(operations: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Keys by the ids that only one operation has."""
+    pairs = [(operation, key) for key, operation in operations if operation]
+    counts = Counter(operation for operation, _ in pairs)
+    return {operation: key for operation, key in pairs if counts[operation] == 1}
+
+
+def moves(matches: Mapping[str, str], known: Mapping[str, KnownOperation]) -> dict[str, str]:
+    """By endpoint id the key that it gets, for those that get another one. An operation that is
+    gone gives way to one that moved to its path."""
+    moved = {known[old].endpoint_id: key for key, old in matches.items() if key != old}
+    staying = set(matches.values())
+    for key in set(moved.values()):
+        if key in known and key not in staying:
+            moved[known[key].endpoint_id] = f"{known[key].endpoint_id}:{key}"
+    return moved
+
+
+class AliasSaving:
+    """The aliases that one import makes and ends, in its transaction."""
+
+    def __init__(self, connection: AsyncConnection, host_id: str) -> None:
+        self._connection = connection
+        self._host_id = host_id
+
+    async def run(self, aliases: Mapping[str, str]) -> None:
+        """Let these names call these tools, by id; end all whose name a tool has by now."""
+        if aliases:
+            await self._connection.execute(
+                """
+                INSERT INTO tool_alias_t AS old (host_id, name, tool_id)
+                SELECT %s, name, tool_id FROM unnest(%s::text[], %s::uuid[]) AS one (name, tool_id)
+                ON CONFLICT (host_id, lower(name)) DO UPDATE SET
+                    name = excluded.name, tool_id = excluded.tool_id, since = current_timestamp
+                """,
+                [self._host_id, list(aliases), list(aliases.values())],
+            )
+        await self._connection.execute(
+            """
+            DELETE FROM tool_alias_t AS alias USING tool_t AS tool
+            WHERE alias.host_id = %s AND tool.host_id = alias.host_id AND tool.active
+                AND lower(tool.name) = lower(alias.name)
+                AND (tool.tool_id <> alias.tool_id OR tool.name = alias.name)
+            """,
+            [self._host_id],
+        )
+
 
 __all__ = [
     "Changes",

@@ -19,9 +19,8 @@ from registry.documents.kinds import looks_like
 from registry.importers.hybrid import described, read_file, select
 from registry.importers.imported import Imported
 from registry.importers.mcp import read_snapshot
-from registry.importers.openapi.selection import SCHEMAS_LIMIT_BYTES
-from registry.sources.graphql_documents import describe_graphql, read_graphql
-from registry.sources.introspection import is_endpoint
+from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
+from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
 from registry.sources.openapi_documents import describe, read_described
 from registry.sources.plan import storable
 from schemas.errors import ImportRejected

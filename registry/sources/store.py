@@ -1,27 +1,59 @@
-"""The registry's tables: what is imported goes in, tools and sources come out.
-
-Which of `tool_t.input_schema` and `tool_param_t` is the truth stands in the comment on table
-`tool_param_t`, in `migrations/0001_registry.sql`.
-"""
+"""The tables of the registry: imports go in, tools and sources come out."""
 
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from anyio import to_thread
+from psycopg import AsyncCursor
 
 from registry.database.postgres import Pool, borrowed
-from registry.database.rows import RawLoader, readable, source_of
-from registry.database.tenants import lock
+from registry.database.rows import RawLoader, lock, readable, source_of
 from registry.skills.loading import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.plan import Changes, SavedTools, SourceDraft
-from registry.sources.served import Served, served
-from registry.sources.write import Check, ImportWriter
-from registry.sources.write_source import StoredDocument
-from registry.sources.write_version import RollbackTarget
+from registry.sources.write import Check, ImportWriter, RollbackTarget, StoredDocument
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool, ToolDraft
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An operation that the current description has, and its tool."""
+
+    endpoint_id: str
+    key: str
+    tool: Tool
+
+
+async def served(cursor: AsyncCursor[Any], host_id: str, source: str) -> list[Served]:
+    """By key. Also what is held back, or was taken out of service by hand."""
+    for json_type in ("json", "jsonb"):
+        cursor.adapters.register_loader(json_type, RawLoader)
+    await cursor.execute(
+        """
+        SELECT endpoint.endpoint_id::text, endpoint.endpoint, tool.tool_id::text, tool.name,
+            tool.title, tool.description, tool.input_schema, tool.output_schema, tool.annotations,
+            tool.binding, api.name, tool.digest, tool.definition, tool.toolsets, ARRAY[]::text[],
+            tool.sensitivity_tier, tool.tags, tool.routing_domain
+        FROM api_t AS api
+        JOIN api_endpoint_t AS endpoint USING (host_id, api_id)
+        JOIN tool_t AS tool USING (host_id, endpoint_id)
+        WHERE host_id = %s AND api.name = %s AND endpoint.active
+        ORDER BY endpoint.endpoint COLLATE "C"
+        """,
+        [host_id, source],
+    )
+    rows = await cursor.fetchall()
+    return await to_thread.run_sync(_read, rows)
+
+
+def _read(rows: list[tuple[Any, ...]]) -> list[Served]:
+    ids = {row[2]: (row[0], row[1]) for row in rows}
+    return [Served(*ids[tool.id], tool) for tool in readable([row[2:] for row in rows])]
+
 
 __all__ = ["SavedTools", "SourceDraft", "ToolStore"]
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from examples.run import DATA_DIR, own_database
-from registry.database.datadir import directory_of
+from registry.database.embedded import directory_of
 from tests.examples.conftest import ROOT, Run, errors, program, running
 
 PATIENCE_S = 30

@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
-from registry.sources.history import History
+from registry.sources.history import History, Versions
 from registry.sources.store import ToolStore
-from registry.sources.versions import Versions
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets, running
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from registry.names.unique_names import Naming
+from registry.names.tool_names import Naming
 from registry.sources.plan import KnownOperation, assign, changes, storable
 from schemas.binding import GraphQLBinding, OpenAPIBinding, Variable
 from schemas.tool import Annotations, ToolDraft

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.database import datadir
-from registry.database.datadir import DataDirectory
-from registry.database.installation import Account, DatabaseError
+from registry.database import embedded as datadir
+from registry.database.embedded import Account, DatabaseError, DataDirectory
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to care for")
 NOBODY = Account("nobody", 65534, 65534)

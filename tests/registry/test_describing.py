@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.display.describing import MissingPart, part
+from registry.display.disclosure import MissingPart, part
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

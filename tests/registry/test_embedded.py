@@ -15,8 +15,7 @@ import pytest
 from psycopg import pq
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.embedded import Embedded
-from registry.database.installation import DatabaseError
+from registry.database.embedded import DatabaseError, Embedded
 from tests.fixtures_database import settings_for
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from graphql import build_schema
 from config.load import load
 from config.settings import Imports
 from config.sources import SourceSettings
+from registry.sources.graphql_documents import introspect
 from registry.sources.imports import Sources, preview
-from registry.sources.introspection import introspect
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured
 from registry.sources.store import ToolStore

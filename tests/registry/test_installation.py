@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.database.installation import (
+from registry.database.embedded import (
     INSTALL,
     PACKAGE,
     Account,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from registry.importers.graphql import read
-from registry.sources.introspection import introspect, is_endpoint
+from registry.sources.graphql_documents import introspect, is_endpoint
 from schemas.errors import ImportRejected
 from tests.servers.graphql import PetShop
 from tests.servers.rest import Recorder

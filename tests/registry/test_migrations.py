@@ -9,7 +9,7 @@ import pytest
 from psycopg import DataError, IntegrityError
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.installation import DatabaseError
+from registry.database.embedded import DatabaseError
 from registry.database.migrate import Migration, migrate, migrations, pending, status
 from registry.database.postgres import Database
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.names.tool_names import LIMIT
-from registry.names.unique_names import Naming
+from registry.names.tool_names import LIMIT, Naming
 from schemas.source import Prefix
 
 

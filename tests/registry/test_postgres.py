@@ -15,8 +15,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
-from registry.database.embedded import Embedded
-from registry.database.installation import DatabaseError
+from registry.database.embedded import DatabaseError, Embedded
 from registry.database.postgres import RESYNC, Database, Notice
 from tests.fixtures_database import Cluster, settings_for
 

@@ -7,8 +7,7 @@ import pytest
 
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
-from registry.display.describing import DESCRIBER
-from registry.display.disclosing import FINDING, SKILLS, own_tools
+from registry.display.disclosure import DESCRIBER, FINDING, SKILLS, own_tools
 from registry.names.reserved import NAMES, is_reserved
 from registry.sources.store import ToolStore
 from registry.tools.by_hand.changes import ToolRefused

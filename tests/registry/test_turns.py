@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from registry.catalog.single_flight import Turns
+from registry.catalog.feed import Turns
 
 pytestmark = pytest.mark.anyio
 

@@ -13,11 +13,10 @@ from config.load import load
 from config.settings import Imports
 from registry.database.migrate import migrations
 from registry.database.postgres import Database
-from registry.sources.history import History
+from registry.sources.history import History, Versions
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
-from registry.sources.versions import Versions
 from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets

@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.catalog.words import by_words
+from registry.catalog.lookup import by_words
 
 TOOLS = {
     "deletePet": "Removes a pet from the shop.",

@@ -10,7 +10,7 @@ from msgspec.json import encode
 
 from registry.catalog.catalog import Catalog
 from registry.display.profiles import BUILT_IN
-from registry.importers.hybrid.closing import UnusableSchema, closed
+from registry.importers.hybrid.read import UnusableSchema, closed
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import read as read_openapi
 from registry.sources.compat.compare import input_changes, output_changes

@@ -24,7 +24,7 @@ from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.rest.files import CallFile, RemoteFile, StreamedBody
 from registry.documents import addresses
 from registry.documents.fetch import fetch
-from registry.sources.introspection import introspect
+from registry.sources.graphql_documents import introspect
 from registry.sources.source_reader import ImportSpec
 from schemas.binding import Credential
 from schemas.errors import ImportRejected

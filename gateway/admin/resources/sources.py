@@ -30,12 +30,11 @@ from gateway.admin.problems import (
 )
 from gateway.admin.resources.imports import Document, Import, ImportRequest
 from gateway.admin.resources.secrets import SecretOperations
-from registry.sources.history import History
+from registry.sources.history import History, Versions
 from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
 from registry.sources.source_reader import ImportSpec, Lister
 from registry.sources.specs import configured, left_over
 from registry.sources.store import ToolStore
-from registry.sources.versions import Versions
 from schemas.source import Origin, Outcome, Source, Version
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"

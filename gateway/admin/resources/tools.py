@@ -12,11 +12,10 @@ from gateway.admin.operations import Line, Operation, OperationInput, Paging
 from gateway.admin.pages import ListPage, place
 from gateway.admin.problems import Mistake, conflict, invalid, not_found
 from registry.embedding.status import EntityEmbedding, embedding_of
-from registry.importers.texts import cut
+from registry.importers.imported import cut
 from registry.sources.pins import Held, Pins
-from registry.tools.by_hand.changes import Details, HandChange
+from registry.tools.by_hand.changes import Details, HandChange, Lifecycle, Name64, Name128, Weight
 from registry.tools.by_hand.tools import ManualTools
-from registry.tools.by_hand.wanted import Lifecycle, Name64, Name128, Weight
 from registry.tools.tool_states import Detail, Standings, State, ToolState
 
 Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", "script"]

@@ -13,8 +13,8 @@ import psycopg
 from config.settings import Settings
 from gateway.cli.access.acts import Act, record
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, fail
+from registry.database.embedded import DatabaseError
 from registry.database.errors import failure
-from registry.database.installation import DatabaseError
 from registry.database.postgres import Database
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError

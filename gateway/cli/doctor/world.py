@@ -16,7 +16,7 @@ from config.sources import SourceSettings
 from gateway.cli.doctor.local import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
 from registry.documents.fetch import fetch, local_path
-from registry.sources.introspection import is_endpoint
+from registry.sources.graphql_documents import is_endpoint
 from schemas.errors import ImportRejected, ToolgateError
 
 DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")

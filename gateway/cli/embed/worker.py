@@ -18,8 +18,7 @@ from gateway.cli.common.settings import settings_option
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew
-from registry.embedding.providers import make_embedder
-from registry.embedding.serving import ServingEmbedder
+from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.search.indexes import ensure_indexes
 
 log = logging.getLogger("toolgate.embedding")

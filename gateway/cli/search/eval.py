@@ -19,7 +19,7 @@ from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
 from registry.evaluation.corpus import Progress as Heard
 from registry.evaluation.evaluate import drawn, evaluate
-from registry.evaluation.results import SetResult, mean_of
+from registry.evaluation.results import SetResult, Threshold, mean_of, missed
 from registry.evaluation.running import MODES
 from registry.evaluation.sets import (
     QUERIES,
@@ -29,7 +29,6 @@ from registry.evaluation.sets import (
     read_catalog,
     read_requests,
 )
-from registry.evaluation.thresholds import Threshold, missed
 from registry.search import Mode
 
 FILE = click.Path(path_type=Path)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from config.settings import Settings
 from gateway.cli.common.database import Registry
 from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.providers import make_embedder
-from registry.embedding.serving import ServingEmbedder
+from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.search import Search, SearchQuery, SearchResult
 
 

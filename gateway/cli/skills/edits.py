@@ -11,7 +11,7 @@ from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.settings import settings_option
 from gateway.cli.skills.command import open_skills
 from gateway.cli.skills.folders import print_saved
-from registry.skills.access import LEVELS, MEANING, Access
+from registry.skills.document import LEVELS, MEANING, Access
 from registry.skills.folders import SkillFolder
 from registry.skills.generated import generated, tag_texts
 from registry.skills.store import Freed, SavedSkill

@@ -23,10 +23,9 @@ from gateway.cli.imports.shared import progress_of
 from gateway.cli.sources.servers import open_asking
 from registry.sources.compat import SchemaChange
 from registry.sources.differences import Difference, ToolChange
-from registry.sources.history import History, RolledTo
+from registry.sources.history import History, RolledTo, Versions
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, spec_of
-from registry.sources.versions import Versions
 from schemas.source import Version
 
 FATES = {"added": ("+", "green"), "changed": ("~", ""), "removed": ("-", "red")}

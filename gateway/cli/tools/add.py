@@ -21,10 +21,17 @@ from gateway.functions import load_functions
 from gateway.upstreams.sandbox.runs import Sandbox
 from gateway.upstreams.script import OFF
 from registry.importers.openapi import parse
-from registry.tools.by_hand.changes import New, ToolRefused
+from registry.tools.by_hand.changes import (
+    Cost,
+    KnownFunction,
+    KnownSources,
+    Lifecycle,
+    New,
+    ToolRefused,
+    ToolRequest,
+)
 from registry.tools.by_hand.making import make, way_of
 from registry.tools.by_hand.tools import ManualTools
-from registry.tools.by_hand.wanted import Cost, KnownFunction, KnownSources, Lifecycle, ToolRequest
 from schemas.binding import FunctionBinding, Language, ScriptBinding
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict

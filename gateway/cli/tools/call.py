@@ -17,7 +17,7 @@ from gateway.cli.common.output import harmless, out, print_json
 from gateway.cli.common.settings import settings_option
 from gateway.cli.tools.arguments import read_object, read_pairs, typed
 from gateway.context import Context, Identity, new_request_id
-from registry.catalog.services import by_service
+from registry.catalog.lookup import by_service
 from schemas.binding import PythonBinding
 from schemas.jsonrpc import ErrorReply, Request
 from schemas.mcp.revisions import V2026_07_28

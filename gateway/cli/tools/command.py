@@ -15,7 +15,7 @@ from gateway.cli.common.settings import settings_option
 from gateway.cli.search.serving import searched
 from gateway.cli.tools.costs import print_costs
 from gateway.cli.tools.show import held_back, summary, waiting
-from registry.embedding.serving import NONE_YET
+from registry.embedding.providers import NONE_YET
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.sources.specs import configured
 from registry.tools.by_hand.changes import CatalogRow

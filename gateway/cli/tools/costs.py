@@ -8,7 +8,7 @@ from gateway.cli.common.failure import no_such
 from gateway.cli.common.output import first_line, print_json, print_rows, remark
 from gateway.cli.doctor.local import Check
 from registry.catalog.catalog import Catalog
-from registry.catalog.tool_list import ToolList
+from registry.catalog.lists import ToolList
 from registry.display.budgets import tokens
 from registry.display.profiles import Chosen, Profiles
 from registry.display.shaping import Shaping

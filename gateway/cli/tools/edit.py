@@ -14,10 +14,9 @@ from gateway.cli.common.options import ask, check_tier, finding_options, yes_opt
 from gateway.cli.common.output import say
 from gateway.cli.common.settings import settings_option
 from gateway.cli.tools.add import schema_of
-from registry.importers.texts import cut
-from registry.tools.by_hand.changes import COST_TIERS, Details, HandChange, NoSuchTool
+from registry.importers.imported import cut
+from registry.tools.by_hand.changes import COST_TIERS, Details, HandChange, Lifecycle, NoSuchTool
 from registry.tools.by_hand.tools import ManualTools
-from registry.tools.by_hand.wanted import Lifecycle
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
 

@@ -15,7 +15,7 @@ from gateway.cli.common.output import out, print_json, print_rows, say
 from gateway.cli.common.settings import settings_option
 from gateway.cli.tools.arguments import Argument, arguments_of, example
 from gateway.cli.tools.costs import cost_of
-from registry.catalog.services import by_service
+from registry.catalog.lookup import by_service
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.sources.pins import Pins
 from registry.tools.by_hand.changes import CatalogRow, NoSuchTool

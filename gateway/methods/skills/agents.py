@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.context import Context
 from registry.catalog.catalog import Catalog
-from registry.skills.access import Access, allows
+from registry.skills.document import Access, allows
 from registry.skills.snapshot import Agent, Skill
 from schemas.errors import Forbidden, InvalidParams
 from schemas.tool import Tool

@@ -8,10 +8,10 @@ from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.search_tools import AWAY, BY_WORDS, Find, unsearched
 from gateway.methods.skills.agents import Agents
-from registry.catalog import words as wording
+from registry.catalog import lookup as wording
 from registry.display.budgets import CHARACTERS
 from registry.display.fitting import length
-from registry.display.sentences import first_sentence, shorten
+from registry.display.summaries import first_sentence, shorten
 from registry.search.query import Filters, SearchQuery
 from registry.skills.snapshot import Skill
 from schemas.errors import Unreachable

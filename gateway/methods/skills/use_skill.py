@@ -18,7 +18,7 @@ from gateway.methods.skills.list_skills import by_words, line_of
 from gateway.state.news import MESSAGES
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
-from registry.display.disclosing import DESCRIBES
+from registry.display.disclosure import DESCRIBES
 from registry.display.fitting import Ceiling, ListedTool
 from registry.display.profiles import Chosen
 from registry.skills.items import file_at, uri_of

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from registry.documents.addresses import check_url_host, is_private
-from registry.documents.bodies import read_at_most
+from registry.documents.fetch import read_at_most
 from schemas.errors import ToolgateError
 
 ANSWER_LIMIT_BYTES = 2**18  # a token of the largest directories is some ten kilobytes

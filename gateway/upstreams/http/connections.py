@@ -17,7 +17,7 @@ from gateway.upstreams.auth.exchange import SourceExchange
 from gateway.upstreams.auth.tokens import AccessTokens
 from gateway.upstreams.http.tls import USUAL, Contexts, contexts
 from registry.documents.addresses import PublicResolver, check_url_host
-from registry.documents.bodies import read_at_most
+from registry.documents.fetch import read_at_most
 from schemas.errors import ToolgateError
 from schemas.source import Source
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from registry.importers.graphql.scalars import is_upload, scalar
-from registry.importers.graphql.schema import InputValue, Ref, Schema, Type
-from registry.importers.texts import said
+from registry.importers.graphql.schema import InputValue, Ref, Schema, Type, is_upload, scalar
+from registry.importers.imported import said
 
 # Services that make filters of their tables let every one reach all others: Hasura has thousands.
 DEFINITIONS_LIMIT = 100

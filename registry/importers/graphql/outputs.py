@@ -7,8 +7,7 @@ anything either: no good answer may fail.
 
 from typing import Any
 
-from registry.importers.graphql.scalars import answered
-from registry.importers.graphql.schema import Ref, Schema
+from registry.importers.graphql.schema import Ref, Schema, answered
 from registry.importers.graphql.selection import Selection
 
 FURTHER = 40  # names of fields that could be selected besides

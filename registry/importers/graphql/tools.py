@@ -5,16 +5,20 @@ from typing import Any, get_args
 
 from msgspec import UNSET, Raw, UnsetType
 
-from registry.importers.graphql.choosing import Chooser
 from registry.importers.graphql.inputs import GraphQLInputs, Needs
 from registry.importers.graphql.marks import FieldMarks
 from registry.importers.graphql.outputs import output_schema
 from registry.importers.graphql.schema import COMPOSITE, Field, InputValue, Operation, Schema
-from registry.importers.graphql.selection import Selection, connection
-from registry.importers.graphql.writing import Unselectable, read_selection
+from registry.importers.graphql.selection import (
+    Chooser,
+    Selection,
+    Unselectable,
+    connection,
+    read_selection,
+)
+from registry.importers.imported import cut
 from registry.importers.openapi.marks import ArgumentMarks
 from registry.importers.plain import plain
-from registry.importers.texts import cut
 from registry.importers.untold import of_field
 from registry.names.tool_names import legal
 from schemas.binding import GraphQLBinding, Pagination, Variable

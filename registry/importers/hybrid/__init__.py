@@ -6,11 +6,16 @@ action, the outcome says so; what stands inline, which it never checks, is check
 nobody knows is told; one that may have been meant to restrict an action costs that action.
 """
 
-from registry.importers.hybrid.closing import UnusableSchema, closed
 from registry.importers.hybrid.items import ID_LIMIT, size_of
-from registry.importers.hybrid.read import ServiceDescription, described, read_file, read_spec
-from registry.importers.hybrid.selection import select
-from registry.importers.hybrid.tools import drafts
+from registry.importers.hybrid.read import (
+    ServiceDescription,
+    UnusableSchema,
+    closed,
+    described,
+    read_file,
+    read_spec,
+)
+from registry.importers.hybrid.tools import drafts, select
 
 __all__ = [
     "ID_LIMIT",

@@ -1,15 +1,177 @@
-"""A description of a hybrid service, in either form, to its actions and what became of each."""
+"""A description of a hybrid service to its actions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from registry.importers.hybrid.closing import UnusableSchema, closed, closed_named
+import msgspec
+
 from registry.importers.hybrid.items import WrittenAction, WrittenService, kind, text, written
 from registry.importers.openapi import parse
+from registry.names.tool_names import legal, suffixed
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action
+from schemas.jsonschema import Checker
 from schemas.source import Outcome, OutcomeStatus
+
+DEFINITIONS_LIMIT = 2_000  # as for OpenAPI; no model reads so many
+
+_SCHEMAS = frozenset(
+    ("additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema",
+     "else", "if", "items", "not", "oneOf", "prefixItems", "propertyNames", "then",
+     "unevaluatedItems", "unevaluatedProperties")
+)  # fmt: skip
+_BY_NAME = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies"))
+# What is reached comes along anyway. Identifiers would change what `#` means below them, and two
+# copies of one anchor do not compile.
+_DROPPED = frozenset(
+    ("$defs", "definitions", "$schema", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
+)
+_DYNAMIC = ("$dynamicRef", "$recursiveRef")
+_REMARKS = _DROPPED | {"$ref", "$comment", "title", "description"}
+
+
+class UnusableSchema(Exception):
+    """A schema that no data can be checked with, and why."""
+
+
+class _Place(NamedTuple):
+    resource: str | None  # name of a shared schema; None: the one that is closed
+    path: tuple[str, ...]  # inside it
+
+
+def closed(schema: Any, shared: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`schema` with all that it refers to; compiled once, so known to be valid.
+
+    Raises Unusable.
+    """
+    return _checked(schema, None, shared or {})
+
+
+def closed_named(name: str, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """The shared schema `name` likewise."""
+    if name not in shared:
+        raise UnusableSchema(f"no schema is called {name!r}")
+    return _checked(shared[name], name, shared)
+
+
+def _checked(schema: Any, name: str | None, shared: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        whole = _Closing(schema, shared).run(_Place(name, ()))
+        Checker(msgspec.json.encode(whole))
+    except RecursionError as error:
+        raise UnusableSchema("it is nested too deeply") from error
+    except (ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UnusableSchema(f"it is no valid JSON Schema: {reason[:300]}") from error
+    return whole
+
+
+class _Closing:
+    """One schema, and what it needs."""
+
+    def __init__(self, schema: Any, shared: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._shared = shared
+        self._names: dict[_Place, str] = {}
+        self._waiting: list[_Place] = []
+
+    def run(self, place: _Place) -> dict[str, Any]:
+        remarks, place = self._followed(place)
+        found = self._found(place)
+        whole = self._rewritten(found, place.resource)
+        if not isinstance(whole, dict):
+            whole = {} if whole else {"not": {}}
+        dialect = found.get("$schema") if isinstance(found, dict) else None
+        head = {"$schema": dialect} if isinstance(dialect, str) else {}
+        definitions = self._definitions()
+        return {**head, **whole, **remarks, **({"$defs": definitions} if definitions else {})}
+
+    def _followed(self, place: _Place) -> tuple[dict[str, Any], _Place]:
+        """Where the schema really stands, if it is nothing but a reference; the remarks beside
+        that."""
+        remarks: dict[str, Any] = {}
+        seen = {place}
+        while isinstance(found := self._found(place), dict) and found.keys() <= _REMARKS:
+            if "$ref" not in found:
+                break
+            told = {name: found[name] for name in ("title", "description") if name in found}
+            remarks = told | remarks
+            place = self._place(found["$ref"], place.resource)
+            if place in seen:
+                raise UnusableSchema(f"the reference {found['$ref']} leads to itself")
+            seen.add(place)
+        return remarks, place
+
+    def _definitions(self) -> dict[str, Any]:
+        definitions: dict[str, Any] = {}
+        while self._waiting:
+            if len(definitions) > DEFINITIONS_LIMIT:
+                raise UnusableSchema(f"it needs more than {DEFINITIONS_LIMIT:,} others")
+            place = self._waiting.pop()
+            rewritten = self._rewritten(self._found(place), place.resource)
+            definitions[self._names[place]] = rewritten
+        return {name: definitions[name] for name in sorted(definitions)}
+
+    def _rewritten(self, schema: Any, resource: str | None) -> Any:
+        if isinstance(schema, list):
+            return [self._rewritten(one, resource) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        return {
+            str(keyword): self._value(keyword, value, resource)
+            for keyword, value in schema.items()
+            if keyword not in _DROPPED and not (keyword == "id" and isinstance(value, str))
+        }
+
+    def _value(self, keyword: Any, value: Any, resource: str | None) -> Any:
+        if keyword in _SCHEMAS:
+            return self._rewritten(value, resource)
+        if keyword in _BY_NAME and isinstance(value, dict):
+            return {str(name): self._rewritten(one, resource) for name, one in value.items()}
+        if keyword == "$ref":
+            return f"#/$defs/{self._name(self._place(value, resource))}"
+        if keyword in _DYNAMIC:
+            raise UnusableSchema(f"{keyword} is not understood")
+        return value
+
+    def _place(self, reference: Any, resource: str | None) -> _Place:
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise UnusableSchema(f"the reference {reference!r} leads out of the document")
+        first, *steps = unquote(reference[1:]).split("/")
+        if first:
+            raise UnusableSchema(f"the reference {reference} is no path such as #/schemas/Name")
+        path = tuple(step.replace("~1", "/").replace("~0", "~") for step in steps)
+        if path[:1] == ("schemas",) and len(path) > 1:
+            if path[1] not in self._shared:
+                raise UnusableSchema(f"no schema is called {path[1]!r}")
+            return _Place(path[1], path[2:])
+        return _Place(resource, path)
+
+    def _found(self, place: _Place) -> Any:
+        found = self._schema if place.resource is None else self._shared[place.resource]
+        for step in place.path:
+            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+                found = found[int(step)]
+            elif isinstance(found, dict) and step in found:
+                found = found[step]
+            else:
+                raise UnusableSchema(f"the reference #/{'/'.join(place.path)} leads nowhere")
+        if not isinstance(found, dict | bool):
+            raise UnusableSchema(f"a schema is a mapping, not {type(found).__name__}")
+        return found
+
+    def _name(self, place: _Place) -> str:
+        if place not in self._names:
+            last = place.path[-1] if place.path else place.resource or "Data"
+            name = legal(last) or "Schema"
+            if name in self._names.values():
+                name = suffixed(name, repr(place))
+            self._names[place] = name
+            self._waiting.append(place)
+        return self._names[place]
+
 
 _FILE = "expected the spec.yaml or schema.json of a hybrid service, a YAML or JSON object"
 _INLINE = "its schema stands inline, where light-hybrid-4j does not look: here it is checked"

@@ -6,7 +6,7 @@ Pure: bytes in, drafts and outcomes out.
 from registry.importers.imported import Imported
 from registry.importers.openapi.load import parse
 from registry.importers.openapi.marks import Overlay, overlay
+from registry.importers.openapi.operations import OpenApiOptions
 from registry.importers.openapi.read import read
-from registry.importers.openapi.selection import OpenApiOptions
 
 __all__ = ["Imported", "OpenApiOptions", "Overlay", "overlay", "parse", "read"]

@@ -1,23 +1,378 @@
-"""Request bodies: which media type, and whether its properties become arguments of their own."""
+"""Request bodies: media type, encodings, XML, and properties as arguments."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.encodings import EncodedProperties, Encodings, file_schema
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical, segments
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.marks import ArgumentMarks, argument_marks
-from registry.importers.openapi.media_types import FORM, concrete, essence, in_header, preferred
 from registry.importers.openapi.members import Members, textual
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.parameters import Parameters
+from registry.importers.openapi.parameters import Parameters, WireParameter
 from registry.importers.openapi.schema_tree import Converted
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.values import mapping, text
-from registry.importers.openapi.xml import XmlBodies
 from registry.importers.plain import plain
-from schemas.binding import Xml
+from schemas.binding import Part, Style, Xml
+
+FORM = "application/x-www-form-urlencoded"
+
+# the best first, after JSON and what is written as JSON
+_PREFERENCE = (
+    FORM,
+    "multipart/form-data",
+    "text/plain",
+    "application/octet-stream",
+    "application/xml",
+    "text/xml",
+)
+# RFC 7396 takes an object as it is; RFC 6902 takes a list of steps
+_PATCHES = ("application/merge-patch+json", "application/json-patch+json")
+# what cannot be written from JSON: a caller would have to send the bytes
+_OPAQUE = ("cbor", "msgpack", "protobuf", "avro", "x-protobuf", "x-msgpack", "smile")
+_LAST = 100
+
+
+def in_header(media_type: str) -> bool:
+    """Whether it can stand in a header: nothing in it ends the line."""
+    return media_type.isascii() and media_type.isprintable()
+
+
+def essence(media_type: str) -> str:
+    """Without parameters: `application/json; charset=utf-8` is `application/json`."""
+    return media_type.split(";", 1)[0].strip().lower()
+
+
+def preferred(
+    content: dict[str, Any], members: Members, wanted: Sequence[str] = (), method: str = "POST"
+) -> str:
+    """The best of a non-empty `content`: what is wanted, else JSON, which says the most exactly."""
+    for media_type in wanted:
+        for key in content:
+            if essence(media_type) == essence(key):
+                return key
+    return min(content, key=lambda key: _rank(key, content, members, method))
+
+
+def _rank(key: str, content: dict[str, Any], members: Members, method: str) -> tuple[int, int]:
+    kind = essence(key)
+    if kind in ("application/json", "text/json"):
+        return 0, 0
+    if kind.endswith("+json"):
+        return 1, _patch_rank(kind, content[key], members, method)
+    if kind.endswith(("/yaml", "/x-yaml", "+yaml")):
+        return 2, 0
+    if kind == FORM and members.has_files(_members_schema(content[key], members)):
+        return 3 + len(_PREFERENCE), 0  # a form cannot carry them
+    if kind.endswith(_OPAQUE):
+        return _LAST, 0
+    if kind in _PREFERENCE:
+        return 3 + _PREFERENCE.index(kind), 0
+    return 3 + len(_PREFERENCE), 0 if kind.endswith("+xml") or kind.startswith("text/") else 1
+
+
+def _patch_rank(kind: str, media: object, members: Members, method: str) -> int:
+    if method != "PATCH" or kind not in _PATCHES:
+        return 1
+    steps = members.kind(_members_schema(media, members)) == "array"
+    return 0 if (kind == _PATCHES[1]) == steps else 2
+
+
+def _members_schema(media: object, members: Members) -> Any:
+    return mapping(members.resolved(media)).get("schema", {})
+
+
+def concrete(key: str, schema: object, members: Members) -> str:
+    """What `key` stands for: a range is the type that we would like best for this schema."""
+    kind = essence(key)
+    if kind in ("*/*", "application/*"):
+        return key if members.kind(schema) == "string" else "application/json"
+    return {"text/*": "text/plain", "multipart/*": "multipart/form-data"}.get(kind, key)
+
+
+_STYLES: tuple[Style, ...] = (
+    "form", "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject",
+)  # fmt: skip
+_USUAL = "file"
+_SAYS_NOTHING = frozenset({"type", "title", "description", "deprecated", "example", "x-toolgate"})
+_STYLED = ("style", "explode", "allowReserved")
+_OURS = frozenset({"content-type", "content-disposition"})
+
+FILE = (
+    "A file: base64, a data: or http(s) URL, a resource URI,"
+    " or {data | text | uri, filename, mimeType}."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedProperties:
+    """The properties of a form that do not travel by default."""
+
+    parts: tuple[Part, ...] = ()
+    headers: dict[str, list[WireParameter]] = field(default_factory=dict)  # of parts, by property
+
+
+class Encodings:
+    """Reads the forms of one document."""
+
+    def __init__(self, document: OpenApiDocument, members: Members, parameters: Parameters) -> None:
+        self._document = document
+        self._members = members
+        self._parameters = parameters
+
+    def of(self, media: dict[str, Any], media_type: str, notes: list[str]) -> EncodedProperties:
+        """Of a form-urlencoded or multipart body."""
+        stated = mapping(media.get("encoding"))
+        unread = [key for key in ("prefixEncoding", "itemEncoding") if key in media]
+        notes.extend(f"body: `{key}` (3.2) is not read; parts are named" for key in unread)
+        multipart = essence(media_type) != FORM
+        properties = self._members.properties(media.get("schema"))
+        unsaid = multipart and self._unsaid_file(properties)
+        parts: list[Part] = []
+        headers: dict[str, list[WireParameter]] = {}
+        for name, schema in properties.items():
+            encoding = self._encoding(stated.get(name), name, notes)
+            part = self._part(name, schema, encoding, multipart, notes)
+            if unsaid and name == _USUAL and not encoding:
+                part = Part(name, file=True)
+            if part != Part(name):
+                parts.append(part)
+            if multipart and (wires := self._headers(encoding, notes)):
+                headers[name] = wires
+        return EncodedProperties(tuple(parts), headers)
+
+    def _unsaid_file(self, properties: dict[str, Any]) -> bool:
+        """Whether the one file of a form is called so, and described as any text (Stripe)."""
+        said = self._members.resolved(properties.get(_USUAL))
+        plain = said.get("type") == "string" and said.keys() <= _SAYS_NOTHING
+        return plain and not any(map(self._members.files, properties.values()))
+
+    def _encoding(self, raw: object, name: str, notes: list[str]) -> dict[str, Any]:
+        if raw is not None and not isinstance(raw, dict):
+            notes.append(f"body: the encoding of {name} is not an object; ignored")
+        try:
+            return self._document.resolve(raw)
+        except SkipOperation as skip:
+            notes.append(f"body: the encoding of {name}: {skip}")
+            return {}
+
+    def _part(
+        self, name: str, schema: Any, encoding: dict[str, Any], multipart: bool, notes: list[str]
+    ) -> Part:
+        content_type = text(encoding.get("contentType")) or None
+        if content_type and not in_header(content_type):
+            notes.append(f"body: the content type of {name} cannot be sent; ignored")
+            content_type = None
+        if self._styled(encoding, multipart):
+            return _styled(name, encoding, notes)
+        if not multipart:
+            return Part(name, content_type if _json(content_type) else None)
+        file = self._is_file(schema, content_type)
+        if content_type is None:
+            content_type = self._stated_type(schema)
+        if not file and content_type in ("text/plain", "application/octet-stream"):
+            content_type = None  # what every part of text is
+        return Part(name, content_type, file=file)
+
+    def _styled(self, encoding: dict[str, Any], multipart: bool) -> bool:
+        """3.0 has styles in form-urlencoded bodies only (4.7.15)."""
+        stated = any(key in encoding for key in _STYLED)
+        return stated and not (multipart and self._document.version == (3, 0))
+
+    def _is_file(self, schema: Any, content_type: str | None) -> bool:
+        members = self._members
+        if members.files(schema):
+            return True
+        if members.kind(schema) == "array":
+            schema = members.items(schema)
+        kind = members.kind(schema)
+        if content_type is not None:
+            kinds = [one for one in content_type.split(",") if one.strip()]
+            opaque = not any(textual(one) for one in kinds)
+            return kind in (None, "string") and opaque and not self._packed(schema)
+        # 3.1, 4.8.15.1.1: what says nothing at all is bytes
+        return not members.resolved(schema) and self._document.version >= (3, 1)
+
+    def _packed(self, schema: Any) -> bool:
+        """Whether bytes travel as text."""
+        return any(
+            "contentEncoding" in part or part.get("format") in ("byte", "base64")
+            for part in self._members.parts(schema)
+        )
+
+    def _stated_type(self, schema: Any) -> str | None:
+        if self._members.kind(schema) == "array":
+            schema = self._members.items(schema)
+        return next(
+            (
+                part["contentMediaType"]
+                for part in self._members.parts(schema)
+                if text(part.get("contentMediaType")) and in_header(part["contentMediaType"])
+            ),
+            None,
+        )
+
+    def _headers(self, encoding: dict[str, Any], notes: list[str]) -> list[WireParameter]:
+        found = []
+        for header, raw in mapping(encoding.get("headers")).items():
+            if header.lower() in _OURS:
+                continue
+            try:
+                named = {**self._document.resolve(raw), "name": header, "in": "header"}
+                # a part that is not sent has no headers
+                wire = self._parameters.read({**named, "required": False}, notes)
+            except SkipOperation as skip:
+                notes.append(f"body: the header {header} of a part: {skip}")
+                continue
+            if wire:
+                found.append(wire)
+        return found
+
+
+def file_schema(converted: dict[str, Any], many: bool = False) -> dict[str, Any]:
+    """The schema of an argument that is a file, or a list of files; `converted` is what the
+    description says of its value."""
+    own = text(converted.get("description"))
+    kept: dict[str, Any] = {}
+    kept |= {key: converted[key] for key in ("title", "deprecated") if key in converted}
+    if many:
+        for key in ("minItems", "maxItems"):
+            if key in converted:
+                kept[key] = converted[key]
+        about = {"description": own} if own else {}
+        return {"type": "array", "items": _ONE, **kept, **about}
+    return {**_ONE, **kept, "description": f"{own}\n\n{FILE}" if own else FILE}
+
+
+_ONE: dict[str, Any] = {"type": ["string", "object"], "description": FILE}
+
+
+def _styled(name: str, encoding: dict[str, Any], notes: list[str]) -> Part:
+    stated = encoding.get("style", "form")
+    style = next((style for style in _STYLES if style == stated), None)
+    if style is None:
+        notes.append(f"body: style {str(stated)[:40]!r} of {name} is not for a form")
+        style = "form"
+    explode = encoding.get("explode")
+    return Part(
+        name,
+        style=style,
+        explode=explode if isinstance(explode, bool) else style == "form",
+        allow_reserved=encoding.get("allowReserved") is True,
+    )
+
+
+def _json(content_type: str | None) -> bool:
+    kind = essence(content_type or "")
+    return kind == "application/json" or kind.endswith("+json")
+
+
+_DEPTH_LIMIT = 32  # of schemas inside schemas, references aside
+TYPES_LIMIT = 500  # of one body
+_NO_XML = Xml()
+_PREFIX = re.compile(r"[^\W\d][\w.-]*")  # a part of what XML names may be
+
+
+class XmlBodies:
+    """Reads the bodies of one document; a type is read once."""
+
+    def __init__(self, document: OpenApiDocument, members: Members) -> None:
+        self._document = document
+        self._members = members
+        self._names: dict[str, str] = {}  # pointer -> name of the type
+        self._named: set[str] = set()
+        self._types: dict[str, tuple[Xml, tuple[str, ...]]] = {}  # pointer -> what it uses
+        self._uses: dict[str, None] = {}  # of what is being read
+
+    def read(self, raw: object) -> tuple[Xml, dict[str, Xml]]:
+        """The root, and by name the types that it is made of. Raises `SkipOperation` for too
+        many."""
+        root, waiting = self._reading(raw)
+        if root.type is not None and root.name is None:
+            root = Xml(type=root.type, name=self._root_name(raw, root.type))
+        reached: dict[str, Xml] = {}
+        queue = list(waiting)
+        while queue:
+            pointer = queue.pop()
+            if pointer not in reached:
+                reached[pointer], uses = self._of_type(pointer)
+                queue.extend(uses)
+            if len(reached) > TYPES_LIMIT:
+                raise SkipOperation(f"its XML is made of more than {TYPES_LIMIT} types")
+        types = {self._names[pointer]: xml for pointer, xml in reached.items() if xml != _NO_XML}
+        return root, types
+
+    def _of_type(self, pointer: str) -> tuple[Xml, tuple[str, ...]]:
+        if pointer not in self._types:
+            self._types[pointer] = self._reading(self._members.resolved({"$ref": pointer}))
+        return self._types[pointer]
+
+    def _reading(self, raw: object) -> tuple[Xml, tuple[str, ...]]:
+        self._uses = {}
+        return self._of(raw, 0), tuple(self._uses)
+
+    def _root_name(self, raw: object, otherwise: str) -> str:
+        """A root is called as its schema says, else as the component is."""
+        own = (text(mapping(part.get("xml")).get("name")) for part in self._members.parts(raw))
+        return next((name for name in own if name), otherwise)
+
+    def _of(self, raw: object, depth: int) -> Xml:
+        if depth > _DEPTH_LIMIT:
+            raise SkipOperation(
+                f"the schemas of its XML are nested deeper than {_DEPTH_LIMIT} levels"
+            )
+        schema = mapping(raw)
+        said = mapping(schema.get("xml"))
+        ref = schema.get("$ref")
+        if isinstance(ref, str):
+            return _said(said, type_=self._type(ref))
+        properties = {
+            name: xml
+            for name, inner in self._members.properties(schema).items()
+            if (xml := self._of(inner, depth + 1)) != _NO_XML
+        }
+        for part in self._members.parts(schema):
+            said = {**mapping(part.get("xml")), **said}
+        array = self._members.kind(schema) == "array"
+        items = self._of(self._members.items(schema), depth + 1) if array else None
+        return _said(said, properties, None if items == _NO_XML else items, array=array)
+
+    def _type(self, ref: str) -> str | None:
+        try:
+            pointer = canonical(ref)
+            self._document.find(ref)
+        except SkipOperation:
+            return None  # reported where the schema is converted
+        self._uses[pointer] = None
+        if pointer not in self._names:
+            name = (segments(pointer) or ["root"])[-1]
+            self._names[pointer] = pointer if name in self._named else name
+            self._named.add(self._names[pointer])
+        return self._names[pointer]
+
+
+def _said(
+    said: dict[str, Any],
+    properties: dict[str, Xml] | None = None,
+    items: Xml | None = None,
+    type_: str | None = None,
+    array: bool = False,
+) -> Xml:
+    node = said.get("nodeType")  # 3.2, in place of `attribute` and `wrapped`
+    return Xml(
+        name=text(said.get("name")) or None,
+        namespace=text(said.get("namespace")) or None,
+        prefix=prefix if _PREFIX.fullmatch(prefix := text(said.get("prefix"))) else None,
+        attribute=said.get("attribute") is True or node == "attribute",
+        text=node in ("text", "cdata"),
+        wrapped=said.get("wrapped") is True or (array and node == "element"),
+        properties=properties or {},
+        items=items,
+        type=type_,
+    )
+
 
 _HOPS = 16  # a body that is a `$ref` to a `$ref` to ...
 

@@ -1,20 +1,56 @@
 """The arguments of one tool: what a caller gives, in one flat object, and where each goes."""
 
+import re
 from collections.abc import Iterable, Mapping
+from itertools import chain, count
 from typing import Any
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from registry.importers.openapi.arguments import Arguments, legal_argument
 from registry.importers.openapi.body import RequestPayload
 from registry.importers.openapi.document import SkipOperation
 from registry.importers.openapi.marks import ArgumentMarks, Marks
 from registry.importers.openapi.parameters import WireParameter
 from registry.importers.openapi.schema_tree import Converted
 from registry.importers.openapi.schemas import Room, SchemaParts, Schemas
+from registry.names.tool_names import legal
 from schemas.binding import Body, Location, Parameter, Part
 from schemas.jsonrpc import encode
+
+# Anthropic's API refuses a tool whose top-level properties are not ^[a-zA-Z0-9_.-]{1,64}$
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class Arguments:
+    """Names given so far. No two values get the same one."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def claim_exact(self, name: str) -> bool:
+        """Take `name` as it is, where it is legal and free."""
+        free = name not in self._taken and legal_argument(name) == name
+        if free:
+            self._taken.add(name)
+        return free
+
+    def claim(self, *wanted: str) -> str:
+        """The first of `wanted` that is free, else the last one with a number."""
+        names = [legal_argument(name) for name in wanted]
+        numbered = (legal_argument(f"{names[-1]}_{n}") for n in count(2))
+        return self._first_free(chain(names, numbered))
+
+    def _first_free(self, names: Iterable[str]) -> str:
+        name = next(name for name in names if name not in self._taken)
+        self._taken.add(name)
+        return name
+
+
+def legal_argument(name: str) -> str:
+    """`filter[status]` gives `filter_status`."""
+    return legal(name, _ILLEGAL) or legal(f"value of {name}", _ILLEGAL)
+
 
 # who keeps a plain name
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")

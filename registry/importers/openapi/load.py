@@ -1,14 +1,189 @@
 """Bytes to a document: JSON or YAML, told apart by content. Errors name line and column."""
 
 import json
+import re
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NoReturn
 
 import msgspec
+import yaml
 
-from registry.importers.openapi.load_yaml import parse_yaml
+from config.document import TAB, is_tab
 from schemas.errors import DuplicateKeys, ImportRejected, ParseError
 from schemas.jsonrpc import decode_strict
+
+DEPTH_LIMIT = 512  # levels; Stripe's description, the deepest we know, has 24
+# Values after aliases are expanded, for each one written. A file of one kilobyte can name 10^9
+# ("billion laughs"); descriptions that repeat themselves by aliases stay far below ten times.
+GROWTH_LIMIT = 10
+GROWTH_FREE = 200_000  # values that any document may have
+TEXT_SHARE = 100  # characters of a text, or a key, that count as a value more
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# not 01234, which is a post code: 1234 in YAML 1.2, 668 in 1.1
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,4000})|0o[0-7]{1,4000}|0x[0-9a-fA-F]{1,3000}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# YAML 1.2, section 10.3 (core schema); `yes`, `no`, `on` and `off` are text
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+def parse_yaml(content: str, location: str, *, unique: bool = False) -> Any:
+    """The one document in `content`; `unique` refuses a key that stands twice in one object, of
+    which the last counts otherwise. Raises `ImportRejected`."""
+    try:
+        return _compose(content, location, unique)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        problem = TAB if mark and is_tab(content, mark.line, mark.column) else error.problem
+        raise ImportRejected(f"{_where(location, mark)}: not valid YAML: {problem}.") from error
+    except yaml.YAMLError as error:
+        raise ImportRejected(f"{location}: not valid YAML: {error}.") from error
+
+
+@dataclass(slots=True)
+class _Container:
+    """A list or object whose end has not come yet."""
+
+    value: dict[str, Any] | list[Any]
+    anchor: str | None
+    size: int = 1  # values in it, aliases expanded
+    key: str | None = None  # of the object member whose value comes next
+    merges: list[Any] = field(default_factory=list)
+
+
+class _Composer:
+    """Puts values together while events come in: a stack of open containers."""
+
+    def __init__(self, location: str, unique: bool) -> None:
+        self.location = location
+        self.unique = unique
+        self.result: Any = None
+        self.size = 0  # values in the result, aliases expanded
+        self.written = 0  # values in the text
+        self.documents = 0
+        self.stack: list[_Container] = []
+        self.anchors: dict[str, tuple[Any, int]] = {}
+
+    def open(self, event: Any, value: dict[str, Any] | list[Any]) -> None:
+        if len(self.stack) == DEPTH_LIMIT:
+            self.reject(event, f"nested deeper than {DEPTH_LIMIT} levels")
+        self.stack.append(_Container(value, event.anchor))
+
+    def close(self, event: Any) -> None:
+        done = self.stack.pop()
+        if done.merges and isinstance(done.value, dict):
+            self._merge(event, done.value, done.merges)
+        self.add(event, done.value, done.size, done.anchor)
+
+    def scalar(self, event: Any) -> None:
+        long = len(event.value) // TEXT_SHARE
+        self.written += long
+        if self._expects_key():
+            self.stack[-1].key = event.value
+            self.stack[-1].size += long
+            if event.anchor:
+                self.anchors[event.anchor] = (event.value, 1 + long)
+        else:
+            self.add(event, _resolve(event), 1 + long, event.anchor)
+
+    def alias(self, event: Any) -> None:
+        if event.anchor not in self.anchors:
+            self.reject(event, f"alias *{event.anchor} stands before or inside its anchor")
+        value, size = self.anchors[event.anchor]
+        if self._expects_key() and isinstance(value, str):
+            self.stack[-1].key = value
+            self.stack[-1].size += size - 1
+        else:
+            self.add(event, value, size, None)
+
+    def add(self, event: Any, value: Any, size: int, anchor: str | None) -> None:
+        if anchor:
+            self.anchors[anchor] = (value, size)
+        self.written += 1
+        if not self.stack:
+            self.result, self.size = value, size
+            return
+        self.stack[-1].size += size
+        self._place(event, self.stack[-1], value)
+
+    def _place(self, event: Any, parent: _Container, value: Any) -> None:
+        if isinstance(parent.value, list):
+            parent.value.append(value)
+        elif parent.key is None:
+            self.reject(event, "a key must be text, not a list or an object")
+        elif parent.key == "<<":
+            parent.merges.append(value)
+            parent.key = None
+        elif self.unique and parent.key in parent.value:
+            self.reject(event, f"the key {parent.key[:100]!r} stands twice in one object")
+        else:
+            parent.value[parent.key] = value
+            parent.key = None
+
+    def _merge(self, event: Any, own: dict[str, Any], merges: list[Any]) -> None:
+        """`<<: *base` (YAML 1.1, widely written): own members win, earlier bases win."""
+        for merged in merges:
+            for base in merged if isinstance(merged, list) else [merged]:
+                if not isinstance(base, dict):
+                    self.reject(event, "`<<` must name an object or a list of objects")
+                own.update({key: value for key, value in base.items() if key not in own})
+
+    def _expects_key(self) -> bool:
+        return bool(
+            self.stack and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is None
+        )
+
+    def document(self, event: Any) -> None:
+        self.documents += 1
+        if self.documents > 1:
+            self.reject(event, "a second YAML document begins; expected one")
+
+    def reject(self, event: Any, problem: str) -> None:
+        raise ImportRejected(f"{_where(self.location, event.start_mark)}: {problem}.")
+
+
+def _compose(content: str, location: str, unique: bool) -> Any:
+    composer = _Composer(location, unique)
+    handlers = {
+        yaml.ScalarEvent: composer.scalar,
+        yaml.MappingStartEvent: lambda event: composer.open(event, {}),
+        yaml.SequenceStartEvent: lambda event: composer.open(event, []),
+        yaml.MappingEndEvent: composer.close,
+        yaml.SequenceEndEvent: composer.close,
+        yaml.AliasEvent: composer.alias,
+        yaml.DocumentStartEvent: composer.document,
+    }
+    for event in yaml.parse(content, Loader=_LOADER):
+        if handler := handlers.get(type(event)):
+            handler(event)
+    if composer.size > GROWTH_FREE + GROWTH_LIMIT * composer.written:
+        raise ImportRejected(f"{location}: aliases expand it more than {GROWTH_LIMIT} times.")
+    return composer.result
+
+
+def _resolve(event: Any) -> Any:
+    """A scalar's value. Quoted text stays text; `.inf` and `.nan` too, JSON has no such numbers."""
+    plain = event.implicit[0] or (event.tag or "").startswith("tag:yaml.org,2002:")
+    if not plain or event.tag == "tag:yaml.org,2002:str":
+        return event.value
+    value: str = event.value
+    if value in _WORDS:
+        return _WORDS[value]
+    if _INTEGER.fullmatch(value):
+        return int(value, 0 if value[:2] in ("0o", "0x") else 10)
+    if _FLOAT.fullmatch(value) and abs(number := float(value)) != float("inf"):
+        return number
+    return value
+
+
+def _where(location: str, mark: Any) -> str:
+    return f"{location}, line {mark.line + 1}, column {mark.column + 1}" if mark else location
+
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _EXPECTED = "expected an OpenAPI description, a JSON or YAML object"

@@ -1,5 +1,4 @@
-"""The operations of a document, in 3.x's words and with their marks; nobody has looked into them
-yet."""
+"""Operations of a document, with the marks of their owner, and which of them are wanted."""
 
 import re
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from typing import Any
 from registry.importers.openapi.document import REF_HOPS, OpenApiDocument, SkipOperation
 from registry.importers.openapi.files import shown
 from registry.importers.openapi.marks import (
+    KEY,
     NO_OVERLAY,
     UNMARKED,
     Marks,
@@ -18,8 +18,9 @@ from registry.importers.openapi.marks import (
     shared_marks,
 )
 from registry.importers.openapi.swagger_operations import Swagger
-from registry.importers.openapi.values import mapping, text
+from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
+from schemas.globs import glob
 from schemas.source import Outcome
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
@@ -173,3 +174,42 @@ def _methods(item: dict[str, Any]) -> Iterator[tuple[str, object]]:
 def _key(path: str, method: str) -> str:
     # methods are case-sensitive, and those that everybody knows are written in capitals
     return f"{path}@{method.lower() if method.isupper() else method}"
+
+
+_TAG = "tag:"
+SCHEMAS_LIMIT_BYTES = 2**26  # as imports.schemas_limit_bytes has it
+
+
+@dataclass(frozen=True, slots=True)
+class OpenApiOptions:
+    """Globs (`fnmatch`, `*` crosses `/`) against the tool's name, the operationId or
+    `GET /path/{x}`; `tag:repos` against tags. `include` empty: all. `exclude` wins."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    only_marked: bool = False  # leave out what is not marked as enabled
+    media_types: tuple[str, ...] = ()  # of request bodies, to prefer where they are described
+    overlay: Overlay = NO_OVERLAY
+    schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES
+
+
+def refusal(operation: DocumentOperation, name: str, options: OpenApiOptions) -> str | None:
+    """Why the operation is not wanted; None when it is."""
+    for pattern in options.exclude:
+        if matches(operation, name, pattern):
+            return f"excluded by {pattern!r}"
+    if options.include and not any(matches(operation, name, p) for p in options.include):
+        return "not included"
+    if operation.marks.enabled is False:
+        return f"{KEY} says `enabled: false`"
+    if options.only_marked and operation.marks.enabled is not True:
+        return f"no {KEY} says `enabled: true`"
+    return None
+
+
+def matches(operation: DocumentOperation, name: str, pattern: str) -> bool:
+    if pattern.startswith(_TAG):
+        tags = sequence(operation.node.get("tags"))
+        return glob(pattern.removeprefix(_TAG)).match_any(map(str, tags))
+    texts = (name, operation.operation_id or name, operation.endpoint)
+    return glob(pattern).match_any(texts)

@@ -7,9 +7,14 @@ from typing import Any
 from registry.importers.imported import Imported
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
 from registry.importers.openapi.files import FILES, Unread
-from registry.importers.openapi.operations import DocumentOperation, operations
+from registry.importers.openapi.operations import (
+    DocumentOperation,
+    OpenApiOptions,
+    matches,
+    operations,
+    refusal,
+)
 from registry.importers.openapi.schemas import Room
-from registry.importers.openapi.selection import OpenApiOptions, matches, refusal
 from registry.importers.openapi.tools import OpenApiDrafts
 from registry.importers.openapi.values import mapping
 from registry.names.tool_names import assign, tool_name

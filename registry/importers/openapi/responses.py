@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from registry.importers.openapi.cycles import Cycles
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.schema_tree import Component, Converted
+from registry.importers.openapi.schema_tree import Component, Converted, Cycles
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.values import mapping
 from registry.importers.openapi.widening import widened

@@ -1,15 +1,10 @@
-"""One schema, without what it refers to, in the words of JSON Schema 2020-12.
+"""One schema, without what it refers to, in the words of JSON Schema 2020-12."""
 
-Keywords that are legal are kept, whatever is broken is dropped or repaired with a note, and
-`readOnly` properties are left out. Order is kept: a model reads it.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from registry.importers.openapi.cycles import DEPTH_LIMIT, Cycles, Place
 from registry.importers.openapi.document import (
     MissingReference,
     OpenApiDocument,
@@ -17,8 +12,195 @@ from registry.importers.openapi.document import (
     canonical,
 )
 from registry.importers.openapi.keywords import ABSENT, ANNOTATIONS, CHECKS, SPELLED, compiles
-from registry.importers.openapi.legacy import modernise
+from registry.importers.openapi.values import mapping, sequence
 from registry.importers.openapi.visibility import Visibility
+
+_COMPOSITION = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if"})
+_ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})
+_MARKERS = frozenset(
+    {"nullable", "exclusiveMinimum", "exclusiveMaximum", "example", "dependencies", "items"}
+    | {"x-nullable"}  # Swagger 2.0 has no other way
+)
+
+
+def modernise(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` itself where nothing is old in it. Subschemas are left as they are."""
+    if _MARKERS.isdisjoint(schema):
+        return schema
+    modern = dict(schema)
+    _bound(modern, "maximum", "exclusiveMaximum")
+    _bound(modern, "minimum", "exclusiveMinimum")
+    _example(modern)
+    _tuple(modern)
+    _dependencies(modern)
+    stated = modern.pop("nullable", None), modern.pop("x-nullable", None)
+    return _nullable(modern) if True in stated else modern
+
+
+def _bound(schema: dict[str, Any], limit: str, exclusive: str) -> None:
+    """Draft 4: `maximum: 5, exclusiveMaximum: true` is `exclusiveMaximum: 5`."""
+    flag = schema.get(exclusive)
+    if isinstance(flag, bool):
+        del schema[exclusive]
+        if flag and limit in schema:
+            schema[exclusive] = schema.pop(limit)
+
+
+def _example(schema: dict[str, Any]) -> None:
+    if "example" in schema:
+        example = schema.pop("example")
+        schema.setdefault("examples", [example])
+
+
+def _tuple(schema: dict[str, Any]) -> None:
+    """Up to 2019-09, `items` could be a list, one schema a position."""
+    if isinstance(schema.get("items"), list):
+        schema["prefixItems"] = schema.pop("items")
+        if "additionalItems" in schema:
+            schema["items"] = schema.pop("additionalItems")
+
+
+def _dependencies(schema: dict[str, Any]) -> None:
+    """Up to draft 7, one keyword for names and schemas."""
+    dependencies = schema.pop("dependencies", None)
+    if isinstance(dependencies, dict):
+        names = {key: value for key, value in dependencies.items() if isinstance(value, list)}
+        schemas = {key: value for key, value in dependencies.items() if key not in names}
+        schema.update({"dependentRequired": names} if names else {})
+        schema.update({"dependentSchemas": schemas} if schemas else {})
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """3.0's `nullable`, read as meant: beside `enum` and `$ref` it is often written alone,
+    where 3.0.3 would give it no effect. Accepting null too much costs a 400, too little a call."""
+    if not _COMPOSITION.isdisjoint(schema):
+        return _or_null(schema)
+    if isinstance(schema.get("type"), str | list):
+        stated = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        schema["type"] = stated if "null" in stated else [*stated, "null"]
+    if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+        schema["enum"] = [*schema["enum"], None]
+    if "const" in schema:
+        schema["enum"] = [schema.pop("const"), None]
+    return schema
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    inner = {key: value for key, value in schema.items() if key not in _ANNOTATIONS}
+    outer = {key: value for key, value in schema.items() if key in _ANNOTATIONS}
+    return {"anyOf": [inner, {"type": "null"}], **outer}
+
+
+DEPTH_LIMIT = 64  # as in `schemas.py`, where deeper schemas are refused
+
+# How a schema applies another one to the same value: always, or as one of several choices.
+Place = Literal["always", "choice"]
+Turn = Literal["follow", "without_choices", "cut"]
+
+_ALWAYS_ONE = ("not", "if", "then", "else")
+
+
+class Cycles:
+    """Says for each reference of a component how to follow it so that checking ends."""
+
+    def __init__(self, document: OpenApiDocument) -> None:
+        self._document = document
+        self._edges: dict[str, tuple[tuple[str, Place], ...]] = {}
+        self._any = Groups(lambda node: [to for to, _ in self._references(node)])
+        self._always = Groups(lambda node: self._to(node, "always"))
+        self._choice = Groups(lambda node: self._to(node, "choice"))
+
+    def turn(self, origin: str, target: str, place: Place) -> Turn:
+        """A child that includes its base (`allOf`) wants the base without its choice of children.
+        What then still leads back, only ever by inclusion or only by choice, says nothing: cut."""
+        if origin == target:
+            return "cut"
+        if place == "choice":
+            return "cut" if self._choice.together(origin, target) else "follow"
+        if self._always.together(origin, target):
+            return "cut"
+        return "without_choices" if self._any.together(origin, target) else "follow"
+
+    def _to(self, node: str, wanted: Place) -> list[str]:
+        return [target for target, place in self._references(node) if place == wanted]
+
+    def _references(self, pointer: str) -> tuple[tuple[str, Place], ...]:
+        if pointer not in self._edges:
+            try:
+                schema = self._document.find(pointer)
+            except SkipOperation:
+                schema = None  # reported where the reference is converted
+            self._edges[pointer] = tuple(_in_place(schema, "always", 0))
+        return self._edges[pointer]
+
+
+def _in_place(raw: object, place: Place, depth: int) -> Iterator[tuple[str, Place]]:
+    if depth > DEPTH_LIMIT:
+        return
+    schema = modernise(mapping(raw))
+    ref = schema.get("$ref")
+    if isinstance(ref, str) and ref.startswith("#"):
+        yield canonical(ref), place
+    for keyword, branch in _branches(schema):
+        chosen = keyword in ("anyOf", "oneOf")
+        yield from _in_place(branch, "choice" if chosen else place, depth + 1)
+
+
+def _branches(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for branch in sequence(schema.get(keyword)):
+            yield keyword, branch
+    for keyword in _ALWAYS_ONE:
+        if keyword in schema:
+            yield keyword, schema[keyword]
+    for branch in mapping(schema.get("dependentSchemas")).values():
+        yield "dependentSchemas", branch
+
+
+class Groups:
+    """Strongly connected groups of a graph, found as they are asked for (Tarjan, SIAM J. Comput.
+    1972). Iterative; all questions together cost one pass over the graph."""
+
+    def __init__(self, successors: Callable[[str], Collection[str]]) -> None:
+        self._successors = successors
+        self._number: dict[str, int] = {}  # order of discovery
+        self._low: dict[str, int] = {}  # lowest number reachable
+        self._group: dict[str, int] = {}
+        self._open: list[str] = []  # discovered, group not known yet
+
+    def together(self, one: str, other: str) -> bool:
+        """Whether each can be reached from the other."""
+        for node in (one, other):
+            if node not in self._group:
+                self._explore(node)
+        return self._group[one] == self._group[other]
+
+    def _explore(self, root: str) -> None:
+        path = [(root, self._enter(root))]
+        while path:
+            node, successors = path[-1]
+            for successor in successors:
+                if successor not in self._number:
+                    path.append((successor, self._enter(successor)))
+                    break
+                if successor not in self._group:
+                    self._low[node] = min(self._low[node], self._number[successor])
+            else:
+                path.pop()
+                self._leave(node, path[-1][0] if path else None)
+
+    def _enter(self, node: str) -> Iterator[str]:
+        self._number[node] = self._low[node] = len(self._number)
+        self._open.append(node)
+        return iter(self._successors(node))
+
+    def _leave(self, node: str, parent: str | None) -> None:
+        if parent is not None:
+            self._low[parent] = min(self._low[parent], self._low[node])
+        if self._low[node] == self._number[node]:
+            while self._open and node not in self._group:
+                self._group[self._open.pop()] = self._number[node]
+
 
 _Shape = Literal["one", "list", "map"]
 

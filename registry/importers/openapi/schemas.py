@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.importers.openapi.cycles import Cycles
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, segments
-from registry.importers.openapi.schema_tree import Component, Converted, Tree
+from registry.importers.openapi.schema_tree import Component, Converted, Cycles, Tree
 from registry.importers.openapi.visibility import Flag, Visibility
 from registry.names.tool_names import legal, suffixed
 from schemas.jsonrpc import encode

@@ -6,19 +6,18 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from registry.importers.imported import cut
 from registry.importers.openapi import pagination
 from registry.importers.openapi.body import Bodies
 from registry.importers.openapi.document import OpenApiDocument, server_urls
 from registry.importers.openapi.inputs import Inputs
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.parameters import Parameters
-from registry.importers.openapi.paths import rooted
+from registry.importers.openapi.parameters import Parameters, rooted
 from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import Room, Schemas
 from registry.importers.openapi.security import Security
 from registry.importers.openapi.values import sequence, text
 from registry.importers.plain import plain
-from registry.importers.texts import cut
 from registry.importers.untold import of_operation
 from schemas.binding import OpenAPIBinding
 from schemas.tool import Annotations, ToolDraft

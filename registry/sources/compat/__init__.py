@@ -1,6 +1,6 @@
 """Compatibility of what a tool takes and gives: before, and after its description changed. Pure."""
 
-from registry.sources.compat.change import SchemaChange
+from registry.sources.compat.changes import SchemaChange
 from registry.sources.compat.compare import input_changes, output_changes
 from registry.sources.compat.reading import READ_IN_ALL, bounded
 

@@ -14,7 +14,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Json, Jsonb
 
 from registry.database.postgres import Pool, borrowed
-from registry.database.tenants import lock
+from registry.database.rows import lock
 from registry.names.reserved import is_reserved
 from registry.sources.plan import seen, storable
 from registry.tools.by_hand.changes import (

@@ -25,8 +25,7 @@ from gateway.state.news import MESSAGES
 from gateway.state.records import changed, record_of, update
 from registry.catalog.catalog import Catalog
 from registry.search import Filters, Hit, SearchQuery, SearchResult
-from registry.skills.access import Access
-from registry.skills.document import compose
+from registry.skills.document import Access, compose
 from registry.skills.snapshot import Agent, Skill, SkillFile, SkillSnapshot, SkillTool
 from schemas.binding import GatewayBinding
 from schemas.errors import (

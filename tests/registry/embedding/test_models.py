@@ -11,7 +11,7 @@ from registry.embedding.abc import EmbeddingFailed
 from registry.embedding.crew import Crew
 from registry.embedding.models import Models, models, purge, register, settle
 from registry.embedding.population import queue_missing
-from registry.embedding.serving import DISABLED, NONE_YET, ServingEmbedder
+from registry.embedding.providers import DISABLED, NONE_YET, ServingEmbedder
 from registry.embedding.status import status
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import SETTINGS, Queued, draft, until

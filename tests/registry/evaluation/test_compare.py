@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from registry.evaluation.compare import macro, percentiles, sampled
+from registry.evaluation.results import macro, percentiles, sampled
 
 GENERATOR = np.random.default_rng(1)
 

@@ -3,9 +3,8 @@
 import pytest
 
 from registry.evaluation.report import as_json, markdown, remarks, tables
-from registry.evaluation.results import Measured, SetResult, mean_of, measured
+from registry.evaluation.results import Measured, SetResult, Threshold, mean_of, measured, missed
 from registry.evaluation.sets import RelevantTools
-from registry.evaluation.thresholds import Threshold, missed
 
 WANTED = [RelevantTools(frozenset(one), (frozenset(one),)) for one in "abcd"]
 FOUND = {

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from registry.evaluation.records import UnreadableSet
-from registry.evaluation.sets import Index, Listed, read_catalog, read_requests
+from registry.evaluation.sets import Index, Listed, UnreadableSet, read_catalog, read_requests
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from registry.importers.hybrid import read_spec
-from registry.importers.hybrid.closing import closed
+from registry.importers.hybrid.read import closed
 from schemas.jsonrpc import encode
 from schemas.jsonschema import Checker
 from tests.fixtures_hybrid import described, wanting

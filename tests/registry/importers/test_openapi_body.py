@@ -1,8 +1,7 @@
 import pytest
 
+from registry.importers.openapi.body import FILE, preferred
 from registry.importers.openapi.document import OpenApiDocument
-from registry.importers.openapi.encodings import FILE
-from registry.importers.openapi.media_types import preferred
 from registry.importers.openapi.members import Members
 from schemas.binding import Body
 from tests.registry.importers.describe import components, describe, json_body, only, query

@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.importers.openapi.encodings import FILE
+from registry.importers.openapi.body import FILE
 from schemas.binding import Body, Parameter, Part
 from tests.registry.importers.describe import components, describe, only
 

@@ -6,9 +6,7 @@ import pytest
 
 from registry.importers.openapi import parse, read
 from registry.importers.openapi.document import MissingReference, OpenApiDocument
-from registry.importers.openapi.file_names import join
-from registry.importers.openapi.files import Files, shown
-from registry.importers.openapi.scanning import scan, stands_alone
+from registry.importers.openapi.files import Files, join, scan, shown, stands_alone
 
 ROOT = """
 openapi: 3.1.0

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from registry.importers.openapi import parse
-from registry.importers.openapi.load_yaml import DEPTH_LIMIT
+from registry.importers.openapi.load import DEPTH_LIMIT
 from schemas.errors import ImportRejected
 
 

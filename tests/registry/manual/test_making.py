@@ -7,9 +7,14 @@ import pytest
 from msgspec import Raw
 
 from registry.importers.openapi import read
-from registry.tools.by_hand.changes import New, ToolRefused
+from registry.tools.by_hand.changes import (
+    KnownFunction,
+    KnownSources,
+    New,
+    ToolRefused,
+    ToolRequest,
+)
 from registry.tools.by_hand.making import make
-from registry.tools.by_hand.wanted import KnownFunction, KnownSources, ToolRequest
 from schemas.binding import (
     Credential,
     FunctionBinding,

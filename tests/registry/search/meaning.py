@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.search.vectors import HalfVector, VectorDumper
+from registry.search.transaction import HalfVector, VectorDumper
 from tests.fixtures_database import HOST
 
 MODEL = "test/vector.100%"  # as awkward in a statement as a name can be

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from registry.search.beside import both
+from registry.search.search import both
 
 pytestmark = pytest.mark.anyio
 

@@ -1,6 +1,6 @@
 """Counts are believed for a while; as many are kept as there is room for."""
 
-from registry.search.counts import BELIEVED_S, KEPT, DocumentCounts
+from registry.search.filters import BELIEVED_S, KEPT, DocumentCounts
 
 
 def test_a_count_is_believed_for_a_while() -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from registry.skills.graph import circle, in_order, longest
+from registry.skills.snapshot import circle, in_order, longest
 
 
 @pytest.mark.parametrize(
