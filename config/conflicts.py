@@ -1,19 +1,474 @@
-"""What is wrong with settings that are right one by one."""
+"""Conflicts between settings that are each right on their own."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from ipaddress import ip_network
 from itertools import combinations
 from urllib.parse import urlsplit
 
-from config.conflicts_auth import auth_conflicts
-from config.conflicts_embedding import embedding_conflicts
-from config.conflicts_guardrails import guardrail_conflicts
-from config.conflicts_limits import limit_conflicts
-from config.conflicts_oauth import oauth_conflicts
-from config.conflicts_policy import policy_conflicts
-from config.conflicts_sources import source_conflicts
+from config.access import (
+    DEVELOPMENT_ISSUER,
+    GUARDRAIL_VARIABLES,
+    RESERVED_ISSUER,
+    RULE_VARIABLES,
+    Auth,
+    Guardrail,
+    IssuerSettings,
+    OAuth,
+    Policy,
+    Rule,
+)
+from config.networks import in_the_clear
 from config.problem import KeyPath, Problem, Where, dotted
 from config.settings import Settings
+from config.sources import SchemeSettings, SourceSettings
+from schemas.expressions import InvalidExpression, compile_expression
+from schemas.patterns import InvalidPattern, Pattern
 from schemas.validators import ValidationError, compiled
+
+KEYS = ("key_file", "jwks_file", "jwks_url")
+
+Found = Iterator[tuple[KeyPath, str]]
+
+
+def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Nothing is asked of what nobody uses, while `auth.mode` is none."""
+    auth = settings.auth
+    found: list[tuple[KeyPath, str]] = []
+    if auth.mode == "keys":
+        found += _no_keys(auth)
+    elif auth.mode == "jwt":
+        found += [*_key_sources(auth), *_names(auth), *_tenants(auth), *_times(auth)]
+        found += _audiences(settings)
+    for below, text in found:
+        key = ("auth", *below)
+        yield Problem(where(key, ("auth", "mode")), dotted(key), text)
+
+
+def _no_keys(auth: Auth) -> Found:
+    if not auth.api_keys:
+        yield ("mode",), "expected auth.api_keys with it, or nobody could come in"
+
+
+def _key_sources(auth: Auth) -> Found:
+    """Exactly one for each issuer."""
+    given = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
+    wanted = ", ".join(f"auth.{key}" for key in KEYS)
+    if len(given) > 1:
+        yield ("mode",), f"expected one of {wanted} with it, found {' and '.join(given)}"
+    elif not given and not auth.issuers and not auth.development_secret:
+        others = "auth.issuers or auth.development_secret"
+        yield ("mode",), f"expected {wanted}, {others} with it, found none of them"
+    elif not given and auth.issuer:
+        yield ("issuer",), f"expected one of {wanted} beside it: the key of its tokens"
+    for name, issuer in auth.issuers.items():
+        given = [key for key in KEYS if getattr(issuer, key)]
+        if len(given) != 1:
+            told = " and ".join(given) or "none of them"
+            yield ("issuers", name), f"expected one of {', '.join(KEYS)}, found {told}"
+    for path, url in _jwks_urls(auth):
+        if in_the_clear(url):
+            yield path, f"expected an https:// URL, but for a server on loopback, found {url}"
+
+
+def _jwks_urls(auth: Auth) -> Iterator[tuple[KeyPath, str]]:
+    for path, issuer in _all(auth):
+        if issuer.jwks_url:
+            yield (*path, "jwks_url"), issuer.jwks_url
+
+
+def _names(auth: Auth) -> Found:
+    """The `iss` of a token has to say whose it is before any key is tried."""
+    seen: dict[str, str] = {DEVELOPMENT_ISSUER: "`toolgate token mint`"}
+    for path, issuer in _all(auth):
+        if not issuer.issuer:
+            if path or auth.issuers:
+                text = "expected the `iss` of its tokens: there are several issuers"
+                yield (*path, "issuer"), text
+        elif issuer.issuer in seen:
+            yield (*path, "issuer"), f"expected one that is not that of {seen[issuer.issuer]}"
+        else:
+            seen[issuer.issuer] = dotted(("auth", *path))
+    if RESERVED_ISSUER in auth.issuers:
+        text = f"expected another name: {RESERVED_ISSUER}:NAME is who has an API key"
+        yield ("issuers", RESERVED_ISSUER), text
+
+
+def _tenants(auth: Auth) -> Found:
+    for path, issuer in _all(auth):
+        if issuer.tenants and not issuer.tenant_claim:
+            yield (*path, "tenants"), "expected tenant_claim beside it, whose values these are"
+        if isinstance(issuer, IssuerSettings) and issuer.tenant and issuer.tenant_claim:
+            yield (*path, "tenant"), "expected tenant or tenant_claim, found both"
+
+
+def _audiences(settings: Settings) -> Found:
+    auth = settings.auth
+    if auth.bind_audience == "off":
+        return
+    if not settings.server.public_url:
+        yield ("bind_audience",), "expected server.public_url with it, which tokens have to name"
+    if auth.bind_audience == "endpoint":
+        for path, issuer in (((), auth), *_all(auth)):
+            if issuer.audience:
+                text = "expected none with auth.bind_audience: endpoint, which says what `aud` is"
+                yield (*path, "audience"), text
+                return
+
+
+def _times(auth: Auth) -> Found:
+    if auth.jwks_stale_s < auth.jwks_ttl_s:
+        text = f"expected at least auth.jwks_ttl_s ({auth.jwks_ttl_s:g}), after which keys are"
+        yield ("jwks_stale_s",), f"{text} fetched again, found {auth.jwks_stale_s:g}"
+
+
+def _all(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]]:
+    """Every issuer with a key, and where it stands below `auth`."""
+    if any(getattr(auth, key) for key in KEYS):
+        yield (), auth
+    for name, issuer in auth.issuers.items():
+        yield ("issuers", name), issuer
+
+
+NEEDS = {
+    "sentence-transformers": {"model": "the name of a model or a directory"},
+    "openai-compatible": {"model": "the name of a model", "url": "the URL of a service"},
+    "local-http": {"url": "the URL of a service"},
+}
+OF_OTHERS = ("model", "url", "api_key")  # than the bundled model
+
+
+def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """`where` says where the first of some key paths stands that is no default."""
+    found, provider = settings.embedding, ("embedding", "provider")
+    for key, text in NEEDS.get(found.provider, {}).items():
+        if not getattr(found, key):
+            said = f"expected {text}: {found.provider} needs it"
+            yield Problem(where(provider), dotted(("embedding", key)), said)
+    for key in OF_OTHERS if found.provider == "bundled" else ():
+        if getattr(found, key):
+            path = ("embedding", key)
+            text = "expected nothing, the bundled model has none; for another set"
+            yield Problem(where(path), dotted(path), f"{text} embedding.provider")
+    if found.provider == "disabled" and settings.disclosure.when_down == "fail_closed":
+        path = ("disclosure", "when_down")
+        text = "expected lexical: with embedding.provider disabled every search would fail"
+        yield Problem(where(path, provider), dotted(path), text)
+
+
+def guardrail_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    guardrails = settings.guardrails
+    for name, rule in guardrails.rules.items():
+        for key, text in _wrong(rule, guardrails.expression_steps):
+            path: KeyPath = ("guardrails", "rules", name, key)
+            yield Problem(where(path), dotted(path), text)
+
+
+def _wrong(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
+    if not (rule.fields or rule.pattern or rule.when):
+        yield "effect", "expected fields, pattern or when beside it: the rule looks for nothing"
+    elif rule.effect == "redact" and not (rule.fields or rule.pattern):
+        yield "effect", "expected fields or pattern beside redact, which say what to mask"
+    if rule.pattern:
+        try:
+            Pattern(rule.pattern)
+        except InvalidPattern as error:
+            yield "pattern", f"expected a regular expression (RE2): {error}"
+    if rule.when:
+        try:
+            compile_expression(rule.when, GUARDRAIL_VARIABLES, steps)
+        except InvalidExpression as error:
+            yield "when", f"expected a CEL expression: {error}"
+    for path in rule.fields:
+        if not all(path.split(".")):
+            yield "fields", f"expected dotted paths such as customer.email, found {path!r}"
+
+
+LEAST_BYTES = 128 << 20  # what the gateway takes by itself
+
+
+def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """`where` says where the first of some key paths stands that is no default."""
+
+    def problem(text: str, *key: str) -> Problem:
+        return Problem(where(key), dotted(key), text)
+
+    for network in settings.server.trusted_proxies:
+        if not _is_network(network):
+            text = f"expected an address or a network without host bits, found {network}"
+            yield problem(text, "server", "trusted_proxies")
+    limits, breaker = settings.limits, settings.breaker
+    for group, rates in (("tools", limits.tools), ("sources", limits.sources)):
+        for name, rate in rates.items():
+            if not rate.calls and not rate.concurrent:
+                yield problem("expected calls or concurrent above 0", "limits", group, name)
+    if breaker.longest_s < breaker.open_s:
+        text = f"expected at least breaker.open_s, {breaker.open_s:g}, found {breaker.longest_s:g}"
+        yield problem(text, "breaker", "longest_s")
+    if 0 < limits.memory_bytes < LEAST_BYTES:
+        text = f"expected 0, or at least the {LEAST_BYTES} that the gateway takes by itself"
+        yield problem(f"{text}, found {limits.memory_bytes}", "limits", "memory_bytes")
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+OFFLINE = "offline_access"
+
+
+def oauth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    for name, text in (*_open_servers(settings.oauth), *_foreign_scopes(settings.oauth)):
+        key: KeyPath = ("oauth", name)
+        yield Problem(where(key), dotted(key), text)
+
+
+def _open_servers(oauth: OAuth) -> Iterator[tuple[str, str]]:
+    """RFC 8414, section 2, and RFC 9728, section 2: logins travel there."""
+    for url in filter(in_the_clear, oauth.authorization_servers):
+        yield (
+            "authorization_servers",
+            f"expected https:// URLs, but for servers on loopback, found {url}",
+        )
+
+
+def _foreign_scopes(oauth: OAuth) -> Iterator[tuple[str, str]]:
+    for name in ("scopes_supported", "required_scopes"):
+        if OFFLINE in getattr(oauth, name):
+            yield name, f"expected no {OFFLINE}, which is about clients; they add it themselves"
+
+
+def policy_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    policy = settings.policy
+    found = list(_tiers(policy))
+    for name, rule in policy.rules.items():
+        problems = rule_problems(rule, policy, settings.toolsets)
+        found += [(("rules", name, member), text) for member, text in problems]
+    for below, text in found:
+        key = ("policy", *below)
+        yield Problem(where(key), dotted(key), text)
+
+
+def rule_problems(
+    rule: Rule, policy: Policy, toolsets: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with one rule, by its members."""
+    if rule.when:
+        try:
+            compile_expression(rule.when, RULE_VARIABLES, policy.expression_steps)
+        except InvalidExpression as error:
+            yield "when", f"expected a CEL expression: {error}"
+    for tier in rule.tiers:
+        if tier not in policy.tiers:
+            yield "tiers", _no_tier(policy, tier)
+    for toolset in rule.toolsets:
+        if toolset not in toolsets:
+            there = ", ".join(toolsets) or "none"
+            yield "toolsets", f"expected names of toolsets ({there}), found {toolset}"
+
+
+def _tiers(policy: Policy) -> Found:
+    named: list[tuple[KeyPath, str]] = [
+        (("default_tier",), policy.default_tier),
+        (("default_clearance",), policy.default_clearance),
+        *((("clearances", role), tier) for role, tier in policy.clearances.items()),
+    ]
+    for path, tier in named:
+        if tier not in policy.tiers:
+            yield path, _no_tier(policy, tier)
+    if len(set(policy.tiers)) < len(policy.tiers):
+        yield ("tiers",), "expected each tier once"
+
+
+def _no_tier(policy: Policy, tier: str) -> str:
+    return f"expected one of policy.tiers ({', '.join(policy.tiers)}), found {tier}"
+
+
+SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
+OF_MCP = ("era", "prefix", "own_sessions", "pin")
+OF_OPENAPI = (
+    *("entry", "overlay", "only_marked", "media_types"),
+    *("credentials", "require_credentials"),
+)
+OF_GRAPHQL = ("depth", "cost")
+OF_HYBRID = ("side", "dialect", "batch")
+# Of what is called over HTTP.
+OF_HTTP = ("forward_token", "same_trust_domain", "exchange", "tls")
+# What means nothing beside a kind. An entry without one adjusts a source that is of any kind.
+IDLE = {
+    "openapi": (*OF_GRAPHQL, *OF_HYBRID, *OF_MCP, "env"),
+    "graphql": (
+        *("entry", "media_types", "credentials", "require_credentials"),
+        *(*OF_HYBRID, *OF_MCP, "env"),
+    ),
+    "hybrid": (*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
+    "python": (
+        *("base_url", "headers", "dialect", "batch", *OF_HTTP),
+        *(*OF_OPENAPI, *OF_GRAPHQL, *OF_MCP, "env"),
+    ),
+    "mcp": ("base_url", "retries", *OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "env"),
+    "command": (
+        *("base_url", "headers", "retries", *OF_HTTP),
+        *(*OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "era"),
+    ),
+}
+# What a request says of itself (RFC 9110 and 9112), which no setting may say of it.
+FRAMING = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
+    | {"upgrade", "expect", "proxy-connection"}
+)
+
+UNSAID = SourceSettings()  # all its defaults
+UNGIVEN = SchemeSettings()
+# The ways to satisfy a security scheme, and what belongs to each.
+CREDENTIALS = {
+    "value": (),
+    "token": (),
+    "username": ("password",),
+    "client_id": ("client_secret", "token_url", "scopes", "client_auth"),
+}
+
+
+def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """`where` says where the first of some key paths stands that is no default."""
+    yield from _unclear_sources(settings, where)
+    yield from _unclear_credentials(settings, where)
+    yield from _forbidden_commands(settings, where)
+    for name, source in settings.sources.items():
+        given = _kinds(source)
+        kind = given[0] if len(given) == 1 else None
+        found = [
+            *_impossible(source, kind),
+            *_two_ways(source, kind),
+            *_unusable_exchange(source),
+            *(_unverified(source, kind) if settings.auth.mode != "jwt" else ()),
+            *_framing(source),
+            *_half_tls(source),
+        ]
+        for key, text in found:
+            path = ("sources", name, *key.split("."))
+            yield Problem(where(path), dotted(path), text)
+
+
+def _kinds(source: SourceSettings) -> list[str]:
+    return [kind for kind in SOURCE_KINDS if getattr(source, kind)]
+
+
+def _unclear_sources(settings: Settings, where: Where) -> list[Problem]:
+    problems = []
+    for name, source in settings.sources.items():
+        given = _kinds(source)
+        if len(given) > 1:
+            key = ("sources", name, given[1])
+            text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(given)}"
+            problems.append(Problem(where(key), dotted(key), text))
+    return problems
+
+
+def _impossible(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
+    """Keys of an entry that cannot work, and why."""
+    if kind == "hybrid" and source.base_url is None:
+        yield "hybrid", "expected base_url beside it: a description does not say where calls go"
+    speaks = kind not in ("openapi", "graphql", "python")
+    if source.dialect == "legacy" and source.batch > 1 and speaks:
+        yield (
+            "batch",
+            f"expected 1 with dialect: legacy, which has no batches, found {source.batch}",
+        )
+    for key in IDLE.get(kind or "", ()):
+        if getattr(source, key) != getattr(UNSAID, key):
+            yield key, f"expected no such key beside {kind}, where it means nothing"
+
+
+def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
+    for name, source in settings.sources.items():
+        for scheme, given in source.credentials.items():
+            if text := unclear(given):
+                path = ("sources", name, "credentials", scheme)
+                yield Problem(where(path), dotted(path), text)
+
+
+def way_of(given: SchemeSettings) -> str | None:
+    """The key that says how a scheme is satisfied; None where nothing of use is given."""
+    return next((way for way in CREDENTIALS if getattr(given, way)), None)
+
+
+def unclear(given: SchemeSettings) -> str | None:
+    """What is expected instead, without a word of what is there."""
+    ways = [way for way in CREDENTIALS if getattr(given, way) is not None]
+    if len(ways) > 1:
+        return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(ways)}"
+    for way, companions in CREDENTIALS.items():
+        others = [key for key in companions if getattr(given, key) != getattr(UNGIVEN, key)]
+        if way not in ways and others:
+            return f"expected {way} beside {others[0]}"
+    if given.client_id is not None and not (given.client_secret is not None and given.token_url):
+        return "expected client_secret and token_url beside client_id"
+    return None
+
+
+def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
+    if settings.upstream.stdio:
+        return
+    for name, source in settings.sources.items():
+        if source.command:
+            key = ("sources", name, "command")
+            text = "expected no command while upstream.stdio is false, which allows none to be run"
+            yield Problem(where(key), dotted(key), text)
+
+
+def _two_ways(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
+    """One way alone proves to a source who calls it."""
+    ways = []
+    if source.exchange is not None:
+        ways.append("exchange")
+    if source.forward_token:
+        ways.append("forward_token")
+    if any(given != UNGIVEN for given in source.credentials.values()):
+        ways.append("credentials")
+    # An MCP server is also asked where there is no caller.
+    if kind != "mcp" and any(name.lower() == "authorization" for name in source.headers):
+        ways.append("headers.Authorization")
+    fetched = any(given.client_id for given in source.credentials.values())
+    static = not (source.exchange or source.forward_token)
+    if len(ways) < 2 or (static and not fetched):
+        return
+    yield ways[0], f"expected one way to prove who calls, found {' and '.join(ways)}"
+
+
+def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:
+    exchange = source.exchange
+    if exchange is not None and exchange.actor == "client" and not exchange.client_secret:
+        yield "exchange", "expected client_secret beside actor: client"
+    if exchange is not None and in_the_clear(exchange.token_url):
+        yield "exchange.token_url", "expected an https:// URL, but for a server on loopback"
+
+
+def _unverified(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
+    """Where no token is verified: nobody is known, or by a key."""
+    for key in ("exchange", "forward_token") if kind not in ("python", "command") else ():
+        if getattr(source, key):
+            yield key, "expected auth.mode: jwt with it, because only verified tokens are used"
+
+
+def _framing(source: SourceSettings) -> Iterator[tuple[str, str]]:
+    for name in source.headers:
+        if name.lower() in FRAMING:
+            yield "headers", f"expected no {name} in it, which each request says of itself"
+
+
+def _half_tls(source: SourceSettings) -> Iterator[tuple[str, str]]:
+    if source.tls is None:
+        return
+    if source.tls.key_file and not source.tls.cert_file:
+        yield "tls.key_file", "expected cert_file beside it"
+    address = source.base_url or source.mcp or ""
+    if urlsplit(address).scheme == "http":
+        yield "tls", "expected an https:// address beside it"
+
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
 # Those that are built in (registry/display/profiles.py).

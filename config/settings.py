@@ -9,13 +9,19 @@ from typing import Literal
 
 from msgspec import Struct
 
-from config.audit import Audit
-from config.auth import Admin, Auth, OAuth
+from config.access import (
+    Admin,
+    Audit,
+    Auth,
+    BreakerSettings,
+    GuardrailsSettings,
+    LimitsSettings,
+    OAuth,
+    Policy,
+    SecretsSettings,
+)
 from config.endpoints import Mcp, Metrics, Portal, Rpc, ServerSettings
-from config.limits import BreakerSettings, LimitsSettings
-from config.policy import GuardrailsSettings, Policy
 from config.profiles import ProfilesSettings
-from config.secrets import SecretsSettings
 from config.sources import SourceSettings
 from config.types import (
     Amount,

@@ -1,6 +1,6 @@
 """How often one caller may ask this gateway, counted before anything else is done for them."""
 
-from config.auth import Admin as Settings
+from config.access import Admin as Settings
 from gateway.admin.problems import ProblemDetails
 from gateway.context import Identity
 from gateway.networks import network

@@ -13,7 +13,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 from starlette.types import Receive, Scope, Send
 
-from config.auth import Admin as Settings
+from config.access import Admin as Settings
 from gateway.admin.answers import AdminResponse, problem_response, send_response, tag_of
 from gateway.admin.operations import Operation, OperationInput, OperationOutput, allows
 from gateway.admin.problems import ProblemDetails, changed, invalid, not_found, unavailable

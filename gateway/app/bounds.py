@@ -1,6 +1,6 @@
 """What bounds how much anybody may have, wired: limits, breakers, and what is shed."""
 
-from config.limits import LimitsSettings
+from config.access import LimitsSettings
 from config.settings import Settings
 from gateway.abc import Counter, Rates
 from gateway.guards.bodies import BodyBudget

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from config.limits import LimitsSettings as LimitSettings
+from config.access import LimitsSettings as LimitSettings
 from config.settings import Settings
 from gateway.methods.capabilities import announced
 from gateway.state.answers import ClientAnswers

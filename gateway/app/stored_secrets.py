@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from config.secrets import SecretsSettings
+from config.access import SecretsSettings
 from config.sources import SchemeSettings
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Pool

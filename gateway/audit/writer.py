@@ -17,7 +17,7 @@ import psycopg
 from anyio import to_thread
 from psycopg_pool import PoolTimeout
 
-from config.audit import Audit
+from config.access import Audit
 from config.settings import Settings
 from gateway.audit.chain import Chain
 from gateway.audit.records import AuditEntry, Head, Line

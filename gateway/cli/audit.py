@@ -15,13 +15,11 @@ from rich.progress import Progress, TextColumn
 from config.settings import Settings
 from gateway.audit.reading import AuditQuery, Recorded, ends, export, follow, search
 from gateway.audit.verifying import PROBLEMS, ChainReport, verify
-from gateway.cli.common.database import open_registry, run
-from gateway.cli.common.durations import seconds_of
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
-from gateway.cli.common.options import json_option, tenant_option
+from gateway.cli.common.options import json_option, seconds_of, tenant_option
 from gateway.cli.common.output import err, print_json, print_rows, remark, say
-from gateway.cli.common.settings import settings_option
 
 COMMANDS = {
     "tail": ("gateway.cli.audit:tail", "Show the last records, and those that follow."),

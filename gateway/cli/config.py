@@ -1,23 +1,90 @@
-"""`toolgate config`: what is in effect, and what may stand in the file."""
+"""`toolgate config | init | completion | migrate`: set up an installation."""
 
 import os
 import sys
+from pathlib import Path
 
 import click
 import yaml
+from click.shell_completion import get_completion_class
 
 from config.load import masked, settings_file
 from config.schema import json_schema
 from config.settings import Settings
-from gateway.cli.common.database import run
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import fail
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, say
-from gateway.cli.common.settings import settings_option
-from gateway.cli.doctor.local import gathered
+from gateway.cli.doctor.checks import gathered
 from gateway.cli.doctor.sources import unimported
 from gateway.cli.doctor.world import world
 from gateway.cli.idle import idle_in_registry
-from gateway.cli.serve.exposure import check_exposure
+from gateway.cli.serve.command import check_exposure
+
+USUAL = Path("toolgate.yaml")
+STARTER = """\
+# Toolgate settings. Every key is optional; `toolgate config show` prints what is in effect.
+# ${NAME} and ${NAME:-default} take values from the environment.
+
+server:
+  port: 8765
+
+# "embedded" needs nothing installed; or name a PostgreSQL 16+ with pgvector:
+# database:
+#   url: postgresql://toolgate:${DB_PASSWORD}@db.example.com/toolgate
+
+# APIs to serve, by a name of your choice. They are imported when the gateway starts.
+sources: {}
+#  petshop:
+#    openapi: petshop.yaml                   # path or URL of the OpenAPI description
+#    base_url: https://petshop.example.com   # where calls go
+#    credentials:                            # by the names of its security schemes
+#      api_key: {value: "${PETSHOP_KEY}"}
+#    headers:                                # sent with every call
+#      X-Client: toolgate
+#    exclude: ["tag:internal", "DELETE *"]
+"""
+
+
+@click.command()
+@click.argument("path", default=USUAL, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def init(path: Path, force: bool) -> None:
+    """Write a commented settings file to PATH [default: toolgate.yaml].
+
+    Nothing needs one: all settings have defaults.
+    """
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(STARTER)
+    except FileExistsError:
+        fail(f"{path} exists already; use --force to overwrite it")
+    except OSError as error:
+        fail(f"{path} cannot be written: {(error.strerror or str(error)).lower()}")
+    option = "" if path == USUAL else f" -c {path}"
+    click.echo(f"Wrote {path}. Name your APIs in it, then: toolgate serve{option}")
+    click.echo(f"Or import one now: toolgate import openapi YOUR-API.yaml --name api{option}")
+
+
+SHELLS = ("bash", "fish", "zsh")
+
+
+@click.command(short_help="Complete commands in your shell.")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that makes SHELL complete commands and options of toolgate.
+
+    \b
+    To have it in every new shell:
+      bash  echo 'eval "$(toolgate completion bash)"' >> ~/.bashrc
+      zsh   echo 'eval "$(toolgate completion zsh)"' >> ~/.zshrc
+      fish  toolgate completion fish > ~/.config/fish/completions/toolgate.fish
+    """
+    writer = get_completion_class(shell)
+    if writer is None:
+        raise click.UsageError(f"{shell} is not known to this version of click")
+    click.echo(writer(ctx.find_root().command, {}, "toolgate", "_TOOLGATE_COMPLETE").source())
 
 
 @click.group()

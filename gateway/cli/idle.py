@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import psycopg
 
-from config.policy import Rule
+from config.access import Rule
 from config.settings import Settings
 from gateway.cli.common.database import Registry, open_registry
-from gateway.cli.doctor.local import Check
+from gateway.cli.doctor.checks import Check
 from gateway.policy.rules import CompiledRule, Subject
 from registry.access.policies import Policies
 from registry.database.embedded import DatabaseError, has_cluster

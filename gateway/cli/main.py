@@ -10,7 +10,7 @@ from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import CONFIG_FILE, config_option
 
 COMMANDS = {
-    "init": ("gateway.cli.init:init", "Write a settings file to begin with."),
+    "init": ("gateway.cli.config:init", "Write a settings file to begin with."),
     "import": (
         "gateway.cli.imports.command:import_",
         "Turn a service, or an MCP server, into tools.",
@@ -42,7 +42,7 @@ COMMANDS = {
         "gateway.cli.doctor.command:doctor",
         "Find out what is wrong, and what to do about it.",
     ),
-    "completion": ("gateway.cli.completion:completion", "Complete commands in your shell."),
+    "completion": ("gateway.cli.config:completion", "Complete commands in your shell."),
 }
 
 

@@ -3,10 +3,9 @@
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.cli.common.settings import settings_option
 from registry.database.migrate import MigrationState, status
 from registry.database.migrate import migrate as apply
 

@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from jwt.exceptions import ExpiredSignatureError, InvalidTokenError, PyJWTError
 from starlette.types import Scope
 
-from config.auth import Auth
+from config.access import Auth
 from gateway.context import Identity, Principal
 from gateway.guards.api_keys import KeyTable, is_key
 from gateway.guards.issuers import issuers_of

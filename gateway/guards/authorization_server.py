@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 from anyio import Lock
 
-from config.auth import OAuth
+from config.access import OAuth
 from registry.documents.fetch import read_at_most
 from schemas.errors import Unreachable
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from config.limits import LimitsSettings
+from config.access import LimitsSettings
 from gateway.guards.refusal import refuse
 from gateway.guards.shedding import memory_limit
 from gateway.networks import network

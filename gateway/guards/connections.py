@@ -15,7 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from config.limits import LimitsSettings
+from config.access import LimitsSettings
 from gateway.guards.bodies import BodyBudget
 from gateway.guards.origin import OPEN_PATHS
 from gateway.guards.refusal import refuse

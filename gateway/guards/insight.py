@@ -9,7 +9,7 @@ from hmac import compare_digest
 from starlette.types import Scope
 
 from config.endpoints import Metrics
-from config.loopback import is_loopback
+from config.networks import is_loopback
 
 PASSED_ON = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 MAPPED = "::ffff:"  # IPv4 on a socket of IPv6

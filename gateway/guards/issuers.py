@@ -16,7 +16,7 @@ from jwt.exceptions import (
     MissingRequiredClaimError,
 )
 
-from config.auth import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, IssuerSettings
+from config.access import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, IssuerSettings
 from gateway.guards import claims as said
 from gateway.guards.claims import Claims
 from gateway.guards.jwks import RemoteKeys

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import aiohttp
 
-from config.auth import Auth
+from config.access import Auth
 from gateway.guards.keys import KeyRing, UnusableKey, read_jwks
 from registry.documents.fetch import read_at_most
 

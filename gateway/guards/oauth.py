@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from config.auth import OAuth
+from config.access import OAuth
 from gateway.context import Identify, Identity, new_request_id
 from gateway.guards.refusal import refusal
 from gateway.guards.resources import ResourceIdentifiers

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from config.limits import LimitsSettings
+from config.access import LimitsSettings
 from schemas.errors import Overloaded
 
 log = logging.getLogger("toolgate.limits")

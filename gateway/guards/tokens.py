@@ -23,7 +23,7 @@ from jwt.exceptions import (
     InvalidTokenError,
 )
 
-from config.auth import Auth
+from config.access import Auth
 from gateway.context import Identity, Principal
 from gateway.guards import claims as said
 from gateway.guards.issuers import Issuer, plain

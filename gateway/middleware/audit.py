@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw
 
-from config.audit import Audit
+from config.access import Audit
 from gateway.abc import Call, Execute, Handler
 from gateway.audit.arguments import shown
 from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable

@@ -14,7 +14,7 @@ from msgspec import Raw
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from config.limits import BreakerSettings as Settings
+from config.access import BreakerSettings as Settings
 from gateway.abc import Call, Execute
 from gateway.middleware.circuit import Circuit
 from schemas.binding import (

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from config.limits import BreakerSettings
+from config.access import BreakerSettings
 
 SLOTS = 10  # of the window
 LEAST = 0.8  # of the time that it stays open: nodes that saw the same do not come back together

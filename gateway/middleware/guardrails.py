@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from config.policy import GuardrailsSettings as Settings
+from config.access import GuardrailsSettings as Settings
 from gateway.abc import Call, Execute
 from gateway.middleware.inspection import CompiledGuardrail, Looked
 from gateway.middleware.seen import hide, seen_in

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.policy import GUARDRAIL_VARIABLES, Guardrail
+from config.access import GUARDRAIL_VARIABLES, Guardrail
 from gateway.middleware.told import Told
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
 from schemas.globs import ToolGlobs

@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from config.limits import LimitsSettings, Rate
+from config.access import LimitsSettings, Rate
 from gateway.abc import Call, Execute, Handler, RateKey, Rates
 from gateway.context import Context
 from gateway.networks import network

@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from config.policy import Policy
+from config.access import Policy
 from gateway.abc import Call
 from gateway.policy.engine import Decision
 from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting

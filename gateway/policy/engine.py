@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import json
 
-from config.policy import Policy, Rule
+from config.access import Policy, Rule
 from gateway.context import Principal
 from gateway.policy.facts import facts_of
 from gateway.policy.rules import CompiledRule, Effect, Subject, Values

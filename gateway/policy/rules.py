@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from config.policy import RULE_VARIABLES, Rule
+from config.access import RULE_VARIABLES, Rule
 from gateway.context import Principal
 from schemas.binding import GatewayBinding
 from schemas.expressions import (

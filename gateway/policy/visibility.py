@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from anyio import to_thread
 
-from config.policy import Policy, Rule
+from config.access import Policy, Rule
 from gateway.context import Context, Principal
 from gateway.policy.engine import BUILT_IN, DEFAULT, CallerStanding, Decision, Engine, ToolVerdict
 from gateway.policy.reach import Reach, flags

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from psycopg.types.json import Jsonb
 
-from config.policy import Rule
+from config.access import Rule
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
 from schemas.errors import ToolgateError

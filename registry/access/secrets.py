@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import ValidationError
 from psycopg import AsyncConnection
 
-from config.conflicts_sources import unclear, way_of
-from config.secrets import SecretsSettings
+from config.access import SecretsSettings
+from config.conflicts import unclear, way_of
 from config.sources import SchemeSettings
 from config.types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrowed

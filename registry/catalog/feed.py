@@ -11,7 +11,7 @@ import anyio
 import psycopg
 from anyio.abc import TaskGroup
 
-from config.masks import without_queries
+from config.networks import without_queries
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog.catalogs import Catalogs

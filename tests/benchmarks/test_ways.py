@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from benchmarks.ways import Recorder, Way, measure
-from config.loopback import is_loopback
+from config.networks import is_loopback
 from schemas.errors import whole_seconds
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def test_only_calls_of_the_product_count_in_their_order() -> None:
         way = await recorder.least(walk)
     finally:
         recorder.uninstall()
-    assert way.modules == ("schemas.errors", "config.loopback", "schemas.errors")
+    assert way.modules == ("schemas.errors", "config.networks", "schemas.errors")
 
 
 async def test_each_request_is_measured() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from config.access import Rule
 from config.load import load
-from config.policy import Rule
 from tests.config.test_auth import problem
 
 

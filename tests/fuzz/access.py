@@ -24,7 +24,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from config.policy import Policy
+from config.access import Policy
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Principal

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from config.policy import Guardrail, Rule
+from config.access import Guardrail, Rule
 from gateway.audit.reading import AuditQuery, search
 from tests.fixtures_gateway import running
 

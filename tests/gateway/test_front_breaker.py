@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from config.endpoints import ServerSettings
 from config.load import load
 from config.settings import Settings
-from gateway.cli.doctor.gateway import breakers
+from gateway.cli.doctor.remote import breakers
 from tests.fixtures_gateway import Recorder, running
 
 pytestmark = pytest.mark.anyio

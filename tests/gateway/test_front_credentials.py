@@ -10,7 +10,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.secrets import SecretsSettings
+from config.access import SecretsSettings
 from config.settings import Settings
 from config.sources import SchemeSettings, SourceSettings
 from registry.access.secrets import Keys, Secrets

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.policy import Policy, Rule
+from config.access import Policy, Rule
 from config.settings import Settings, Toolset
 from gateway.context import Principal
 from gateway.policy.engine import Engine

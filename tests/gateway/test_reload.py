@@ -7,8 +7,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.limits import Rate
-from config.policy import Guardrail, Rule
+from config.access import Guardrail, Rate, Rule
 from config.profiles import Profile
 from config.settings import Settings, Toolset
 from config.sources import SourceSettings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.policy import Rule
+from config.access import Rule
 from registry.access.follower import CHANNEL
 from registry.access.policies import Policies, PolicyChanged, stored_rules
 from registry.database.postgres import Database, borrowed

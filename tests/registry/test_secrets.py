@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from config.secrets import SecretsSettings
+from config.access import SecretsSettings
 from config.sources import SchemeSettings
 from registry.access.secrets import Keys, SecretRefused, Secrets, key_id
 from registry.database.postgres import Database

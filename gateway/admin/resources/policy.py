@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from config.conflicts_policy import rule_problems
-from config.policy import Policy, Rule
+from config.access import Policy, Rule
+from config.conflicts import rule_problems
 from config.settings import Toolset
 from config.types import ScopeName, ToolsetName
 from gateway.admin.ground import Ground

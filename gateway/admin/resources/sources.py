@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from config.masks import without_queries
+from config.networks import without_queries
 from config.settings import Imports
 from config.sources import SourceSettings
 from gateway.admin.ground import Ground

@@ -7,12 +7,11 @@ import click
 from config.settings import Settings
 from gateway.cli.access.actor import actor
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, remark, say
-from gateway.cli.common.settings import settings_option
 from registry.access.approvals import Approval, Approvals
 
 COMMANDS = {

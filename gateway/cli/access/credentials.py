@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.database import Registry
-from gateway.cli.doctor.local import Check
+from gateway.cli.doctor.checks import Check
 from gateway.upstreams.auth.requirements import (
     Alternative,
     bears,

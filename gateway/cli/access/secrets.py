@@ -10,12 +10,11 @@ import msgspec
 from config.settings import Settings
 from config.sources import SchemeSettings
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.cli.common.settings import settings_option
 from gateway.upstreams.auth.schemes import NotAskedFor, check_asked_for
 from registry.access.secrets import Keys, Secrets, StoredSecret
 

@@ -1,23 +1,67 @@
-"""From the settings to the registry, and what becomes of a command whose database does not work."""
+"""The way of a command from its options to the settings and the registry."""
 
 import asyncio
+import functools
 import logging
+import os
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import click
 import psycopg
+from msgspec.structs import replace
 
-from config.settings import Settings
+from config.load import load
+from config.logging import configure
+from config.problem import SettingsError
+from config.settings import LoggingSettings, Settings
 from gateway.cli.access.acts import Act, record
-from gateway.cli.common.failure import NO_DATABASE, TERMINATED, fail
+from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
+from gateway.cli.common.options import CONFIG_FILE, config_option
 from registry.database.embedded import DatabaseError
 from registry.database.errors import failure
 from registry.database.postgres import Database
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def settings_option(command: F) -> F:
+    """Add `--config FILE` and pass the `Settings` as the first argument."""
+
+    @config_option
+    @functools.wraps(command)
+    def wrapped(config_file: str | None, **kwargs: Any) -> Any:
+        settings = read_settings(named_file(config_file))
+        configure(_quieter(settings.logging))
+        return command(settings, **kwargs)
+
+    return wrapped  # type: ignore[return-value]  # click keeps the signature out of the types
+
+
+def named_file(config_file: str | None) -> str | None:
+    """The file that --config names, be it before the command (`toolgate -c FILE ...`) or after."""
+    meta = click.get_current_context().meta
+    named: str | None = config_file or meta.get(CONFIG_FILE)
+    meta[CONFIG_FILE] = named
+    return named
+
+
+def read_settings(config_file: str | None) -> Settings:
+    try:
+        return load(config_file, os.environ)
+    except SettingsError as error:
+        fail(str(error), USAGE)
+
+
+def _quieter(logging: LoggingSettings) -> LoggingSettings:
+    """A command says itself what becomes of it; only `serve` has a story to tell."""
+    return replace(logging, level="error") if logging.level in {"info", "warning"} else logging
+
 
 T = TypeVar("T")
 

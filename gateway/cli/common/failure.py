@@ -10,7 +10,7 @@ from typing import IO, Any, NoReturn
 
 import click
 
-from config.masks import without_queries
+from config.networks import without_queries
 from registry.names.similar_names import meant
 
 FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130, 143

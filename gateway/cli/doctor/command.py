@@ -13,27 +13,26 @@ from config.logging import configure
 from config.problem import SettingsError
 from config.settings import LoggingSettings, Settings
 from gateway.cli.access.credentials import credentials, stored_in
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows
-from gateway.cli.common.settings import named_file
-from gateway.cli.doctor.embeddings import embeddings
-from gateway.cli.doctor.gateway import breakers
-from gateway.cli.doctor.identity import identity
-from gateway.cli.doctor.local import (
+from gateway.cli.doctor.checks import (
     Check,
     files,
+    functions,
     gathered,
+    identity,
     port,
     python,
     python_services,
     reachable,
+    scripts,
     sealing,
     shadows,
+    unused_scripts,
 )
-from gateway.cli.doctor.mcp import held_back, mcp_server, toolsets
-from gateway.cli.doctor.scripts import functions, scripts, unused_scripts
+from gateway.cli.doctor.remote import breakers, embeddings, held_back, mcp_server, toolsets
 from gateway.cli.doctor.sources import imported
 from gateway.cli.doctor.world import rights, world
 from gateway.cli.idle import idle_patterns, rules_not_evaluated

@@ -6,7 +6,7 @@ import psycopg
 
 from config.settings import Settings
 from gateway.cli.common.database import open_registry
-from gateway.cli.doctor.local import Check
+from gateway.cli.doctor.checks import Check
 from registry.database.embedded import DatabaseError, has_cluster
 from registry.sources.specs import configured, left_over
 from schemas.source import Source

@@ -10,10 +10,10 @@ from anyio import to_thread
 from psycopg import AsyncConnection
 from redis.exceptions import RedisError
 
-from config.masks import without_queries
+from config.networks import without_queries
 from config.settings import Settings, StateSettings
 from config.sources import SourceSettings
-from gateway.cli.doctor.local import TIMEOUT_S, Check, reaches
+from gateway.cli.doctor.checks import TIMEOUT_S, Check, reaches
 from gateway.state.redis import connect
 from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint

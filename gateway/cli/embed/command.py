@@ -8,13 +8,12 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from config.settings import EmbeddingSettings, Settings
-from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import err, harmless, print_json, print_rows, remark, say
-from gateway.cli.common.settings import settings_option
-from gateway.cli.doctor.embeddings import mismatch
+from gateway.cli.doctor.remote import mismatch
 from gateway.cli.embed.worker import crew_of, embedder_of
 from registry.database.postgres import borrowed
 from registry.embedding import population

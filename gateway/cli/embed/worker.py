@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from config.logging import configure
 from config.settings import Settings
-from gateway.cli.common.database import run
+from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.output import out
-from gateway.cli.common.settings import settings_option
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import Crew

@@ -8,11 +8,11 @@ import click
 from config.decode import absolute
 from config.settings import Settings
 from config.types import EntryName, HttpUrl
+from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
-from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.graphql import graphql
 from gateway.cli.imports.mcp import mcp
-from gateway.cli.imports.outcome import Reporting, ReportOptions, telling_options
+from gateway.cli.imports.report import Reporting, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,

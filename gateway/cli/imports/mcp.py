@@ -8,9 +8,9 @@ import click
 
 from config.settings import Settings
 from config.types import HttpUrl
+from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
-from gateway.cli.common.settings import settings_option
-from gateway.cli.imports.outcome import Reporting, ReportOptions, telling_options
+from gateway.cli.imports.report import Reporting, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
     SettingType,
     dry_run_option,

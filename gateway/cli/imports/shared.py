@@ -21,9 +21,15 @@ from gateway.cli.access.credentials import Stored, missing
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.output import err
-from gateway.cli.imports.full_report import print_markdown, print_report_json, print_table
-from gateway.cli.imports.outcome import ReportOptions, check
-from gateway.cli.imports.report import counted, print_report
+from gateway.cli.imports.report import (
+    ReportOptions,
+    check,
+    counted,
+    print_markdown,
+    print_report,
+    print_report_json,
+    print_table,
+)
 from gateway.cli.sources.servers import open_asking, open_lister
 from gateway.upstreams.mcp.process import NOT_STARTED
 from registry.catalog.toolsets import unknown

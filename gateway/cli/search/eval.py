@@ -10,10 +10,9 @@ import click
 from rich.progress import Progress
 
 from config.settings import Settings
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import err, out, print_json, print_rows, say
-from gateway.cli.common.settings import settings_option
 from gateway.cli.search.serving import open_serving
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry

@@ -7,12 +7,11 @@ import msgspec
 
 from config.settings import Settings
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import first_line, print_json, print_rows, remark, say
-from gateway.cli.common.settings import settings_option
 from registry.skills.agents import AgentDraft, AgentStore, Granted
 
 COMMANDS = {

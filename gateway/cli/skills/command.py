@@ -10,12 +10,11 @@ from rich.text import Text
 
 from config.settings import Settings
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import first_line, out, print_json, print_rows, remark, say
-from gateway.cli.common.settings import settings_option
 from registry.skills.document import FILE
 from registry.skills.snapshot import Skill, SkillSnapshot
 from registry.skills.store import SkillStore, SkillVersion
@@ -24,9 +23,9 @@ from registry.tools.by_hand.tools import ManualTools
 COMMANDS = {
     "list": ("gateway.cli.skills.command:list_", "List the skills."),
     "show": ("gateway.cli.skills.command:show", "Show a skill, its tools and its versions."),
-    "import": ("gateway.cli.skills.folders:import_", "Import directories with a SKILL.md."),
+    "import": ("gateway.cli.skills.edits:import_", "Import directories with a SKILL.md."),
     "generate": ("gateway.cli.skills.edits:generate", "Make skills of the tags of a source."),
-    "export": ("gateway.cli.skills.folders:export", "Write skills as directories with a SKILL.md."),
+    "export": ("gateway.cli.skills.edits:export", "Write skills as directories with a SKILL.md."),
     "link": ("gateway.cli.skills.edits:link", "Give a skill tools."),
     "unlink": ("gateway.cli.skills.edits:unlink", "Take tools from a skill."),
     "depend": ("gateway.cli.skills.edits:depend", "Let a skill depend on another."),

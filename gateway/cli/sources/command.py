@@ -9,16 +9,15 @@ import click
 import msgspec
 from rich.text import Text
 
-from config.masks import without_queries
+from config.networks import without_queries
 from config.settings import Settings
 from gateway.cli.access.acts import Act
 from gateway.cli.access.credentials import lines, standing, stored_in
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows, remark, say
-from gateway.cli.common.settings import settings_option
 from gateway.cli.imports.report import ITEMS, counted, spoken
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins

@@ -11,14 +11,22 @@ from rich.text import Text
 from config.decode import absolute
 from config.settings import Settings
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import harmless, one_line, out, print_json, print_rows, remark, say
-from gateway.cli.common.settings import settings_option
-from gateway.cli.imports.full_report import ORDER, escaped, write
-from gateway.cli.imports.outcome import Format, Reporting, check, report_option, unwanted_option
-from gateway.cli.imports.report import counted, print_saved
+from gateway.cli.imports.report import (
+    ORDER,
+    Format,
+    Reporting,
+    check,
+    counted,
+    escaped,
+    print_saved,
+    report_option,
+    unwanted_option,
+    write,
+)
 from gateway.cli.imports.shared import progress_of
 from gateway.cli.sources.servers import open_asking
 from registry.sources.compat import SchemaChange

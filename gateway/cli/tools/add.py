@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import check_tier, finding_options, json_option
 from gateway.cli.common.output import print_json, remark, say
-from gateway.cli.common.settings import settings_option
 from gateway.functions import load_functions
 from gateway.upstreams.sandbox.runs import Sandbox
 from gateway.upstreams.script import OFF

@@ -9,11 +9,10 @@ from rich.text import Text
 
 from config.settings import Settings
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, yes_option
 from gateway.cli.common.output import harmless, out, remark, say
-from gateway.cli.common.settings import settings_option
 from registry.sources.pins import Document, Held, Pins
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import Registry, open_registry, run
+from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import first_line, one_line, print_json, print_rows, remark
-from gateway.cli.common.settings import settings_option
 from gateway.cli.search.serving import searched
 from gateway.cli.tools.costs import print_costs
 from gateway.cli.tools.show import held_back, summary, waiting

@@ -8,11 +8,10 @@ import click
 
 from config.settings import Settings
 from gateway.cli.access.acts import Act
-from gateway.cli.common.database import open_registry, run
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, check_tier, finding_options, yes_option
 from gateway.cli.common.output import say
-from gateway.cli.common.settings import settings_option
 from gateway.cli.tools.add import schema_of
 from registry.importers.imported import cut
 from registry.tools.by_hand.changes import COST_TIERS, Details, HandChange, Lifecycle, NoSuchTool

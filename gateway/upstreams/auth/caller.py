@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from config.auth import Auth
+from config.access import Auth
 from gateway.context import KEY_MARK, Context, Principal
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import aiohttp
 from yarl import URL
 
-from config.conflicts_sources import FRAMING
+from config.conflicts import FRAMING
 from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings
 from gateway.upstreams.auth.caller import OwnAudiences

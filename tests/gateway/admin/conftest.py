@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from config.secrets import SecretsSettings
+from config.access import SecretsSettings
 from config.settings import Settings, Toolset
 from config.sources import SourceSettings
 from gateway.admin.health import Health

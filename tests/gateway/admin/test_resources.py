@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from openapi_spec_validator import validate
 
-from config.policy import Rule
+from config.access import Rule
 from config.settings import Settings
 from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api, operations_of

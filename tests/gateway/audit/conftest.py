@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from config.audit import Audit
+from config.access import Audit
 from config.load import load
 from gateway.audit.records import AuditEntry
 from gateway.audit.writer import AuditWriter

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from jwt.algorithms import get_default_algorithms
 from msgspec.structs import replace
 
-from config.auth import Auth
+from config.access import Auth
 from config.load import load
 
 NOW = 1_800_000_000  # s since the epoch: the time in these tests

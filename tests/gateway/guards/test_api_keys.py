@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from config.auth import Auth
+from config.access import Auth
 from config.load import load
 from gateway.context import Identity
 from gateway.guards.authentication import Authenticator

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.auth import DEVELOPMENT_ISSUER, Auth, IssuerSettings
+from config.access import DEVELOPMENT_ISSUER, Auth, IssuerSettings
 from config.load import load
 from gateway.context import Identity
 from gateway.guards.authentication import Authenticator

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from config.auth import Auth
+from config.access import Auth
 from config.load import load
 from gateway.guards.authentication import Authenticator
 from gateway.guards.jwks import RemoteKeys

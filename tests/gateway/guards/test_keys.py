@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
-from config.auth import Auth
+from config.access import Auth
 from gateway.guards.keys import KeyRing, file_keys
 from schemas.errors import ToolgateError
 from tests.gateway.guards.signing import Signer, by_jwks, by_key, ed448_signer, signer

@@ -4,7 +4,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.policy import Rule
+from config.access import Rule
 from gateway.methods.completion import Completion
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import Prompts

@@ -7,8 +7,8 @@ from hashlib import sha512
 import pytest
 from msgspec import UNSET, Raw
 
-from config.policy import Guardrail
-from config.policy import GuardrailsSettings as Settings
+from config.access import Guardrail
+from config.access import GuardrailsSettings as Settings
 from gateway.abc import Call
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.guardrails import Guardrails

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.limits import Rate
+from config.access import Rate
 from config.load import load
 from gateway.abc import Call
 from gateway.context import CallHeaders, Context, Identity, Principal

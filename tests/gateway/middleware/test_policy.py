@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.policy import Rule
+from config.access import Rule
 from gateway.abc import Call
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.policy import Judging, shown_to_people

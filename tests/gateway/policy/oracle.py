@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
+from config.access import Policy, Rule
 from config.load import load
-from config.policy import Policy, Rule
 from gateway.context import Principal
 from schemas.binding import McpBinding
 from schemas.tool import Annotations, Tool

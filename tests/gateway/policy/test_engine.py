@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.policy import Policy, Rule
+from config.access import Policy, Rule
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, CallerStanding, Engine
 from gateway.policy.explain import explain

@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.policy import Rule
+from config.access import Rule
 from gateway.policy.visibility import Sight
 from registry.access.policies import Policies
 from registry.database.postgres import Database

@@ -1,4 +1,5 @@
-"""The checks of `toolgate doctor` that need no database."""
+"""Checks of `toolgate doctor` that ask no database: settings, files, identity, functions and
+scripts."""
 
 import http.client
 import importlib.machinery
@@ -7,18 +8,25 @@ import platform
 import resource
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from config.endpoints import ServerSettings
-from config.settings import StateSettings
+from config.networks import is_loopback
+from config.settings import Scripts, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway import hybrid
+from gateway.functions import load_function
+from gateway.guards.issuers import ANY_AUDIENCE, Issuer, issuers_of, takes_any_audience
+from gateway.guards.jwks import RemoteKeys
+from gateway.upstreams.sandbox.runs import Sandbox
 from registry.importers.hybrid import described, select
+from schemas.binding import Language, ScriptBinding
 from schemas.errors import ToolgateError
+from schemas.tool import Tool
 
 PACKAGES = ("gateway", "registry", "schemas", "config")
 FILES_WANTED = 4096  # two for each of a thousand calls at a time, and as many streams
@@ -153,3 +161,97 @@ def reaches(url: str) -> str | None:
 
 def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+async def identity(settings: Settings) -> AsyncIterator[Check]:
+    """Key files that can be read, and keys that can be fetched."""
+    auth = settings.auth
+    for check in _exposed(settings):
+        yield check
+    if auth.mode == "none":
+        if is_loopback(settings.server.host):
+            yield Check("auth", "ok", "nobody has to say who they are, so only loopback is served")
+        return
+    if auth.mode == "keys":
+        yield Check("auth", "ok", "every call needs a key: toolgate keys create")
+        return
+    try:
+        issuers = issuers_of(auth, settings.tenant.host_id, settings.server.public_url)
+    except ToolgateError as error:
+        yield Check("auth", "failed", str(error))
+        return
+    if auth.development_secret:
+        hint = "for development, and on loopback only"
+        yield Check("auth", "warning", f"tokens of auth.development_secret are good; {hint}")
+    if takes_any_audience(auth):
+        yield Check("auth", "warning", ANY_AUDIENCE)
+    for issuer in issuers:
+        if isinstance(issuer.keys, RemoteKeys):
+            yield await _fetched(issuer, issuer.keys)
+        elif issuer.keys.path:
+            yield Check("auth", "ok", f"tokens{_of(issuer)} are checked with {issuer.keys.path}")
+
+
+def _exposed(settings: Settings) -> Iterator[Check]:
+    """What `toolgate serve` refuses where others can reach it, and whom it answers there."""
+    host, auth = settings.server.host, settings.auth
+    if is_loopback(host):
+        return
+    if auth.mode == "none":
+        hint = "set auth.mode to jwt or keys, or server.host to 127.0.0.1"
+        yield Check("auth", "failed", f"auth.mode is none, so {host} is refused: {hint}")
+    elif auth.development_secret:
+        hint = "take it out, or set server.host to 127.0.0.1"
+        yield Check(
+            "auth", "failed", f"auth.development_secret is set, so {host} is refused: {hint}"
+        )
+    if not settings.server.allowed_hosts:
+        hint = "name what clients call this gateway, as in [gateway.example.com]"
+        yield Check("hosts", "warning", f"server.allowed_hosts is empty: {hint}")
+
+
+async def _fetched(issuer: Issuer, keys: RemoteKeys) -> Check:
+    reason = await keys.check()
+    if reason is not None:
+        late = "calls with its tokens get 503 until it can"
+        return Check("auth", "failed", f"{keys.url}: {reason}; {late}")
+    count = len(keys.ring.keys) if keys.ring else 0
+    told = "1 key" if count == 1 else f"{count} keys"
+    return Check("auth", "ok", f"tokens{_of(issuer)} are checked with {told} of {keys.url}")
+
+
+def _of(issuer: Issuer) -> str:
+    return f" of {issuer.iss}" if issuer.iss else ""
+
+
+def functions(targets: Mapping[str, str]) -> Iterator[Check]:
+    """Whether each function of the settings can be loaded."""
+    for name, target in targets.items():
+        try:
+            function = load_function(target)
+        except ToolgateError as error:
+            yield Check("function", "failed", f"{name}: {error}")
+            continue
+        takes = "" if function.schema else "; its annotations do not say what it takes"
+        yield Check("function", "ok", f"{name}: {target}{takes}")
+
+
+def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:
+    """Tools that nobody is shown, because scripts are switched off."""
+    count = sum(isinstance(tool.binding, ScriptBinding) for tool in tools)
+    if count and not settings.enabled:
+        some = "1 script tool" if count == 1 else f"{count} script tools"
+        yield Check("scripts", "warning", f"{some}, scripts are off (scripts.enabled)")
+
+
+async def scripts(settings: Scripts) -> list[Check]:
+    """Whether scripts can be run here, and safely; nothing where they are switched off."""
+    if not settings.enabled:
+        return []
+    sandbox = Sandbox(lambda: settings)
+    checks = []
+    for language in get_args(Language):
+        missing = await sandbox.missing(language)
+        told = f"{language} {missing or 'runs in a sandbox'}"
+        checks.append(Check("scripts", "warning" if missing else "ok", told))
+    return checks

@@ -1,5 +1,6 @@
-"""Which URLs lead nowhere but to this machine."""
+"""URLs and texts that may leave this machine: loopback addresses, URLs without their queries."""
 
+import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -15,3 +16,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+_URL_QUERY = re.compile(r"(https?://[^\s?#\"'<>]*)\?[^\s\"'<>,;:]*")
+
+
+def without_queries(text: str) -> str:
+    """`text` without the queries of the URLs in it: tokens stand in some."""
+    return _URL_QUERY.sub(r"\1?***", text)

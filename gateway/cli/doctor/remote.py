@@ -1,0 +1,176 @@
+"""Checks of `toolgate doctor` that ask somebody: embeddings, MCP servers, a running gateway."""
+
+import http.client
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from importlib.util import find_spec
+
+from config.endpoints import ServerSettings
+from config.settings import EmbeddingSettings, Settings
+from gateway.cli.common.database import Registry
+from gateway.cli.doctor.checks import TIMEOUT_S, Check, CheckStatus
+from registry.catalog.toolsets import narrowed
+from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.models import Models
+from registry.embedding.providers import embedder_for, make_embedder
+from registry.embedding.sentence_transformers import NOT_INSTALLED
+from registry.embedding.status import EmbeddingStatus, status
+from registry.sources.imports import preview
+from registry.sources.pins import Pins
+from registry.sources.source_reader import Lister
+from registry.sources.specs import configured, spec_of
+from schemas.errors import ImportRejected
+from schemas.source import Source
+from schemas.tool import Tool
+
+NAME = "embeddings"
+
+
+async def embeddings(settings: Settings, registry: Registry) -> Check:
+    """Whether texts have vectors. The provider itself is not asked: that may cost money."""
+    try:
+        embedder = _made(settings.embedding)
+    except EmbeddingFailed as error:
+        return Check(NAME, "failed", str(error))
+    if embedder is None:
+        return Check(NAME, "ok", "disabled; tools are found by their words")
+    found = await status(registry.database.pool, registry.host_id)
+    return _of_texts(found, embedder.model, settings.embedding)
+
+
+def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
+    """What follows where the settings and the database name different models; None: nothing does.
+
+    Raises EmbeddingFailed.
+    """
+    embedder = make_embedder(settings)
+    if embedder is None:
+        return None
+    wanted, target, serving = embedder.model, models.target, models.serving
+    if serving in (None, wanted) and target in (None, wanted):
+        return None
+    asked = serving is not None and _is_asked(settings, serving)
+    if asked and target == wanted:
+        return None  # the one takes over from the other, as it should
+    other = target if serving in (None, wanted) else serving
+    how = "the old vectors serve" if asked else "words alone find tools"
+    until = f"{_who(settings)} or `toolgate embed backfill` has embedded all"
+    return f"the settings name {wanted}, the database {other}: {how} until {until}"
+
+
+def _made(settings: EmbeddingSettings) -> Embedder | None:
+    """Raises EmbeddingFailed, also where its library is not there."""
+    embedder = make_embedder(settings)
+    if settings.provider == "sentence-transformers" and not find_spec("sentence_transformers"):
+        raise EmbeddingFailed(NOT_INSTALLED, retryable=False)
+    return embedder
+
+
+def _is_asked(settings: EmbeddingSettings, label: str) -> bool:
+    """Whether queries can be embedded for the vectors of this model."""
+    try:
+        return embedder_for(settings, label) is not None
+    except EmbeddingFailed:
+        return False
+
+
+def _of_texts(found: EmbeddingStatus, model: str, settings: EmbeddingSettings) -> Check:
+    own = [one for one in found.counts if one.model == model]
+    if failed := sum(one.failed for one in own):
+        why = "".join(one.error for one in found.failed[:1]).rstrip(".")
+        hint = "`toolgate embed retry` tries again"
+        said = _counted(failed, "has failed", "have failed")
+        return Check(NAME, "warning", f"{said}: {why}. {hint}")
+    if text := mismatch(settings, found.models):
+        return Check(NAME, "warning", text)
+    if waiting := sum(one.total - one.ready - one.blank for one in own or found.counts):
+        hint = f"{_who(settings)} embeds them, or `toolgate embed backfill` now"
+        return Check(NAME, "ok", f"{_counted(waiting, 'waits', 'wait')} for {model}; {hint}")
+    ready = sum(one.ready for one in own)
+    return Check(NAME, "ok", f"{_counted(ready, 'has a vector', 'have vectors')} of {model}")
+
+
+def _counted(count: int, has: str, have: str) -> str:
+    return f"1 text {has}" if count == 1 else f"{count} texts {have}"
+
+
+def _who(settings: EmbeddingSettings) -> str:
+    """Who embeds what is in the queue."""
+    return "`toolgate serve`" if settings.workers else "`toolgate worker`"
+
+
+SHOWN = 5  # entries of a server's lists that cannot be used
+
+
+async def mcp_server(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
+    """Whether the server answers, and what of its lists is of no use."""
+    wanted = settings.sources.get(source.name)
+    spec = (configured(source.name, wanted) if wanted else None) or spec_of(source)
+    subject = f"{source.name}: {source.tool_count} tools"
+    try:
+        report = await preview(spec, settings.imports, lister)
+    except ImportRejected as error:
+        yield Check("source", "warning", f"{subject}; {error}")
+        return
+    facts = report.source.server
+    spoken = [one for one in ((facts.stateless, facts.handshake) if facts else ()) if one]
+    yield Check("source", "ok", f"{subject}; answers as an MCP server of {' and '.join(spoken)}")
+    for note in report.notes:
+        yield Check("source", "warning", f"{source.name}: {note}")
+    skipped = [one for one in report.outcomes if one.status == "skipped"]
+    for outcome in skipped[:SHOWN]:
+        detail = f"{source.name}: {outcome.operation} is left out: {outcome.reason}"
+        yield Check("source", "warning", detail)
+    if len(skipped) > SHOWN:
+        more = f"{source.name}: {len(skipped) - SHOWN} more are left out; `toolgate import mcp`"
+        yield Check("source", "warning", f"{more} with --dry-run lists them")
+
+
+async def toolsets(
+    settings: Settings, tools: Sequence[Tool], sources: Sequence[Source]
+) -> AsyncIterator[Check]:
+    """Toolsets that have nothing in them, and sources in them that are none."""
+    known = {source.name: source for source in sources}
+    for name, toolset in settings.toolsets.items():
+        if missing := sorted({*toolset.sources} - known.keys() - settings.sources.keys()):
+            yield Check("toolset", "warning", f"{name}: no source {', '.join(missing)}")
+        picked, whose, _ = narrowed(name, toolset, tools, known, ())
+        status: CheckStatus = "ok" if picked or whose else "warning"
+        yield Check("toolset", status, f"{name}: {len(picked)} tools of {len(whose)} sources")
+
+
+async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:
+    """Tools that wait for approval."""
+    held = await pins.held(host_id)
+    if held:
+        names = ", ".join(one.name for one in held[:SHOWN])
+        more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+        hint = "see `toolgate tools approve --help`"
+        yield Check("pins", "warning", f"{names}{more} held back until approved; {hint}")
+
+
+READY_BYTES = 1_000_000
+
+
+def breakers(server: ServerSettings, token: str = "") -> Iterator[Check]:
+    """The sources that it does not call because they fail; nothing when none serves here.
+    `token` is that of the metrics: the server need not listen on loopback."""
+    for source, state in sorted(_broken(server, token).items()):
+        spared = "refused" if state == "open" else "tried one by one"
+        yield Check("source", "warning", f"{source}: it fails, so calls to it are {spared}")
+
+
+def _broken(server: ServerSettings, token: str) -> dict[str, str]:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
+    try:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", "/ready", headers=headers)
+        said = json.loads(connection.getresponse().read(READY_BYTES))
+        found = said.get("breakers") if isinstance(said, dict) else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return (
+        {str(name): str(state) for name, state in found.items()} if isinstance(found, dict) else {}
+    )
