@@ -18,8 +18,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from gateway.hybrid import ActionCall, Handler
-from gateway.modules import module
+from gateway.hybrid import ActionCall, Handler, module
 from schemas.errors import InvalidParams, ToolgateError
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.admin.operations import NAMES, Operation, Paging
-from gateway.admin.problems import MEDIA_TYPE, ProblemDocument
+from gateway.admin.operations import MEDIA_TYPE, NAMES, Operation, Paging, ProblemDocument
 
 Json = dict[str, Any]
 

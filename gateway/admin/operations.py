@@ -1,14 +1,96 @@
-"""What an operation of the API is: declared once, for who serves it and who describes it."""
+"""Operations: declared once, for the router, the description and the lists."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from http import HTTPStatus
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from config.types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
 from gateway.context import Principal
+from registry.database.postgres import Pool
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Mistake(Struct, frozen=True, omit_defaults=True):
+    """One thing that is wrong, and where."""
+
+    detail: str
+    pointer: str | UnsetType = UNSET  # into the body (RFC 6901)
+    parameter: str | UnsetType = UNSET  # of the query
+    header: str | UnsetType = UNSET
+
+
+class ProblemDocument(Struct, frozen=True, omit_defaults=True):
+    """RFC 9457. `type` is relative to the API; `instance` is the id of the request, as in the
+    gateway's log."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: tuple[Mistake, ...] = ()
+
+
+@dataclass(eq=False)
+class ProblemDetails(Exception):
+    """Why a request is not served; public. Not frozen: whoever passes it on notes where."""
+
+    status: int
+    kind: str  # stands in `type`
+    detail: str
+    errors: tuple[Mistake, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self, request_id: str) -> bytes:
+        title = HTTPStatus(self.status).phrase
+        return msgspec.json.encode(
+            ProblemDocument(
+                f"problems/{self.kind}", title, self.status, self.detail, request_id, self.errors
+            )
+        )
+
+
+def sentence(error: Exception) -> str:
+    """What the registry says as half a sentence, whole."""
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def bad_request(detail: str, *errors: Mistake) -> ProblemDetails:
+    return ProblemDetails(400, "bad-request", detail, errors)
+
+
+def invalid(detail: str, *errors: Mistake) -> ProblemDetails:
+    """The request can be read, and asks for what cannot be."""
+    return ProblemDetails(422, "invalid", detail, errors)
+
+
+def not_found(what: str, name: str) -> ProblemDetails:
+    return ProblemDetails(404, "not-found", f"There is no {what} {name[:100]!r}.")
+
+
+def conflict(detail: str) -> ProblemDetails:
+    return ProblemDetails(409, "conflict", detail)
+
+
+def changed() -> ProblemDetails:
+    """What If-Match names is not there any longer."""
+    return ProblemDetails(
+        412, "precondition-failed", "It is not as the condition says: read it again."
+    )
+
+
+def unavailable(detail: str) -> ProblemDetails:
+    return ProblemDetails(503, "unavailable", detail, headers={"Retry-After": "1"})
+
 
 ALL, READ_ALL = "admin", "admin:read"
 
@@ -135,3 +217,85 @@ class Operation:
     @property
     def tag(self) -> str:
         return self.parts[0]
+
+
+T = TypeVar("T")
+
+
+class ListPage(Struct, Generic[T], frozen=True, omit_defaults=True):
+    """`next` is the cursor of the page behind; without it this is the last."""
+
+    items: tuple[T, ...]
+    next: str = ""
+
+
+class Pages:
+    def __init__(self, size: int, limit: int) -> None:
+        """`size` entries unless a client asks for another number, of at most `limit`."""
+        self._size = size
+        self._limit = limit
+
+    def limit(self, asked: Paging) -> int:
+        return min(asked.limit or self._size, self._limit)
+
+    def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
+        """The entries in the order of their keys, which are unlike."""
+        after = place(asked.after)
+        found = sorted((one for one in entries if key(one) > after), key=key)
+        return self.cut(asked, found, key)
+
+    def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
+        """Of `found`, which begins behind the cursor and has one more than fits where there is
+        more."""
+        limit = self.limit(asked)
+        shown = found[:limit]
+        return ListPage(tuple(shown), cursor(key(shown[-1])) if len(found) > limit else "")
+
+
+def cursor(after: str) -> str:
+    return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=")
+
+
+def place(sealed: str | None) -> str:
+    """What a cursor names; "" without one. Raises Problem for what is none of ours."""
+    if sealed is None:
+        return ""
+    try:
+        padded = sealed.encode("ascii") + b"=" * (-len(sealed) % 4)
+        after = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (UnicodeError, binascii.Error) as error:
+        raise unknown() from error
+    if cursor(after) != sealed or "\0" in after:
+        raise unknown()
+    return after
+
+
+def unknown() -> ProblemDetails:
+    """A cursor is none of ours."""
+    text = "expected `next` of the page before, unchanged"
+    return invalid("The cursor cannot be read.", Mistake(text, parameter="after"))
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    opened: Callable[[], Pool | None]  # None until the database has answered
+    pages: Pages
+    host_id: str  # the tenant of the gateway
+    operator_role: str
+
+    def is_own(self, asked: OperationInput) -> bool:
+        """Whether the settings speak of the tenant."""
+        return asked.tenant == self.host_id
+
+    def is_operator(self, asked: OperationInput) -> bool:
+        """Whether what the settings say may be told. Issuers of other tenants name roles as they
+        like."""
+        return self.is_own(asked) and self.operator_role in asked.principal.roles
+
+    @property
+    def pool(self) -> Pool:
+        """Raises Problem."""
+        pool = self.opened()
+        if pool is None:
+            raise unavailable("The database does not answer yet.")
+        return pool

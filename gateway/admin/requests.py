@@ -8,8 +8,14 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 from starlette.types import Receive, Scope
 
-from gateway.admin.operations import NAMES, Operation
-from gateway.admin.problems import Mistake, ProblemDetails, bad_request, not_found
+from gateway.admin.operations import (
+    NAMES,
+    Mistake,
+    Operation,
+    ProblemDetails,
+    bad_request,
+    not_found,
+)
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
 

@@ -1,24 +1,34 @@
-"""The admin API over HTTP: who asks, whether they may, what they ask for, what they get.
+"""The admin API over HTTP: identity, scopes, rates, repeats, operations, answers."""
 
-Knows operations as they are declared, and nothing of what they do.
-"""
-
+import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
 import msgspec
 import psycopg
+from msgspec import Struct
 from psycopg_pool import PoolTimeout
 from starlette.types import Receive, Scope, Send
 
 from config.access import Admin as Settings
-from gateway.admin.answers import AdminResponse, problem_response, send_response, tag_of
-from gateway.admin.operations import Operation, OperationInput, OperationOutput, allows
-from gateway.admin.problems import ProblemDetails, changed, invalid, not_found, unavailable
-from gateway.admin.rates import RequestRates
-from gateway.admin.repeats import Done, Repeats
+from gateway.admin.operations import (
+    MEDIA_TYPE,
+    Mistake,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    ProblemDetails,
+    allows,
+    bad_request,
+    changed,
+    invalid,
+    not_found,
+    unavailable,
+)
 from gateway.admin.requests import (
     Headers,
     check_accept,
@@ -31,10 +41,158 @@ from gateway.admin.requests import (
     tags,
 )
 from gateway.context import Identify, Identity, Principal, new_request_id
+from gateway.networks import network
+from gateway.state.once import NoDatabase, Once, OtherRequest, Owner, Unfinished
+from gateway.state.rates import LocalRates
 from registry.tools.by_hand.changes import NoSuchTool, ToolChanged
-from schemas.errors import Fault, ToolgateError, TooManyRequests, Unavailable
+from schemas.errors import Fault, ToolgateError, TooManyRequests, Unavailable, whole_seconds
+
+# Answers are for who asked and for now, and nothing for a browser to make something of.
+COMMON = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AdminResponse:
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = "application/json"
+
+
+def problem_response(problem: ProblemDetails, request_id: str) -> AdminResponse:
+    return AdminResponse(problem.status, problem.encode(request_id), problem.headers, MEDIA_TYPE)
+
+
+def tag_of(body: bytes) -> str:
+    """The entity tag of a representation: strong, so the same bytes (RFC 9110, 8.8.3)."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+async def send_response(
+    send: Send, response: AdminResponse, request_id: str, *, head: bool
+) -> None:
+    """`head`: only what would stand in front of the body."""
+    headers = {**COMMON, "x-request-id": request_id}
+    headers |= {name.lower(): value for name, value in response.headers.items()}
+    if response.status not in {204, 304}:
+        headers |= {"content-type": response.media_type, "content-length": str(len(response.body))}
+    pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": response.status, "headers": pairs})
+    body = b"" if head or response.status in {204, 304} else response.body
+    await send({"type": "http.response.body", "body": body})
+
+
+class RequestRates:
+    def __init__(self, settings: Settings) -> None:
+        self._most = settings.requests
+        self._window_s = settings.per_s
+        self._rates = LocalRates()
+
+    def count(self, identity: Identity, client: str) -> None:
+        """One request of a principal; strangers are told apart by address. Raises Problem."""
+        if not self._most:
+            return
+        stranger = identity.refusal is not None
+        key = ("", network(client)) if stranger else identity.principal.key
+        wait_s = self._rates.take(key, self._most, self._window_s)
+        if wait_s:
+            raise _too_many(self._most, self._window_s, whole_seconds(wait_s))
+
+
+def _too_many(most: int, window_s: float, wait_s: int) -> ProblemDetails:
+    text = (
+        f"Too many requests: at most {most} in {window_s:g} s (admin.requests); try again in "
+        f"{wait_s} s."
+    )
+    return ProblemDetails(429, "too-many-requests", text, headers={"Retry-After": str(wait_s)})
+
 
 log = logging.getLogger("toolgate.admin")
+
+KEY = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class _Kept(Struct):
+    status: int
+    body: str
+    headers: dict[str, str]
+    media_type: str
+
+
+_kept = msgspec.json.Decoder(_Kept)
+
+Done = tuple[
+    AdminResponse, AdminResponse
+]  # what is told, and what is told to who repeats the request
+
+
+class Repeats:
+    def __init__(self, once: Once) -> None:
+        self._once = once
+
+    async def run(
+        self,
+        key: str,
+        principal: Principal,
+        what: str,
+        request: bytes,
+        work: Callable[[], Awaitable[Done]],
+    ) -> AdminResponse:
+        """Do `work`, or give what it gave before. Raises Problem, and what `work` raises: then
+        nothing is kept."""
+        if not KEY.fullmatch(key):
+            text = "expected 1 to 128 visible ASCII characters"
+            raise bad_request("The key cannot be used.", Mistake(text, header="Idempotency-Key"))
+        owner = Owner(principal.tenant, principal.id[:256], f"admin {what}", key)
+        try:
+            earlier = await self._once.claim(owner, request)
+        except OtherRequest as error:
+            text = "The Idempotency-Key was used for a different request."
+            raise ProblemDetails(422, "idempotency-key-reused", text) from error
+        except Unfinished as error:
+            text = "A request with this Idempotency-Key still runs, or its outcome is not known."
+            raise ProblemDetails(409, "idempotency-key-in-use", text) from error
+        except (psycopg.OperationalError, PoolTimeout, NoDatabase) as error:
+            raise unavailable("The database does not answer; nothing was done.") from error
+        if earlier is not None:
+            return _restored(earlier)
+        # Else the key would belong to nobody knows what.
+        with anyio.CancelScope(shield=True):
+            return await self._first(owner, work)
+        raise AssertionError  # a scope that nobody cancels swallows nothing
+
+    async def _first(self, owner: Owner, work: Callable[[], Awaitable[Done]]) -> AdminResponse:
+        try:
+            told, again = await work()
+        except BaseException:
+            await self._settle(owner, None)
+            raise
+        await self._settle(owner, again if again.status < 500 else None)
+        return told
+
+    async def _settle(self, owner: Owner, again: AdminResponse | None) -> None:
+        try:
+            if again is None:
+                await self._once.release(owner)
+            else:
+                await self._once.keep(owner, _encoded(again))
+        except (psycopg.OperationalError, PoolTimeout, NoDatabase):
+            log.exception("admin_key_not_kept")
+
+
+def _encoded(response: AdminResponse) -> bytes:
+    headers = dict(response.headers)
+    kept = _Kept(response.status, response.body.decode(), headers, response.media_type)
+    return msgspec.json.encode(kept)
+
+
+def _restored(data: bytes) -> AdminResponse:
+    kept = _kept.decode(data)
+    return AdminResponse(kept.status, kept.body.encode(), kept.headers, kept.media_type)
+
 
 GET_BYTES = 65536  # of a body that no operation takes
 REALM = 'Bearer realm="toolgate"'

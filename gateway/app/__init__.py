@@ -4,7 +4,7 @@ from starlette.applications import Starlette
 
 from config.settings import Settings
 from gateway.app.gateway import Gateway
-from gateway.app.services import load_services
+from gateway.app.upstreams import load_services
 
 __all__ = ["Gateway", "build_app", "load_services"]
 

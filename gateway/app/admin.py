@@ -10,13 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.admin.ground import Ground
 from gateway.admin.health import Health
 from gateway.admin.openapi import describe
-from gateway.admin.operations import Operation, OperationInput
-from gateway.admin.pages import Pages
-from gateway.admin.problems import ProblemDetails
-from gateway.admin.repeats import Repeats
+from gateway.admin.operations import Ground, Operation, OperationInput, Pages, ProblemDetails
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.keys import KeyOperations
@@ -26,7 +22,7 @@ from gateway.admin.resources.sessions import SessionOperations
 from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.status import StatusOperations
 from gateway.admin.resources.tools import ToolOperations
-from gateway.admin.service import AdminAction, AdminApi
+from gateway.admin.service import AdminAction, AdminApi, Repeats
 from gateway.context import Identify
 from gateway.methods.server import SERVER
 from gateway.policy.engine import Engine

@@ -1,25 +1,129 @@
-"""The ASGI application: what is served at which path, and what stands before all of it."""
+"""The ASGI application: what is served at which path, and the guards in front of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from config.endpoints import Portal
 from config.settings import Settings
 from gateway.admin.health import Health, Probes
 from gateway.app.access import Access
 from gateway.app.admin import Below
-from gateway.app.index import index
+from gateway.app.shared import Shared
+from gateway.context import Identify
 from gateway.guards.access_log import AccessLog
 from gateway.guards.bodies import BodyGuard
 from gateway.guards.front_door import FrontDoor
 from gateway.guards.insight import Insight
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
+from gateway.methods.server import SERVER
+from gateway.protocol.dialects import Rules
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.running import Batches, BatchLimits
+from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
+from gateway.transports.mcp import McpFront
+from gateway.transports.streamable_http import mcp_fronts
+from registry.display.profiles import BUILT_IN
+from schemas.hybrid import Side
+from schemas.mcp.revisions import JSON_RPC, PORTAL
+
+
+def index(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
+    about = {"name": SERVER.name, "version": SERVER.version, "endpoints": _paths(settings)}
+
+    async def answer(_request: Request) -> Response:
+        return JSONResponse(about)
+
+    return answer
+
+
+def _paths(settings: Settings) -> dict[str, str]:
+    mcp, rpc, portal = settings.mcp.path, settings.rpc.path, settings.portal
+    paths = {"mcp": mcp, "mcp-2024-11-05": f"{mcp}/sse", "jsonrpc": rpc}
+    if portal.enabled:
+        paths |= {"portal-query": portal.query_path, "portal-command": portal.command_path}
+    if settings.admin.enabled and settings.auth.mode != "none":
+        paths["admin"] = settings.admin.path
+    return paths
+
+
+def fronts(
+    settings: Settings,
+    shared: Shared,
+    dispatchers: tuple[Dispatcher, Dispatcher],
+    identify: Identify,
+) -> dict[str, ASGIApp]:
+    """`dispatchers`: that of MCP and `/rpc`, and that of the portal paths."""
+    profiles = frozenset({*BUILT_IN, *settings.profiles.own})
+    mcp, rpc, server = settings.mcp, settings.rpc, settings.server
+    main, on_portal = dispatchers
+    batches = Batches(
+        BatchLimits(
+            rpc.batch_limit,
+            rpc.batch_concurrency,
+            rpc.batch_timeout_s,
+            rpc.batch_answer_limit_bytes,
+            settings.upstream.connections,
+            settings.limits.json_depth,
+        )
+    )
+    mcp_front = McpFront(
+        main,
+        shared.sessions,
+        shared.hub,
+        shared.streams,
+        shared.asks,
+        identify,
+        batches,
+        server.body_limit_bytes,
+        mcp.keep_alive_s,
+        server.drain_s,
+        mcp.retry_ms,
+        mcp.sessionless,
+        mcp.get_opens_sse,
+        mcp.path,
+        frozenset(settings.toolsets),
+        profiles,
+    )
+    largest = server.body_limit_bytes, settings.limits.stranger_body_bytes
+    front = Front(main, identify, batches, *largest, profiles, mcp.path)
+    portal = replace(front, dispatcher=on_portal)
+    paths = _portal(settings.portal)
+    return {
+        **mcp_fronts(mcp_front),
+        rpc.path: JsonRpcHTTP(front, Rules(JSON_RPC, spec=True, legacy=rpc.legacy)),
+        **{path: JsonRpcHTTP(portal, rules) for path, rules in paths.items()},
+    }
+
+
+def _portal(portal: Portal) -> dict[str, Rules]:
+    if not portal.enabled:
+        return {}
+
+    def rules(side: Side, legacy: bool) -> Rules:
+        return Rules(
+            PORTAL,
+            spec=portal.compat == "spec",
+            legacy=legacy,
+            wrapped=portal.pre_handler_errors == "wrapped",
+            side=side,
+            auth_first=portal.auth_first,
+            void_body=b"{}" if portal.void_body == "object" else b"",
+        )
+
+    return {
+        portal.query_path: rules("query", portal.query_legacy),
+        portal.command_path: rules("command", portal.command_legacy),
+    }
 
 
 def application(

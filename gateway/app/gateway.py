@@ -13,20 +13,15 @@ from config.settings import Settings
 from gateway.abc import Upstream
 from gateway.admin.health import Health
 from gateway.admin.service import AdminApi
-from gateway.app.access import Access
+from gateway.app.access import Access, StoredSecrets
 from gateway.app.admin import AdminParts, admin_api, operations_of
-from gateway.app.application import application
+from gateway.app.application import application, fronts
 from gateway.app.embedding import Embeddings
-from gateway.app.federation import Federation
-from gateway.app.files import reading
-from gateway.app.fronts import fronts
 from gateway.app.gauges import show
-from gateway.app.methods import dispatchers
-from gateway.app.reaping import reap
+from gateway.app.methods import dispatchers, reading
 from gateway.app.reloading import SERVED, taken
-from gateway.app.shared import Shared
-from gateway.app.stored_secrets import StoredSecrets
-from gateway.app.upstreams import Upstreams
+from gateway.app.shared import Shared, reap
+from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Principal
 from gateway.methods.answers import Answering, Mismatches
 from gateway.methods.refused import telling

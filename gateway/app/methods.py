@@ -1,39 +1,100 @@
-"""Which methods there are, who serves them, and which revisions have them."""
+"""The table of methods: who serves each, and which revisions have them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from msgspec import Raw
+from psycopg_pool import PoolTimeout
 
 from config.settings import Settings
 from gateway.abc import Call, Execute, Guard, Middleware, Upstream
 from gateway.app.access import Access
-from gateway.app.federation import Federation
 from gateway.app.shared import Shared
-from gateway.app.skills import SkillParts, file_reader
+from gateway.app.upstreams import Federation
+from gateway.context import Context
 from gateway.methods.answers import Answering
-from gateway.methods.built_in import Own
-from gateway.methods.call_tool import Passing
-from gateway.methods.completion import Completion
+from gateway.methods.call_tool import Own, Passing
 from gateway.methods.describe_tools import Describe, DescribeSeveral
 from gateway.methods.discovery import Discovery
-from gateway.methods.lifecycle import Lifecycle
+from gateway.methods.lifecycle import Lifecycle, LogLevels
 from gateway.methods.lists import Lists, Modes
-from gateway.methods.logging import LogLevels
-from gateway.methods.prompts import Prompts
+from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
-from gateway.methods.search_tools import Find, SearchLimits, SearchTools
+from gateway.methods.search_tools import Find, SearchLimits, SearchTools, Usage
 from gateway.methods.services import Services
-from gateway.methods.skills.agents import Agents
+from gateway.methods.skills.agents import Agents, Handles
 from gateway.methods.skills.files import SkillFiles
+from gateway.methods.skills.use_skill import ListSkills, ReadFile, SkillLimits, UseSkill
 from gateway.methods.subscriptions import Subscriptions
 from gateway.methods.tasks import TaskMethods
 from gateway.methods.tools import ToolMethods
-from gateway.methods.usage import Usage
 from gateway.protocol.dispatcher import Dispatcher, Method
+from gateway.protocol.sealed import Sealer
+from gateway.state.sessions import Sessions
+from gateway.upstreams.http.uploads import ReadResource
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from registry.search.feedback import Feedback
+from registry.skills.loading import file_content
+from registry.skills.snapshot import Skill
 from schemas.binding import GatewayBinding
-from schemas.mcp.revisions import PORTAL, Revision
+from schemas.errors import Unavailable
+from schemas.jsonrpc import Request, decode_members
+from schemas.mcp.revisions import PORTAL, V2025_11_25, Revision
 from schemas.tool import RelayedResult, ToolResult
+
+
+def reading(outcome: Callable[[Context, Request], Awaitable[Any]]) -> ReadResource:
+    """`outcome` is that of the dispatcher, so that all middleware sees the reading too."""
+
+    async def read(uri: str, context: Context) -> Mapping[str, Raw] | None:
+        # a revision that has the method, whatever the caller speaks, and asks nothing back
+        asking = replace(context, revision=V2025_11_25, params={}, peer=None)
+        asked = Request("2.0", "resources/read", {"uri": uri}, context.request_id)
+        result = await outcome(asking, asked)
+        return decode_members(result) if isinstance(result, Raw) else None
+
+    return read
+
+
+AWAY = "The registry cannot be read now"
+
+
+class SkillParts:
+    def __init__(
+        self,
+        settings: Settings,
+        lists: Lists,
+        sealer: Callable[[], Awaitable[Sealer]],
+        sessions: Sessions,
+        find: Find,
+        read_file: ReadFile,
+    ) -> None:
+        own, search = settings.skills, settings.search
+        agents = Agents(own.agent_claim)
+        limits = SkillLimits(search.answer_tokens, own.instructions_tokens, own.handle_s)
+        self.handles = Handles(agents, sealer, own.handle_s)
+        self.listing = ListSkills(lists, agents, find, search.limit, search.answer_tokens)
+        self.using = UseSkill(
+            lists, agents, self.handles, limits, read_file, sessions.change, sessions.tell
+        )
+        self.files = SkillFiles(lists, agents, read_file)
+
+
+def file_reader(pool: Callable[[], Pool | None]) -> ReadFile:
+    async def read(tenant: str, skill: Skill, path: str) -> bytes | None:
+        opened = pool()
+        if opened is None:
+            raise Unavailable(AWAY)
+        try:
+            return await file_content(opened, tenant, skill, path)
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            raise Unavailable(AWAY) from error
+
+    return read
+
 
 Table = Mapping[str, Method]
 

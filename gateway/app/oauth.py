@@ -5,8 +5,7 @@ from starlette.routing import Route
 
 from config.settings import Settings
 from gateway.guards.authorization_server import AuthorizationServer
-from gateway.guards.oauth import Challenges, WellKnown
-from gateway.guards.resources import WELL_KNOWN, ResourceIdentifiers
+from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown
 
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 

@@ -1,8 +1,13 @@
-"""What gateways share that serve the same clients, and what stands in front of it here."""
+"""State that gateways of the same clients share, wired, and its expiry."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import anyio
+import psycopg
+from psycopg_pool import PoolTimeout
 
 from config.access import LimitsSettings as LimitSettings
 from config.settings import Settings
@@ -13,6 +18,7 @@ from gateway.state.bus import Bus
 from gateway.state.heartbeat import beat
 from gateway.state.hub import Hub
 from gateway.state.news import fingerprint
+from gateway.state.once import Idempotency
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.sessions import Sessions
 from gateway.state.stored_answers import Kept, StoredAnswerLimits
@@ -21,6 +27,7 @@ from gateway.state.streams import Streams
 from registry.catalog.catalog import Kind
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database
+from schemas.errors import Unavailable
 
 
 class Shared:
@@ -97,3 +104,22 @@ class Shared:
 
 def _no_rules(_tenant: str) -> bytes:
     return b""
+
+
+log = logging.getLogger("toolgate.app")
+
+REAP_EVERY_S = 30
+
+
+async def reap(shared: Shared, idempotency: Idempotency) -> None:
+    """Until cancelled. What is in use is kept from expiring, too."""
+    while True:
+        await asyncio.sleep(REAP_EVERY_S)
+        reaped = shared.sessions.reap()
+        if reaped:
+            log.info("sessions_reaped", extra={"count": reaped})
+        with suppress(Unavailable):
+            await shared.sessions.renew()
+        await shared.stores.purge()
+        with suppress(psycopg.OperationalError, PoolTimeout):
+            await idempotency.purge()

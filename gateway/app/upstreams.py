@@ -1,31 +1,43 @@
-"""What executes calls, wired: the client of services, what is written in Python, and the upstream
-of each kind of binding."""
+"""The upstreams, wired: the HTTP client, Python services, MCP servers behind the gateway."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from config.settings import Settings
+from config.sources import SourceSettings
+from gateway import hybrid
 from gateway.abc import Upstream
-from gateway.app.services import load_services
+from gateway.app.shared import Shared
 from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
 from gateway.methods.server import SERVER
-from gateway.state.idempotency import Idempotency
+from gateway.protocol.sealed import Sealer, TaskIds
+from gateway.state.once import Idempotency
 from gateway.state.stored_answers import Kept
+from gateway.state.watches import Place
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
 from gateway.upstreams.http.client import Client
+from gateway.upstreams.http.connections import contexts
 from gateway.upstreams.http.downloads import Downloads
-from gateway.upstreams.http.tls import contexts
 from gateway.upstreams.http.uploads import ReadResource, Uploads
 from gateway.upstreams.hybrid.upstream import HybridUpstream
+from gateway.upstreams.mcp.deferred import Deferred
+from gateway.upstreams.mcp.lister import Lister
+from gateway.upstreams.mcp.parking import Parking
+from gateway.upstreams.mcp.relay import McpRelay
+from gateway.upstreams.mcp.remote import RemoteParking
+from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.upstream import McpUpstream
 from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream
+from registry.catalog.catalog import Catalog, Kind, Located
+from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.binding import (
     FunctionBinding,
@@ -36,7 +48,30 @@ from schemas.binding import (
     PythonBinding,
     ScriptBinding,
 )
+from schemas.errors import MethodNotFound, ToolgateError
 from schemas.hybrid import Action
+
+_NONE: Mapping[str, hybrid.Service] = {}
+
+
+def load_services(
+    sources: Mapping[str, SourceSettings], loaded: Mapping[str, hybrid.Service] = _NONE
+) -> dict[str, hybrid.Service]:
+    """The services written in Python. Raises ToolgateError that names every source that fails."""
+    services: dict[str, hybrid.Service] = {}
+    broken: list[str] = []
+    for name, source in sources.items():
+        if source.python is not None:
+            known = loaded.get(name)
+            try:
+                if known is None or known.target != source.python:
+                    known = hybrid.load(source.python)
+                services[name] = known
+            except ToolgateError as error:
+                broken.append(f"sources.{name}.python: {error}")
+    if broken:
+        raise ToolgateError("\n  ".join(broken))
+    return services
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +147,86 @@ class Upstreams:
     def _timeout_of(self, source: str) -> float:
         adjusted = self._settings.sources.get(source)
         return (adjusted and adjusted.timeout_s) or self._settings.upstream.timeout_s
+
+
+ALL_LISTS: frozenset[Kind] = frozenset({"tools", "prompts", "resources"})
+
+
+class Federation:
+    """Implements `Audience`, for the servers of one tenant."""
+
+    def __init__(self, settings: Settings, ways: Ways, shared: Shared, catalogs: Catalogs) -> None:
+        mcp, upstream = settings.mcp, settings.upstream
+        self._toolsets = tuple(settings.toolsets)
+        self._tenant = settings.tenant.host_id
+        self._fail_closed = mcp.when_down == "fail_closed"
+        self._stores = stores = shared.stores
+        self._hub = shared.hub
+        self._catalogs = catalogs
+        self._sealer: Sealer | None = None
+        self._watched: dict[tuple[Place, str], Located] = {}  # as it was when that began
+        self.refresh: Callable[[str], Awaitable[None]] = _nothing  # read a source's lists again
+        self.came: Callable[[str], None] = _unheard  # hears of servers that answer again
+        self.servers = Servers(ways, self, upstream)
+        self.lister = Lister(self.servers, upstream)
+        self.parking = Parking(mcp.parked_calls, mcp.parked_s)
+        remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)
+        deferred = Deferred(self.parking, remote, shared.bus.node, self.sealer, mcp.parked_s)
+        self.relay = McpRelay(self.servers, deferred, upstream.mcp_asks)
+        self.task_ids = TaskIds(self.sealer)
+        self.upstream = McpUpstream(self.relay, self.task_ids)
+        shared.hub.watches.connect = self._connect
+        shared.sessions.on_drop = self.servers.owner_left
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._toolsets = tuple(settings.toolsets)
+
+    async def sealer(self) -> Sealer:
+        """Of what clients carry for us. Raises Unavailable while the secret cannot be read."""
+        if self._sealer is None:
+            self._sealer = Sealer(await self._stores.secret())
+        return self._sealer
+
+    def follow(self, tenant: str) -> None:
+        """The catalog of `tenant` has been loaded: watch the servers in it."""
+        if tenant == self._tenant:
+            self.servers.follow(self._catalogs.of(tenant).sources.values())
+
+    def down(self, tenant: str, catalog: Catalog) -> Sequence[str]:
+        """The servers of `catalog` that do not answer."""
+        failures = self.servers.failures() if tenant == self._tenant else {}
+        return [name for name in catalog.servers if name in failures]
+
+    async def lists_changed(self, source: str) -> None:
+        await self.refresh(source)
+
+    def resource_changed(self, source: str, uri: str) -> None:
+        for toolset in (None, *self._toolsets):
+            exposed = self._catalogs.of(self._tenant, toolset).expose(source, uri)
+            self._hub.resource_updated(self._tenant, toolset, exposed)
+
+    def came_or_went(self, source: str) -> None:
+        if source not in self.servers.failures():
+            self.came(source)
+        if self._fail_closed:
+            self._hub.changed(self._tenant, ALL_LISTS)
+
+    async def close(self) -> None:
+        self.parking.close()
+        await self.servers.close()
+
+    async def _connect(self, place: Place, uri: str, begins: bool) -> None:
+        if begins:
+            located = self._catalogs.of(*place).locate(uri)
+            if located is None:
+                raise MethodNotFound("No server here has this resource")
+            await self.relay.watch(located.source, located.uri)
+            self._watched[place, uri] = located
+        elif located := self._watched.pop((place, uri), None):
+            await self.relay.unwatch(located.source, located.uri)
+
+
+def _unheard(_source: str) -> None: ...
+
+
+async def _nothing(_source: str) -> None: ...

@@ -1,19 +1,58 @@
-"""What the audit log knows of one message, and the bytes that its hash is over. Pure.
-
-A record is a JSON object: `chain_id` and `sequence` first, then the members of `AuditEntry` in
-their order, those without a value left out. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key`
-is set, over the hash before it and that text. Newer releases add members at the end only, so that
-what older ones wrote stays what it was.
-"""
+"""Audit records: what is kept of one message, its arguments, and the hash chain. Pure."""
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
+
+from schemas.jsonrpc import encode
+from schemas.masking import MASK, Masks
+
+# In any spelling: client_secret, clientSecret, Client-Secret.
+SECRETS = (
+    *("password", "passwd", "passphrase", "secret", "token", "apikey", "authorization"),
+    *("credential", "privatekey", "accesskey", "cookie"),
+)
+READ_BYTES = 65_536  # what is longer is not looked into, and so not kept
+
+
+def shown(arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int) -> bytes:
+    """`arguments` as JSON without what their schema or their names mark as secret; what is behind
+    the limit is cut off."""
+    if len(encoded) > READ_BYTES:
+        return b"[%d bytes]" % len(encoded)
+    value = arguments if masks is None else masks.applied(arguments)
+    value = _nameless(value)
+    text: bytes = encoded if value is arguments else encode(value)
+    if len(text) <= limit_bytes:
+        return text
+    return text[:limit_bytes].decode(errors="ignore").encode() + "…".encode()
+
+
+def _nameless(value: Any) -> Any:
+    """`value` itself if it has no member whose name says that it is secret."""
+    if isinstance(value, dict):
+        after = {
+            name: MASK if inner is not None and _is_secret(name) else _nameless(inner)
+            for name, inner in value.items()
+        }
+        same = all(new is old for new, old in zip(after.values(), value.values(), strict=True))
+        return value if same else after
+    if isinstance(value, list):
+        items = [_nameless(inner) for inner in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
+
+
+def _is_secret(name: Any) -> bool:
+    letters = str(name).lower().replace("_", "").replace("-", "")
+    return any(secret in letters for secret in SECRETS)
+
 
 SUBJECT_LIMIT = 255  # characters of names, which clients may choose
 METHOD_LIMIT = 100
@@ -127,3 +166,24 @@ def printable(text: str, limit: int = SUBJECT_LIMIT) -> str:
     """Cut, and without NUL, which PostgreSQL cannot keep."""
     text = text[:limit]
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
+
+
+class Chain:
+    def __init__(
+        self, host_id: str, node: str, started: datetime, key: bytes, seen: Iterable[Head] = ()
+    ) -> None:
+        self.id = str(uuid4())
+        self.header = encode_header(Header(host_id, self.id, node, started, tuple(seen)))
+        self._key = key
+        self._hash = first_hash(key, self.header)
+        self._sequence = 0
+
+    def link(self, entries: Iterable[AuditEntry]) -> list[Line]:
+        """The next records."""
+        lines = []
+        for entry in entries:
+            self._sequence += 1
+            text = canonical(self.id, self._sequence, entry)
+            self._hash = linked(self._key, self._hash, text)
+            lines.append(Line(self._sequence, entry.recorded_ts, self._hash, text))
+        return lines

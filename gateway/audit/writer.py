@@ -19,8 +19,7 @@ from psycopg_pool import PoolTimeout
 
 from config.access import Audit
 from config.settings import Settings
-from gateway.audit.chain import Chain
-from gateway.audit.records import AuditEntry, Head, Line
+from gateway.audit.records import AuditEntry, Chain, Head, Line
 from gateway.audit.spool import Spool, SpoolFull
 from gateway.audit.storing import PIECE, heads, store
 from registry.database.postgres import Pool

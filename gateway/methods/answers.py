@@ -1,10 +1,4 @@
-"""What becomes of an answer on its way to the caller: the members that they want, whether it fits
-its schema, what follows it, and how much of it a model gets at a time.
-
-Of tools that we imported from descriptions alone: `_fields` and `_continue` are arguments of ours,
-which those of other servers do not have. Nothing is left out without a word, and what a cut leaves
-out is kept for who asks on.
-"""
+"""Results on their way to the caller: projected, cut, kept, and in the shape of the revision."""
 
 import codecs
 import logging
@@ -22,8 +16,6 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.context import Context
-from gateway.methods.cutting import cut_at
-from gateway.methods.projection import Paths, paths_of, project
 from gateway.state.stored_answers import About, Full, Kept, Slice, uri_of
 from registry.display.budgets import CHARACTERS
 from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
@@ -32,6 +24,117 @@ from schemas.jsonrpc import decode_json, encode
 from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.memo import Memo
 from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool, ToolResult
+
+# Strings as a whole, so that what looks like structure inside them is not. Possessive, and the end
+# of a string is optional: a text that is no JSON after all costs one pass, too.
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},\n]', re.DOTALL)
+_BLANK = re.compile(r"\s")
+
+
+def cut_at(text: str, limit: int, is_json: bool) -> int:
+    """How many characters of `text`, which has more than `limit`, make its first part: at least
+    half of `limit`. Of JSON, whole members of the outermost array or object that one can be cut
+    in; else whole lines, else whole words."""
+    earliest = max(1, limit // 2)
+    if is_json and (at := _between_members(text, limit, earliest)):
+        return at
+    at = text.rfind("\n", earliest, limit) + 1
+    if at:
+        return at
+    words = [match.end() for match in _BLANK.finditer(text, earliest, limit)]
+    return words[-1] if words else limit
+
+
+def _between_members(text: str, limit: int, earliest: int) -> int:
+    """Behind the last comma of the lowest depth; 0 where there is none in reach."""
+    depth, best, lowest = 0, 0, 0
+    for match in _TOKENS.finditer(text, 0, limit):
+        match text[match.start()]:
+            case "[" | "{":
+                depth += 1
+            case "]" | "}":
+                depth -= 1
+            case "," if match.end() >= earliest and (not best or depth <= lowest):
+                best, lowest = match.end(), depth
+    return best
+
+
+PATHS_LIMIT = 100
+STEPS_LIMIT = 20  # in one path
+CHARACTERS_LIMIT = 500  # in one path
+ARRAYS_LIMIT = 8  # directly inside one another: each is read once more
+
+Paths = tuple[tuple[str, ...], ...]
+_Wanted = dict[str, "_Wanted"]  # empty: all of it
+
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_array = msgspec.json.Decoder(list[Raw]).decode
+
+
+def paths_of(value: Any) -> Paths:
+    """`["id", "owner.login"]`, or `"id,owner.login"`, as paths. Raises InvalidParams."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        raise InvalidParams('_fields: expected paths such as ["id", "owner.login"]')
+    paths = tuple(dict.fromkeys(_path(one.strip()) for one in texts if one.strip()))
+    if not paths or len(paths) > PATHS_LIMIT:
+        raise InvalidParams(f"_fields: expected 1 to {PATHS_LIMIT} paths")
+    return paths
+
+
+def _path(text: str) -> tuple[str, ...]:
+    steps = tuple(text.split("."))
+    if len(text) > CHARACTERS_LIMIT or len(steps) > STEPS_LIMIT or not all(steps):
+        raise InvalidParams(
+            f"_fields: {text[:60]!r} is no path: expected up to {STEPS_LIMIT} names with dots "
+            "between them"
+        )
+    return steps
+
+
+def project(value: Raw, paths: Paths) -> tuple[Raw, list[str]]:
+    """`value` with what the paths lead to alone, and the paths that lead to nothing in it."""
+    wanted: _Wanted = {}
+    for path in sorted(paths, key=len, reverse=True):
+        node = wanted
+        for step in path:
+            node = node.setdefault(step, {})
+        node.clear()  # a shorter path takes all that longer ones below it do
+    met: set[tuple[str, ...]] = set()
+    kept = _kept(value, wanted, (), met, 0)
+    whole = met.intersection(paths)
+    missing = [".".join(path) for path in paths if not _is_met(path, whole)]
+    return value if kept is None else kept, missing
+
+
+def _is_met(path: tuple[str, ...], whole: set[tuple[str, ...]]) -> bool:
+    return any(path[:length] in whole for length in range(1, len(path) + 1))
+
+
+def _kept(
+    value: Raw, wanted: _Wanted, at: tuple[str, ...], met: set[tuple[str, ...]], arrays: int
+) -> Raw | None:
+    """None for what holds no members."""
+    if not wanted:
+        return value
+    match bytes(memoryview(value)[:1]):
+        case b"{":
+            members = _object(value)
+            out = {}
+            for name, member in members.items():
+                if name not in wanted:
+                    continue
+                place = (*at, name)
+                met.add(place)
+                kept = _kept(member, wanted[name], place, met, 0)
+                if kept is not None:
+                    out[name] = kept
+            return Raw(encode(out))
+        case b"[" if arrays < ARRAYS_LIMIT:
+            found = [_kept(one, wanted, at, met, arrays + 1) for one in _array(value)]
+            return Raw(encode([one for one in found if one is not None]))
+    return None
+
 
 log = logging.getLogger("toolgate.answers")
 

@@ -1,16 +1,19 @@
-"""What a call of call_tool means: another tool, and its arguments."""
+"""call_tool: a call of another tool by name; and the executor of the gateway's own tools."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from gateway.abc import Upstream
 from gateway.context import Context
 from gateway.methods.checks import problems_of, told
 from gateway.methods.describe_tools import unknown_tool
 from gateway.methods.lists import Lists
-from gateway.methods.skills.handles import Handles
-from schemas.binding import GatewayBinding
-from schemas.errors import InvalidParams, ParseError
+from gateway.methods.skills.agents import Handles
+from schemas.binding import Does, GatewayBinding
+from schemas.errors import InvalidParams, MethodNotFound, ParseError
 from schemas.jsonrpc import Request, decode_json
-from schemas.tool import Tool
+from schemas.source import Source
+from schemas.tool import RelayedResult, Tool, ToolResult
 
 CALLS = GatewayBinding("call_tool")
 
@@ -51,3 +54,19 @@ def _read(arguments: Any) -> Any:
         return decode_json(arguments.encode()) if isinstance(arguments, str) else arguments
     except (ParseError, UnicodeEncodeError):
         return arguments
+
+
+class Own:
+    """Implements `Upstream`."""
+
+    def __init__(self, by_what: Mapping[Does, Upstream]) -> None:
+        self._by_what = by_what
+
+    async def call(
+        self, tool: Tool, source: Source | None, arguments: Any, context: Context
+    ) -> ToolResult | RelayedResult:
+        binding = tool.binding
+        upstream = self._by_what.get(binding.does) if isinstance(binding, GatewayBinding) else None
+        if upstream is None:
+            raise MethodNotFound(f"{tool.name} cannot be called here")
+        return await upstream.call(tool, source, arguments, context)

@@ -7,9 +7,8 @@ from anyio import to_thread
 from msgspec import Raw
 
 from gateway.context import Context
-from gateway.methods.lists import Lists
+from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.server import SERVER
-from gateway.methods.written import EncodedAnswers
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import said
 from schemas.jsonrpc import Request, decode_json, encode

@@ -1,16 +1,40 @@
-"""initialize, ping, server/discover: who we are and what we can."""
+"""initialize, ping, server/discover and logging/setLevel: who we are and what we offer."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from gateway.context import Context
-from gateway.methods.capabilities import capabilities
+from gateway.abc import SessionChange
+from gateway.context import Context, Session
+from gateway.methods.capabilities import capabilities, require
 from gateway.methods.lists import Lists
 from gateway.methods.server import SERVER, STAMP
 from registry.catalog.catalog import Catalog
+from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request
-from schemas.mcp.messages import DiscoverResult, InitializeResult
+from schemas.mcp.messages import LOG_LEVELS, DiscoverResult, InitializeResult, LevelParams, read
 from schemas.mcp.revisions import SUPPORTED
+
+Change = Callable[[Session, SessionChange], Awaitable[None]]
+
+
+class LogLevels:
+    def __init__(self, lists: Lists, change: Change) -> None:
+        """`change` keeps what a session wants where all nodes find it."""
+        self._lists = lists
+        self._change = change
+
+    async def set_level(self, context: Context, request: Request) -> dict[str, Any]:
+        """Servers are told with the next call: they hear what one client wants, not all."""
+        require(self._lists.catalog(context), "logging", request.method)
+        level = read(request.params, LevelParams).level
+        if level not in LOG_LEVELS:
+            expected = ", ".join(LOG_LEVELS)
+            raise InvalidParams(f"Unknown log level: {level[:40]!r}; expected one of {expected}")
+        session = context.session
+        if session is not None:  # also where the copy here says so: it may be old
+            await self._change(session, SessionChange(log_level=level))
+        return {}
+
 
 INSTRUCTIONS_LIMIT = 4000  # characters; they stand in front of every conversation
 

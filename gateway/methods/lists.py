@@ -1,9 +1,10 @@
-"""Lists of all kinds, page by page. They come from the catalog, so no server has to answer."""
+"""Lists of all kinds, page by page, from the catalog."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from anyio import to_thread
 from msgspec import Raw
@@ -29,6 +30,21 @@ from schemas.mcp.messages import META_CLIENT, ListParams, ToolListParams, read
 from schemas.mcp.revisions import V2026_07_28
 from schemas.mcp.snapshot import ItemKind
 from schemas.tool import Tool
+
+
+class EncodedAnswers:
+    """What `write` makes of a catalog, encoded, for as long as there is that catalog."""
+
+    def __init__(self, write: Callable[[Catalog], Any]) -> None:
+        self._write = write
+        self._kept: WeakKeyDictionary[Catalog, Raw] = WeakKeyDictionary()
+
+    def of(self, catalog: Catalog) -> Raw:
+        written = self._kept.get(catalog)
+        if written is None:
+            written = self._kept[catalog] = Raw(encode(self._write(catalog)))
+        return written
+
 
 Down = Callable[[str, Catalog], Sequence[str]]
 """The names of the sources in the catalog of a tenant whose lists may have changed unheard."""

@@ -12,9 +12,8 @@ from msgspec import UNSET, Raw
 from gateway.abc import Call, Execute, Handler
 from gateway.context import Context
 from gateway.methods.checks import check_key, check_scope
-from gateway.methods.lists import Lists
+from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import call_result, plain_result, spoken
-from gateway.methods.written import EncodedAnswers
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import tool_result
 from registry.catalog.catalog import Catalog

@@ -14,10 +14,10 @@ from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Peer
 from gateway.methods.capabilities import capabilities
 from gateway.methods.lists import Lists
-from gateway.methods.relayed import handed_on, members_of, view
+from gateway.methods.prompts import handed_on, members_of, view
 from gateway.protocol import failures
+from gateway.protocol.sealed import TaskIds, knows_tasks
 from gateway.protocol.shapes import Members
-from gateway.protocol.task_ids import TaskIds, knows_tasks
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import Request, decode_members, encode

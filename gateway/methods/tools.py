@@ -15,9 +15,9 @@ from gateway.methods.capabilities import check_task
 from gateway.methods.checks import check_key, check_scope, problems_of, told
 from gateway.methods.describe_tools import unknown_tool
 from gateway.methods.lists import Lists, Mean
-from gateway.methods.relayed import handed_on, members_of, view
+from gateway.methods.prompts import handed_on, members_of, view
 from gateway.methods.results import META_APPROVAL, call_result, plain_members, plain_result, renamed
-from gateway.methods.usage import Usage
+from gateway.methods.search_tools import Usage
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
 from registry.catalog.catalog import Catalog

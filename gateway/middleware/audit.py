@@ -16,8 +16,7 @@ from msgspec import UNSET, Raw
 
 from config.access import Audit
 from gateway.abc import Call, Execute, Handler
-from gateway.audit.arguments import shown
-from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable
+from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable, shown
 from gateway.audit.writer import AuditWriter
 from gateway.context import AuditDraft, Context, Identify, Identity
 from gateway.networks import network

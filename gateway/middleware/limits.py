@@ -1,15 +1,14 @@
-"""How much one caller, tenant, tool or source may have: rates, quotas, and calls at a time.
-
-Every message counts but initialize, ping and the notifications of MCP: lists, too, because writing
-them is work. What was counted for a message that another limit refuses is given back.
-"""
+"""Limits: rates, quotas and concurrency of callers, tenants, tools and sources."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from config.access import LimitsSettings, Rate
 from gateway.abc import Call, Execute, Handler, RateKey, Rates
@@ -19,6 +18,24 @@ from schemas.errors import Overloaded, TooManyRequests
 from schemas.globs import ToolGlobs
 from schemas.jsonrpc import Request
 from schemas.tool import RelayedResult, ToolResult
+
+
+class RefusalCounts(Collector):
+    def __init__(self) -> None:
+        self._count: Counter[str] = Counter()
+
+    def collect(self) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_refusals", "What was refused, by the limit.", labels=("limit",)
+        )
+        for limit, count in list(self._count.items()):
+            total.add_metric((limit,), count)
+        yield total
+
+    def add(self, limit: str) -> None:
+        """`limit` is the name of a setting: there are few."""
+        self._count[limit] += 1
+
 
 DAY_S = 86_400.0
 FREE = frozenset({"initialize", "ping"})  # how often sessions begin is limited elsewhere

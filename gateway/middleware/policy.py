@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Raw
 
 from gateway.abc import Call, Execute
-from gateway.audit.arguments import shown
+from gateway.audit.records import shown
 from gateway.context import Context
 from gateway.policy.approvals import Approving
 from gateway.policy.engine import Decision

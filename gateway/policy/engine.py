@@ -15,8 +15,7 @@ from msgspec import json
 
 from config.access import Policy, Rule
 from gateway.context import Principal
-from gateway.policy.facts import facts_of
-from gateway.policy.rules import CompiledRule, Effect, Subject, Values
+from gateway.policy.rules import CompiledRule, Effect, Subject, Values, facts_of
 
 BUILT_IN = "built_in"  # of the gateway's own tools: no rule is about them
 DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_destructive"

@@ -1,4 +1,4 @@
-"""One rule, compiled: whom and what it speaks of. Pure."""
+"""Rules of policy, compiled: facts of a caller, whom and what each is about. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,29 @@ from schemas.expressions import (
     ExpressionFailed,
     InvalidExpression,
     compile_expression,
+    too_large,
 )
 from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import ItemKind, SnapshotItem
 from schemas.tool import Tool
+
+CLAIMS = (1000, 65_536, 16)  # values, bytes of text and levels of a token that are looked at
+
+
+def facts_of(principal: Principal) -> dict[str, Any] | None:
+    """None: the claims are larger, so that no rule that looks at the caller can be applied. Those
+    without claims could pass for somebody who has none."""
+    claims = dict(principal.claims)
+    if too_large(claims, *CLAIMS) is not None:
+        return None
+    return {
+        "id": principal.id,
+        "tenant": principal.tenant,
+        "scopes": sorted(principal.scopes),
+        "roles": sorted(principal.roles),
+        "claims": claims,
+    }
+
 
 Effect = Literal["allow", "deny", "approve"]
 Values = Mapping[str, Any]

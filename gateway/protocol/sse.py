@@ -1,4 +1,9 @@
-"""Server-sent events, as bytes (WHATWG HTML, section 9.2)."""
+"""Server-sent events and the ids of their streams, as bytes (WHATWG HTML, section 9.2)."""
+
+import re
+from dataclasses import dataclass
+
+from schemas.errors import InvalidRequest
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -14,3 +19,48 @@ def event(message: bytes, name: bytes = b"message", id_: str = "") -> bytes:
 def priming(id_: str, retry_ms: int) -> bytes:
     """An event that says nothing but where to come back to, and when (2025-11-25)."""
     return b"id: " + id_.encode() + b"\nretry: %d\ndata: \n\n" % retry_ms
+
+
+STANDALONE = "g"
+VERSION_LENGTH = 12  # of `told`
+START = "-"
+END = "end"
+
+_POSITION = re.compile(
+    r"(?P<stream>g|p[0-9a-f]{1,32}-[0-9]{1,18})\.(?P<after>[!-\-/-~]{1,100})"
+    r"(?:\.(?P<rest>[!-\-/-~]{1,64}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    stream: str
+    after: str  # id in the log of what was said last; "" where nothing was
+    told: str = ""  # of the standalone stream: the version of the lists that the client knows of
+    unique: str = ""  # what sets apart ids of events that the log does not have
+    ended: bool = False  # of a POST's stream: that was its answer
+
+    @property
+    def id(self) -> str:
+        rest = f".{END}" if self.ended else f".{self.told}{self.unique}" if self.told else ""
+        return f"{self.stream}.{self.after or START}{rest}"
+
+    @property
+    def node(self) -> str:
+        """Which node says what is said on a POST's stream."""
+        return self.stream[1:].partition("-")[0]
+
+
+def read_position(id_: str) -> Position:
+    """The position that `Last-Event-ID` names. Raises InvalidRequest for no id of ours."""
+    found = _POSITION.fullmatch(id_)
+    if found is None:
+        raise InvalidRequest(
+            "Last-Event-ID is no id of an event of this server: send the last one that came, "
+            "unchanged, or none"
+        )
+    after = "" if found["after"] == START else found["after"]
+    rest = found["rest"] or ""
+    if found["stream"] == STANDALONE:
+        return Position(STANDALONE, after, rest[:VERSION_LENGTH], rest[VERSION_LENGTH:])
+    return Position(found["stream"], after, ended=rest == END)

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
-from gateway.state.ids import StreamPlace, check, event_id, place_of
+from gateway.state.rates import MICROS, admit, live, slot_us
 from gateway.state.records import changed
-from gateway.state.watching import Watchers
-from gateway.state.windows import MICROS, admit, live, slot_us
+from gateway.state.streams import StreamPlace, check, event_id, place_of
+from gateway.state.watches import Watchers
 
 Clock = Callable[[], float]  # s, monotonic
 

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import get_args
 
-from gateway.protocol.positions import VERSION_LENGTH
+from gateway.protocol.sse import VERSION_LENGTH
 from registry.catalog.catalog import Catalog, Kind
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.messages import (

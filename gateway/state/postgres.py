@@ -17,8 +17,8 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import PoolTimeout
 
 from gateway.abc import SessionChange, SessionRecord, Verdict
+from gateway.state.rates import SLOTS, admit, live, slot_us
 from gateway.state.records import changed
-from gateway.state.windows import SLOTS, admit, live, slot_us
 from registry.database.postgres import Database, borrowed
 from schemas.errors import Unavailable
 

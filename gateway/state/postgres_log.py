@@ -12,9 +12,9 @@ import anyio
 from psycopg import AsyncConnection
 
 from gateway.abc import Event
-from gateway.state.ids import StreamPlace, check, event_id, place_of
 from gateway.state.postgres import Opened, connection_of, only_row
-from gateway.state.watching import Watchers
+from gateway.state.streams import StreamPlace, check, event_id, place_of
+from gateway.state.watches import Watchers
 from registry.database.postgres import RESYNC, Notice
 
 CHANNEL = "toolgate_state"

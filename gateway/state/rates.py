@@ -1,27 +1,83 @@
-"""Rates on the path of every call: counted here, or in leases that the shared counter grants.
-
-Where gateways share a counter, asking it for each call would cost more than the call. So a node
-takes a lease of several uses and hands those out by itself. Together the nodes never allow more
-than the limit in any window: a lease is good for a twentieth of the window, and the counter counts
-it for that much longer than the window. The price is that a use counts up to a twentieth of the
-window (and 30 s) too long, and that what is left of a lease when it ends is lost: at most a
-twentieth of the limit for each node, and only where it used half of that a moment before. A limit
-below 40 is counted use by use.
-
-While the counter is away, each node counts by itself, up to the whole limit, or refuses.
-"""
+"""Rates on the path of every call: sliding windows, counted here or in leases of a shared
+counter."""
 
 import asyncio
 import logging
 import time
+from collections import deque
+from collections.abc import Mapping
 from hashlib import blake2b
 
 import msgspec
 
-from gateway.abc import Counter, RateKey
-from gateway.state.windows import MICROS, Window, slot_us
+from gateway.abc import Counter, RateKey, Verdict
 from schemas.errors import Unavailable
 from schemas.memo import Memo
+
+SLOTS = 60
+MICROS = 1_000_000
+
+
+def slot_us(window_s: float) -> int:
+    """How long a slot is, microseconds."""
+    return max(1, round(window_s * MICROS / SLOTS))
+
+
+def live(uses: Mapping[int, int], now_us: int, slot_us: int) -> dict[int, int]:
+    """The slots that still count, oldest first."""
+    current = now_us // slot_us
+    return {slot: uses[slot] for slot in sorted(uses) if slot >= current - SLOTS}
+
+
+def admit(uses: dict[int, int], limit: int, now_us: int, slot_us: int, wanted: int = 1) -> Verdict:
+    """Count up to `wanted` uses in `uses`, whose slots are `live`, as far as they are allowed."""
+    left = limit - sum(uses.values())
+    if left > 0:
+        current, granted = now_us // slot_us, min(left, wanted)
+        uses[current] = uses.get(current, 0) + granted
+        return Verdict(granted, left - granted, 0.0)
+    return Verdict(0, 0, _pause_us(uses, left, now_us, slot_us) / MICROS)
+
+
+class Window:
+    """The same for one key in memory, in a microsecond: the sum is kept, not made."""
+
+    __slots__ = ("_slots", "_total")
+
+    def __init__(self) -> None:
+        self._slots: deque[list[int]] = deque()  # number and uses, oldest first
+        self._total = 0
+
+    def take(self, limit: int, now_us: int, slot_us: int) -> float:
+        """Count one use: 0, or the seconds until it is allowed."""
+        slots, current = self._slots, now_us // slot_us
+        while slots and slots[0][0] < current - SLOTS:
+            self._total -= slots.popleft()[1]
+        if self._total >= limit:
+            uses = {slot: count for slot, count in slots}  # noqa: C416 - pairs are lists
+            return _pause_us(uses, limit - self._total, now_us, slot_us) / MICROS
+        if slots and slots[-1][0] == current:
+            slots[-1][1] += 1
+        else:
+            slots.append([current, 1])
+        self._total += 1
+        return 0.0
+
+    def give_back(self) -> None:
+        """The last use was none."""
+        if self._slots and self._slots[-1][1]:
+            self._slots[-1][1] -= 1
+            self._total -= 1
+
+
+def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> int:
+    """Until so many slots have left the window that one more use fits in."""
+    for slot, count in uses.items():
+        left += count
+        if left > 0:
+            return (slot + SLOTS + 1) * slot_us - now_us
+    return (SLOTS + 1) * slot_us  # a limit of 0: never
+
 
 log = logging.getLogger("toolgate.limits")
 

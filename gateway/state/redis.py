@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as TimedOut
 
 from gateway.abc import SessionChange, SessionRecord, Verdict
-from gateway.state.windows import MICROS, SLOTS, admit, live, slot_us
+from gateway.state.rates import MICROS, SLOTS, admit, live, slot_us
 from schemas.errors import ToolgateError, Unavailable
 
 log = logging.getLogger("toolgate.state")

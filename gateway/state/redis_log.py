@@ -18,9 +18,9 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError
 
 from gateway.abc import Event
-from gateway.state.ids import StreamPlace, check, event_id, place_of
 from gateway.state.redis import PREFIX, asking, milliseconds
-from gateway.state.watching import Watchers
+from gateway.state.streams import StreamPlace, check, event_id, place_of
+from gateway.state.watches import Watchers
 
 log = logging.getLogger("toolgate.state")
 

@@ -1,27 +1,69 @@
-"""The streams of sessions as the log keeps them, so that clients can come back to them, anywhere.
-
-"s/<session>/g" has the messages of the standalone stream, "s/<session>/p<node>-<number>" those of
-one POST. A record of the latter begins with what it is and which requests it belongs to, because
-whoever reads the end of a stream may have to answer them: when the node that ran them is gone.
-"""
+"""Streams of sessions as the log keeps them, and the ids of their events."""
 
 import itertools
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
 
 from gateway.abc import Counter, Event, Log, SessionStore
 from gateway.context import Session
-from gateway.protocol.positions import STANDALONE, Position
+from gateway.protocol.sse import STANDALONE, Position
 from gateway.state.bus import Bus
 from gateway.state.tasks import BackgroundTasks
 from schemas.errors import InternalError, InvalidParams, InvalidRequest, Unavailable
 from schemas.jsonrpc import RequestId, encode, error_reply
+
+ID = re.compile(r"([0-9a-f]{14})([0-9a-f]{10})([0-9a-f]{6})")
+UNKNOWN = "No such event in this stream"
+NOT_KEPT = "What followed this event is no longer kept"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StreamPlace:
+    born: int  # microseconds since 1970
+    n: int  # 1 for the first event
+
+
+START = StreamPlace(0, 0)
+
+
+def event_id(stream: str, place: StreamPlace) -> str:
+    return f"{place.born:014x}{place.n:010x}{_mark(stream)}"
+
+
+def place_of(stream: str, event_id: str) -> StreamPlace:
+    """Where in `stream` the event is; "" stands before the first. Raises InvalidParams for an id
+    that cannot be of this stream."""
+    if not event_id:
+        return START
+    match = ID.fullmatch(event_id)
+    if match is None or match[3] != _mark(stream):
+        raise InvalidParams(UNKNOWN)
+    return StreamPlace(int(match[1], 16), int(match[2], 16))
+
+
+def check(after: StreamPlace, first: StreamPlace, last: StreamPlace) -> None:
+    """Whether a stream that keeps `first` to `last` can be read on from `after`.
+
+    Raises InvalidParams when it was never that long, or when an event in between is forgotten. An
+    older birth is no gap: the stream was forgotten whole, when nothing had come for long.
+    """
+    if after > last:
+        raise InvalidParams(UNKNOWN)
+    if after.born == first.born and after.n + 1 < first.n:
+        raise InvalidParams(NOT_KEPT)
+
+
+def _mark(stream: str) -> str:
+    return blake2b(stream.encode(), digest_size=3).hexdigest()
+
 
 log = logging.getLogger("toolgate.streams")
 

@@ -1,13 +1,46 @@
-"""Work that follows from a request, and is done whatever becomes of the request."""
+"""Work that follows from a request and outlives it."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from schemas.errors import Fault
+from schemas.hybrid import UNAVAILABLE, StatusFault
 
 T = TypeVar("T")
+
+
+class Finishing:
+    """Runs work that is not to be interrupted, at most `limit` pieces of it at a time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`; cancelling this does not cancel it. Raises StatusFault when too
+        much runs already, and then `work` was not begun."""
+        if len(self._running) >= self._limit:
+            work.close()
+            raise StatusFault(UNAVAILABLE, f"{self._limit} actions run already; try again later")
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def settle(self, until: float) -> None:
+        """Let the work end whose clients have gone, at most until the monotonic time `until`."""
+        left_s = until - time.monotonic()
+        if self._running and left_s > 0:
+            await asyncio.wait(self._running, timeout=left_s)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be left to hear of it
+
 
 log = logging.getLogger("toolgate.sessions")
 

@@ -8,11 +8,11 @@ from starlette.types import Receive
 
 from gateway.context import Identity, Outbox, Session, new_request_id
 from gateway.protocol import sse
-from gateway.protocol.positions import STANDALONE, Position
+from gateway.protocol.sse import STANDALONE, Position
 from gateway.state.streams import FORGOTTEN, READ_AT_ONCE, Said
 from gateway.transports.mcp import McpFront
+from gateway.transports.peers import Watch, send_all
 from gateway.transports.responses import Responder
-from gateway.transports.watch import Watch, send_all
 from schemas.errors import InvalidRequest, Unavailable
 
 log = logging.getLogger("toolgate.streams")

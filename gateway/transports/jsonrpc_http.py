@@ -26,8 +26,7 @@ from gateway.protocol.dialects import (
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.running import Answer as Reply
 from gateway.protocol.running import Batches
-from gateway.transports.fault_headers import fault_headers
-from gateway.transports.query_options import wishes_of
+from gateway.transports.peers import Watch
 from gateway.transports.request import (
     letter,
     one_command,
@@ -35,9 +34,9 @@ from gateway.transports.request import (
     read_body_of,
     require_json,
     require_same_site,
+    wishes_of,
 )
-from gateway.transports.responses import Responder
-from gateway.transports.watch import Watch
+from gateway.transports.responses import Responder, fault_headers
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,

@@ -12,8 +12,7 @@ from gateway.state.asks import Asks
 from gateway.state.hub import Hub
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams
-from gateway.transports.query_options import wishes_of
-from gateway.transports.request import query_value
+from gateway.transports.request import query_value, wishes_of
 from schemas.errors import SessionNotFound, UnknownToolset
 
 

@@ -1,18 +1,122 @@
-"""The client of one POST, while that is served: what it is told, and asked, before its answer."""
+"""The client of one POST while it is served: heartbeat, disconnects, messages and questions."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
+
+from starlette.types import Message, Receive
 
 from gateway.context import Session
 from gateway.protocol import sse
 from gateway.state.asks import Asks
 from gateway.state.streams import Ids, Recording, Streams
-from gateway.transports.heartbeat import Pulse
 from gateway.transports.mcp import McpFront
 from gateway.transports.responses import Responder
 from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import ErrorReply, Reply, encode
+
+TURNS = 3
+
+
+class Living(Protocol):
+    def beat(self) -> None:
+        """Show that there is still somebody."""
+
+
+class Pulse:
+    def __init__(self, every_s: float) -> None:
+        """Nobody inside is silent for longer than `every_s`, nor shown to live before two thirds
+        of that are over."""
+        self._turn_s = every_s / TURNS
+        self._waiting: tuple[set[Living], ...] = tuple(set() for _ in range(TURNS))
+        self._timer: asyncio.TimerHandle | None = None
+
+    def enter(self, one: Living) -> None:
+        self._waiting[0].add(one)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn)
+
+    def leave(self, one: Living) -> None:
+        for waiting in self._waiting:
+            waiting.discard(one)
+
+    def _turn(self) -> None:
+        *younger, due = self._waiting
+        self._waiting = (due, *younger)
+        for one in tuple(due):
+            one.beat()
+        self._timer = None
+        if any(self._waiting):
+            self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn)
+
+
+WATCH_AFTER_S = 0.05  # most calls are over by then, and need no second task
+
+
+class Watch:
+    """Cancels the task that entered it when the client goes away.
+
+    Inside, nobody else may call `receive`: the request body has been read.
+    """
+
+    __slots__ = ("_receive", "_task", "_timer", "_watcher", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._watcher: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.gone = False
+
+    def __enter__(self) -> "Watch":
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        task, self._task = self._task, None
+        if kind is asyncio.CancelledError and self.gone and task is not None:
+            return task.uncancel() == 0  # ours, and only ours: the request just ends here
+        return False
+
+    def give_up(self) -> None:
+        """The client is not worth waiting for: as if it had gone."""
+        if self._task is not None and not self.gone:
+            self.gone = True
+            self._task.cancel("the client went away")
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._watcher = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        message: Message = await self._receive()
+        while message["type"] != "http.disconnect":
+            message = await self._receive()
+        self.give_up()
+
+
+async def send_all(responder: Responder, chunks: AsyncIterator[bytes], watch: Watch) -> None:
+    """The rest of a stream, and its end.
+
+    A client that has gone is looked for, too: under Python 3.11 a client of a database may miss
+    that its task was cancelled (`asyncio.wait_for` drops it when an answer comes at that moment).
+    """
+    async for chunk in chunks:
+        if watch.gone:
+            return
+        await responder.chunk(chunk)
+    await responder.chunk(b"", more=False)
 
 
 class PostPeer:

@@ -13,10 +13,8 @@ from gateway.context import CallHeaders, Context, Identity, Principal, Session
 from gateway.protocol.admission import Admitted, admit
 from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.running import member_server, run_cancellable
-from gateway.transports.fault_headers import fault_headers
-from gateway.transports.heartbeat import Pulse
 from gateway.transports.mcp import McpEndpoint
-from gateway.transports.peers import PostPeer, SessionPeer
+from gateway.transports.peers import PostPeer, Pulse, SessionPeer, Watch
 from gateway.transports.request import (
     header,
     letter,
@@ -26,8 +24,7 @@ from gateway.transports.request import (
     require_json,
     routing_headers,
 )
-from gateway.transports.responses import Responder
-from gateway.transports.watch import Watch
+from gateway.transports.responses import Responder, fault_headers
 from schemas.errors import (
     Fault,
     HeaderMismatch,

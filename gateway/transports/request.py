@@ -1,12 +1,14 @@
-"""Raw ASGI: what the fronts read of a request, its headers, query and body."""
+"""Raw ASGI: headers, query and body of a request, and the options in its query."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, get_args
 from urllib.parse import parse_qs
 
+from msgspec import ValidationError, convert
 from starlette.types import Receive, Scope
 
-from gateway.context import CallHeaders, Identify, Identity
+from config.types import DisclosureMode
+from gateway.context import NO_WISHES, CallHeaders, Identify, Identity, QueryOptions
 from gateway.protocol.admission import Headers
 from schemas.errors import (
     Forbidden,
@@ -16,6 +18,24 @@ from schemas.errors import (
     UnsupportedMediaType,
 )
 from schemas.hybrid import Side
+
+MODES: tuple[str, ...] = get_args(DisclosureMode)
+
+
+def wishes_of(scope: Scope, profiles: Collection[str]) -> QueryOptions:
+    """Raises InvalidRequest for a profile or a mode that there is not; agents are looked up where
+    the registry is."""
+    if not scope.get("query_string"):
+        return NO_WISHES
+    profile = query_value(scope, "profile")
+    if profile is not None and profile not in profiles:
+        raise InvalidRequest(f"There is no such profile; there is {', '.join(sorted(profiles))}")
+    try:
+        mode = convert(query_value(scope, "mode"), DisclosureMode | None)
+    except ValidationError as error:
+        raise InvalidRequest(f"There is no such mode; there is {', '.join(MODES)}") from error
+    return QueryOptions(profile, mode, query_value(scope, "agent"))
+
 
 _ROUTING = {
     b"mcp-protocol-version": "version",

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.context import Identity, Principal, Session
 from gateway.protocol.admission import Headers, check_version
-from gateway.protocol.positions import STANDALONE, read_position
+from gateway.protocol.sse import STANDALONE, read_position
 from gateway.transports.event_stream import EventStreams
 from gateway.transports.http_sse import HttpSseEndpoint
 from gateway.transports.mcp import McpEndpoint, McpFront

@@ -50,7 +50,7 @@ CREATE UNLOGGED TABLE state_counter_t (
     uses               jsonb NOT NULL DEFAULT '{}',
     expires_ts         timestamptz NOT NULL
 ) WITH (fillfactor = 70);
-COMMENT ON COLUMN state_counter_t.uses IS 'Uses by slot of time (gateway/state/windows.py).';
+COMMENT ON COLUMN state_counter_t.uses IS 'Uses by slot of time (gateway/state/rates.py).';
 
 CREATE TABLE state_secret_t (
     name               varchar(32) PRIMARY KEY,

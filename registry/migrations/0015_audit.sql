@@ -2,7 +2,7 @@
 --
 -- A gateway process writes one chain. The hash of a record covers the hash before it, so nothing in
 -- the middle of a chain can be changed, left out or put in; audit_chain_t says where a chain begins
--- and ends, and every new chain says how far it saw the others (gateway/audit/chain.py).
+-- and ends, and every new chain says how far it saw the others (gateway/audit/records.py).
 -- Partitioned by weeks, which gateways make ahead; the default one has whatever no other has. No row
 -- refers to a tenant: what a tenant did is known longer than the tenant.
 

@@ -9,8 +9,8 @@ from anyio.lowlevel import checkpoint
 
 from gateway.abc import Event, Log
 from gateway.state.bus import STREAM
-from gateway.state.ids import StreamPlace, event_id, place_of
 from gateway.state.stores import Keep
+from gateway.state.streams import StreamPlace, event_id, place_of
 from schemas.errors import InvalidParams, Unavailable
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
 

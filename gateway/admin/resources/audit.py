@@ -6,10 +6,20 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from gateway.admin.ground import Ground
-from gateway.admin.operations import Line, Operation, OperationInput, Paging, Time
-from gateway.admin.pages import ListPage, cursor, place, unknown
-from gateway.admin.problems import conflict, unavailable
+from gateway.admin.operations import (
+    Ground,
+    Line,
+    ListPage,
+    Operation,
+    OperationInput,
+    Paging,
+    Time,
+    conflict,
+    cursor,
+    place,
+    unavailable,
+    unknown,
+)
 from gateway.audit.reading import AuditQuery, Recorded, search
 from gateway.audit.records import AuditEntry
 from gateway.audit.verifying import ChainReport, verify

@@ -5,9 +5,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.admin.ground import Ground
-from gateway.admin.operations import Operation, OperationInput, ToolName
-from gateway.admin.problems import ProblemDetails, not_found
+from gateway.admin.operations import (
+    Ground,
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    ToolName,
+    not_found,
+)
 from registry.embedding import population
 from registry.embedding.status import EmbeddingStatus, status
 from registry.sources.store import ToolStore

@@ -6,20 +6,24 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.types import END, ScopeName
-from gateway.admin.ground import Ground
 from gateway.admin.operations import (
     ALL,
+    Ground,
     Line,
+    ListPage,
+    Mistake,
     Operation,
     OperationInput,
     OperationOutput,
     Paging,
+    ProblemDetails,
     Time,
     allows,
     check_time,
+    conflict,
+    not_found,
+    sentence,
 )
-from gateway.admin.pages import ListPage
-from gateway.admin.problems import Mistake, ProblemDetails, conflict, not_found, sentence
 from gateway.context import Principal
 from registry.access.keys import (
     NAME_LIMIT,

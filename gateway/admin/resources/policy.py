@@ -11,17 +11,22 @@ from config.access import Policy, Rule
 from config.conflicts import rule_problems
 from config.settings import Toolset
 from config.types import ScopeName, ToolsetName
-from gateway.admin.ground import Ground
 from gateway.admin.operations import (
+    Ground,
     Line,
+    ListPage,
+    Mistake,
     Operation,
     OperationInput,
     OperationOutput,
     Paging,
+    ProblemDetails,
     ToolName,
+    conflict,
+    invalid,
+    not_found,
+    sentence,
 )
-from gateway.admin.pages import ListPage
-from gateway.admin.problems import Mistake, ProblemDetails, conflict, invalid, not_found, sentence
 from gateway.context import Principal
 from gateway.policy.engine import Engine
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain

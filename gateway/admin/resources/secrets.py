@@ -5,11 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.admin.ground import Ground
-from gateway.admin.operations import Operation, OperationInput, Paging
-from gateway.admin.pages import ListPage
-from gateway.admin.problems import ProblemDetails, conflict, not_found
-from gateway.upstreams.auth.schemes import NotAskedFor, check_asked_for
+from gateway.admin.operations import (
+    Ground,
+    ListPage,
+    Operation,
+    OperationInput,
+    Paging,
+    ProblemDetails,
+    conflict,
+    not_found,
+)
+from gateway.upstreams.auth.credentials import NotAskedFor, check_asked_for
 from registry.access.secrets import Keys, Secrets, StoredSecret
 from registry.sources.store import ToolStore
 

@@ -9,10 +9,15 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gateway.abc import SessionRecord
-from gateway.admin.ground import Ground
-from gateway.admin.operations import Line, Operation, OperationInput, Paging
-from gateway.admin.pages import ListPage
-from gateway.admin.problems import not_found
+from gateway.admin.operations import (
+    Ground,
+    Line,
+    ListPage,
+    Operation,
+    OperationInput,
+    Paging,
+    not_found,
+)
 from gateway.state.sessions import Sessions
 
 

@@ -17,10 +17,13 @@ from msgspec import Meta, Struct
 from config.networks import without_queries
 from config.settings import Imports
 from config.sources import SourceSettings
-from gateway.admin.ground import Ground
-from gateway.admin.operations import Operation, OperationInput, OperationOutput, Paging
-from gateway.admin.pages import ListPage
-from gateway.admin.problems import (
+from gateway.admin.operations import (
+    Ground,
+    ListPage,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    Paging,
     ProblemDetails,
     changed,
     conflict,

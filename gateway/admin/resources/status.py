@@ -6,11 +6,8 @@ from msgspec import Struct
 
 from config.settings import Toolset
 from config.types import DisclosureMode
-from gateway.admin.ground import Ground
 from gateway.admin.health import Health
-from gateway.admin.operations import Operation, OperationInput, Paging
-from gateway.admin.pages import ListPage
-from gateway.admin.problems import not_found
+from gateway.admin.operations import Ground, ListPage, Operation, OperationInput, Paging, not_found
 from registry.catalog.catalogs import Catalogs
 
 READ = "admin:registry:read"

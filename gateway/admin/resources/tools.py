@@ -7,10 +7,19 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from config.types import END
-from gateway.admin.ground import Ground
-from gateway.admin.operations import Line, Operation, OperationInput, Paging
-from gateway.admin.pages import ListPage, place
-from gateway.admin.problems import Mistake, conflict, invalid, not_found
+from gateway.admin.operations import (
+    Ground,
+    Line,
+    ListPage,
+    Mistake,
+    Operation,
+    OperationInput,
+    Paging,
+    conflict,
+    invalid,
+    not_found,
+    place,
+)
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.imported import cut
 from registry.sources.pins import Held, Pins

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from config.settings import Settings
-from gateway.audit.chain import Chain
-from gateway.audit.records import AuditEntry, printable
+from gateway.audit.records import AuditEntry, Chain, printable
 from gateway.audit.storing import heads, store
 from gateway.audit.writer import is_recorded
 from gateway.cli.access.actor import actor

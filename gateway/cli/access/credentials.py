@@ -8,15 +8,7 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.checks import Check
-from gateway.upstreams.auth.requirements import (
-    Alternative,
-    bears,
-    borne,
-    chosen,
-    how,
-    met,
-    settable,
-)
+from gateway.upstreams.auth.credentials import Alternative, bears, borne, chosen, how, met, settable
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.access.secrets import Keys, Secrets
 from registry.sources.imports import ImportReport

@@ -16,7 +16,7 @@ from config.kinds import kind_of
 from config.problem import Problem, SettingsError
 from config.settings import Settings
 from config.types import RuleName
-from gateway.app.identity import Identities
+from gateway.app.access import Identities
 from gateway.cli.access.acts import Act
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such

@@ -15,7 +15,7 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.upstreams.auth.schemes import NotAskedFor, check_asked_for
+from gateway.upstreams.auth.credentials import NotAskedFor, check_asked_for
 from registry.access.secrets import Keys, Secrets, StoredSecret
 
 VALUE_LIMIT = 65536  # characters

@@ -15,7 +15,7 @@ from jwt.exceptions import PyJWTError
 
 from config.access import DEVELOPMENT_ISSUER
 from config.settings import Settings
-from gateway.app.identity import bound_audiences
+from gateway.app.access import bound_audiences
 from gateway.cli.access.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
@@ -25,8 +25,7 @@ from gateway.cli.common.output import out, print_json, remark, say
 from gateway.context import Principal
 from gateway.guards.claims import claim
 from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.jwks import RemoteKeys
-from gateway.guards.keys import KeyRing, LocalKeys
+from gateway.guards.keys import KeyRing, LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Tokens
 from registry.access.keys import PREFIX
 from registry.access.revocations import Revocation, Revocations, Revoked, revoked

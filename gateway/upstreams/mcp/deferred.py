@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from gateway.abc import RelayRequest
 from gateway.context import Context
 from gateway.protocol.sealed import Sealer
-from gateway.upstreams.mcp.eras import ROUNDS, canonical
+from gateway.upstreams.mcp.handshake import ROUNDS, canonical
 from gateway.upstreams.mcp.listeners import ClientHearer, News
 from gateway.upstreams.mcp.parking import INPUT_REQUIRED, Members, ParkedCall, Parking, Work
 from gateway.upstreams.mcp.remote import RemoteParking

@@ -1,23 +1,19 @@
-"""A server at the other end of one stream in each direction: HTTP+SSE, and standard input and
-output. Answers and whatever else come in one row and are told apart by their ids and tokens.
-
-What the row holds for one request waits in its mailbox, so that nobody's slow client holds up the
-others; what fits in there no more is forgotten, but never an answer.
-"""
+"""A server at the other end of one stream in each direction: HTTP+SSE and standard input and
+output."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 from msgspec import UNSET, Raw
 
 from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
+from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.background_tasks import Aside
-from gateway.upstreams.mcp.envelope import with_envelope
-from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts
+from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts, with_envelope
 from gateway.upstreams.mcp.link import (
     Hearer,
     Hello,
@@ -25,12 +21,53 @@ from gateway.upstreams.mcp.link import (
     StatelessWay,
     Timeout,
 )
-from gateway.upstreams.mcp.listening import LISTEN, Acknowledged, listening
-from gateway.upstreams.mcp.mailbox import Mailbox
+from gateway.upstreams.mcp.listeners import Mailbox
 from gateway.upstreams.mcp.talk import Exchange, Talk
 from gateway.upstreams.mcp.wire import Garbage, Message
 from schemas.mcp.messages import CANCELLED, META_SUBSCRIPTION, PROGRESS
 from schemas.mcp.revisions import Revision
+
+LISTEN = "subscriptions/listen"
+
+
+class Acknowledged:
+    """A Hearer that knows when it was told the first time."""
+
+    def __init__(self, hearer: Hearer) -> None:
+        self.event = asyncio.Event()
+        self._hearer = hearer
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        await self._hearer.notified(method, params)
+        self.event.set()
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        return await self._hearer.asked(method, params)
+
+
+@asynccontextmanager
+async def listening(
+    work: Coroutine[Any, Any, Any], told: Acknowledged, name: str, limit_s: float
+) -> AsyncIterator["asyncio.Future[Any]"]:
+    """Run `work`, which hears the stream, inside. Raises what it raises before it began, and
+    UpstreamFailed when it does not begin within `limit_s`."""
+    following = asyncio.create_task(work)
+    begun = asyncio.create_task(told.event.wait())
+    try:
+        try:
+            with Deadline(limit_s):
+                await asyncio.wait({following, begun}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError as error:
+            text = f"{name} did not acknowledge within {limit_s:g} s what it was asked to tell"
+            raise UpstreamFailed(text, late=True) from error
+        if not told.event.is_set():
+            following.result()
+        yield following
+    finally:
+        begun.cancel()
+        following.cancel()
+        await asyncio.gather(following, begun, return_exceptions=True)
+
 
 log = logging.getLogger("toolgate.upstream")
 

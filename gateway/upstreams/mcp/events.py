@@ -1,13 +1,32 @@
-"""Bytes of a body to the messages in it: server-sent events, JSON, JSON on lines. Pure.
+"""Bytes of a body to the messages in it: server-sent events, JSON arrays, JSON lines. Pure."""
 
-Source: WHATWG HTML, section 9.2. JSON on lines under `application/json` is in no specification, but
-servers exist that answer so (the TypeScript SDK's example, 2026-07-28).
-"""
+from functools import cache
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.upstreams.http.connections import TooLarge
+
+MOST = 10_000  # members that are picked out of an array; for more all are read
+
+
+def first(text: bytes | Raw, limit: int) -> list[Raw]:
+    """The first members of an array: at most `limit`, and one more if there is one.
+
+    They are parts of `text`. Raises msgspec.DecodeError.
+    """
+    if limit > MOST:
+        return msgspec.json.decode(text, type=list[Raw])[: limit + 1]
+    members = msgspec.structs.astuple(_decoder(limit + 1).decode(text))
+    return [member for member in members if member is not UNSET]
+
+
+@cache
+def _decoder(places: int) -> msgspec.json.Decoder[Struct]:
+    """Of a struct that is written as an array: the decoder passes over what has no place in it."""
+    fields = [(f"member_{place}", Raw | UnsetType, UNSET) for place in range(places)]
+    return msgspec.json.Decoder(msgspec.defstruct("Members", fields, array_like=True))
+
 
 PAUSE_S = 1.0  # when the server does not say how long
 SHORTEST_PAUSE_S = 0.01

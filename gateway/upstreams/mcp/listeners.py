@@ -1,5 +1,7 @@
-"""What a server says while a call runs, on its way to the client that made the call."""
+"""Listeners: what a server says while a call runs, on its way to the client of that call."""
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +10,7 @@ from msgspec import UNSET
 from gateway.context import Context
 from gateway.protocol.asks import Refused, for_client, for_server
 from gateway.upstreams.mcp.link import Hearer
+from gateway.upstreams.mcp.wire import Message
 from schemas.errors import MethodNotFound
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.messages import (
@@ -20,6 +23,43 @@ from schemas.mcp.messages import (
     TOOLS_CHANGED,
 )
 from schemas.mcp.revisions import Revision
+
+LIMIT = 1000  # messages
+
+
+class Mailbox:
+    def __init__(self) -> None:
+        self.over: Exception | None = None  # nothing comes any more
+        self._waiting: deque[Message] = deque()
+        self._woken = asyncio.Event()
+
+    def put(self, message: Message, kept: bool = False) -> None:
+        if kept or len(self._waiting) < LIMIT:
+            self._waiting.append(message)
+            self._woken.set()
+
+    def fail(self, error: Exception) -> None:
+        self.over = self.over or error
+        self._woken.set()
+
+    async def get(self) -> Message:
+        while not self._waiting:
+            if self.over is not None:
+                raise self.over
+            self._woken.clear()
+            await self._woken.wait()
+        return self._waiting.popleft()
+
+
+class Nobody:
+    """A Hearer that hears nothing, and cannot be asked."""
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        pass
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ARG002
+        raise MethodNotFound(f"Nobody is here to be asked: {method[:100]}")
+
 
 MESSAGE = "notifications/message"
 ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone

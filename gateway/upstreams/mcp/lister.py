@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp import arrays
+from gateway.upstreams.mcp import events as arrays
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN
 from gateway.upstreams.mcp.probe import Spoken

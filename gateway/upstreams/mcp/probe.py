@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.endpoint import HttpFault, HttpRefused
-from gateway.upstreams.mcp.envelope import read_discovered
+from gateway.upstreams.mcp.handshake import read_discovered
 from gateway.upstreams.mcp.link import Facts, Link, SessionLost
 from gateway.upstreams.mcp.wire import Garbage
 from schemas.errors import (

@@ -20,7 +20,7 @@ from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.auth.delegation import Headers
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.deferred import Deferred
-from gateway.upstreams.mcp.eras import (
+from gateway.upstreams.mcp.handshake import (
     ROUNDS,
     askable,
     canonical,

@@ -1,10 +1,13 @@
-"""The MCP servers behind the gateway: each has one `McpServer`, and while it is followed a task."""
+"""The MCP servers behind the gateway: one `Server` each, and their gauges."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from config.settings import UpstreamSettings as Limits
 from gateway.upstreams.mcp.server import McpServer, Way
@@ -132,3 +135,32 @@ class Servers:
 
 def _target(source: Source) -> tuple[object, ...]:
     return source.location, source.base_url, source.base_url_trusted, source.options
+
+
+class ServerGauges(Collector):
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("source",)
+        up = GaugeMetricFamily(
+            "toolgate_mcp_server_up", "1 while the MCP server answers.", labels=labels
+        )
+        sessions = GaugeMetricFamily(
+            "toolgate_mcp_sessions", "Open sessions at the MCP server.", labels=labels
+        )
+        requests = CounterMetricFamily(
+            "toolgate_mcp_requests", "Requests passed on to the MCP server.", labels=labels
+        )
+        failures = CounterMetricFamily(
+            "toolgate_mcp_failures",
+            "Requests that the MCP server gave no usable answer to.",
+            labels=labels,
+        )
+        for server in self._servers:
+            name = (server.source.name,)
+            up.add_metric(name, server.watcher.failure is None)
+            sessions.add_metric(name, len(server.pool))
+            requests.add_metric(name, server.requests)
+            failures.add_metric(name, server.failures)
+        yield from (up, sessions, requests, failures)

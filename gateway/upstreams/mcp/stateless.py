@@ -14,12 +14,12 @@ from msgspec import Raw
 
 from gateway.upstreams.http.connections import SourcePool
 from gateway.upstreams.mcp import wire
+from gateway.upstreams.mcp.duplex import LISTEN, Acknowledged, listening
 from gateway.upstreams.mcp.endpoint import HEADERS, SSE, TROUBLE, ServerEndpoint
-from gateway.upstreams.mcp.envelope import routing_headers, with_envelope
 from gateway.upstreams.mcp.events import EventStream, JsonText
+from gateway.upstreams.mcp.handshake import routing_headers, with_envelope
 from gateway.upstreams.mcp.link import Facts, Hearer, Hello, SessionLost, StatelessWay, Timeout
-from gateway.upstreams.mcp.listening import LISTEN, Acknowledged, listening
-from gateway.upstreams.mcp.nobody import Nobody
+from gateway.upstreams.mcp.listeners import Nobody
 from gateway.upstreams.mcp.talk import Exchange, Talk
 from gateway.upstreams.mcp.wire import Garbage
 

@@ -3,10 +3,10 @@
 import time
 
 from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.mcp.backoff import Respawn
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.link import Facts, Hearer, Hello, SessionLost, Timeout
 from gateway.upstreams.mcp.process import LineProcess, ProcessCommand
-from gateway.upstreams.mcp.respawn import Respawn
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 

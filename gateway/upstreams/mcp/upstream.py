@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
-from gateway.protocol.task_ids import TaskIds, knows_tasks
+from gateway.protocol.sealed import TaskIds, knows_tasks
 from schemas.binding import McpBinding
 from schemas.errors import Unreachable
 from schemas.jsonrpc import decode_members, encode

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.backoff import Calm
-from gateway.upstreams.mcp.envelope import DISCOVER
+from gateway.upstreams.mcp.handshake import DISCOVER
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN
 from schemas.errors import Fault, RelayedFault

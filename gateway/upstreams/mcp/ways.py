@@ -1,17 +1,220 @@
-"""How each source is reached, by the settings as they are."""
+"""The way to each MCP server: over HTTP or as a command, probed and linked to."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.upstreams.auth.caller import Holder
-from gateway.upstreams.http.connections import Connections, UpstreamFailed
-from gateway.upstreams.mcp.http_way import HttpWay
-from gateway.upstreams.mcp.link import Hearer, Link, StatelessWay, Timeout
-from gateway.upstreams.mcp.probe import Spoken, options_of
-from gateway.upstreams.mcp.stdio_way import StdioWay
+from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
+from gateway.upstreams.mcp.backoff import Respawn
+from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.handshake import DISCOVER
+from gateway.upstreams.mcp.http import HttpLink
+from gateway.upstreams.mcp.http_sse import open_http_sse
+from gateway.upstreams.mcp.link import Facts, Hearer, Hello, Link, StatelessWay, Timeout
+from gateway.upstreams.mcp.listeners import Nobody
+from gateway.upstreams.mcp.probe import (
+    UNKNOWN,
+    Spoken,
+    demanded,
+    handshake_facts,
+    options_of,
+    stateless_facts,
+)
+from gateway.upstreams.mcp.process import NOT_STARTED, ProcessCommand
+from gateway.upstreams.mcp.stateless import StatelessLink
+from gateway.upstreams.mcp.stdio import open_stdio, open_stdio_stateless
+from schemas.errors import Unavailable
 from schemas.source import Source
+
+
+class HttpWay:
+    """To a server with an address."""
+
+    def __init__(self, source: Source, connections: Connections, client: Mapping[str, Any]) -> None:
+        """`client` is how we introduce ourselves: `clientInfo`."""
+        self._source = source
+        self._connections = connections
+        self._client = client
+        self.one_stream = False
+
+    @property
+    def timeout(self) -> Timeout:
+        pool = self.pool
+        return Timeout(pool.timeout_s, max(pool.timeout_s, pool.limits.mcp_call_max_s))
+
+    async def probe(self) -> Spoken:
+        """Raises UpstreamFailed."""
+        era = options_of(self._source).era
+        stateless = await self._discovered() if era != "handshake" else None
+        if era == "stateless":
+            return Spoken(demanded(self._source, stateless), None)
+        hello, timeout = Hello(self._client), self._patience()
+        opening = HttpLink.open(self.pool, hello, Nobody(), timeout)
+        handshake = await handshake_facts(opening, stateless)
+        if isinstance(handshake, Facts):
+            return self._found(Spoken(stateless, handshake))
+        if stateless is not None:
+            return self._found(Spoken(stateless, None))
+        opening_sse = open_http_sse(self.pool, hello, Nobody(), timeout)
+        older = await handshake_facts(opening_sse, None)
+        if isinstance(older, Facts):
+            return self._found(Spoken(None, older, "sse"))
+        raise UpstreamFailed(
+            f"{self._source.name} does not answer as an MCP server of any revision: {handshake}"
+        )
+
+    async def open(
+        self,
+        spoken: Spoken,
+        capabilities: Mapping[str, Any],
+        background: Hearer,
+        holder: Holder | None = None,
+    ) -> Link:
+        """A session at a server of a handshake revision. Raises RelayedFault and
+        UpstreamFailed."""
+        hello, timeout = Hello(self._client, capabilities), self._patience()
+        if spoken.transport == "sse":
+            return await open_http_sse(self.pool, hello, background, timeout, holder=holder)
+        return await HttpLink.open(
+            self.pool, hello, background, timeout, listen=True, holder=holder
+        )
+
+    async def stateless(self, spoken: Spoken) -> StatelessWay:
+        return StatelessLink(self.pool, Hello(self._client), spoken.stateless or UNKNOWN)
+
+    async def close(self) -> None:
+        """The connections are not its own."""
+
+    @property
+    def pool(self) -> SourcePool:
+        return self._connections.of(self._source)
+
+    def _patience(self) -> Timeout:
+        return Timeout(self.pool.timeout_s, self.pool.timeout_s)
+
+    def _found(self, spoken: Spoken) -> Spoken:
+        self.one_stream = spoken.transport == "sse"
+        return spoken
+
+    async def _discovered(self) -> Facts | None:
+        link = StatelessLink(self.pool, Hello(self._client), UNKNOWN)
+        try:
+            return await stateless_facts(
+                self._source.name, link.request(DISCOVER, {}, None, self._patience())
+            )
+        finally:
+            await link.close()
+
+
+DISCOVER_S = 10.0  # a process that has not said by then what it is will not say it at all
+
+
+class StdioWay:
+    """To a server that is a command."""
+
+    one_stream = True
+    pool = None
+
+    def __init__(
+        self, source: Source, settings: SourceSettings, limits: Limits, client: Mapping[str, Any]
+    ) -> None:
+        self._source = source
+        self._limits = limits
+        self._client = client
+        self._links: set[DuplexLink] = set()
+        self._opening = 0
+        self._respawn = Respawn(source.name, limits.stdio_restart_max_s)
+        self._command = ProcessCommand(
+            source.name,
+            options_of(source).command,
+            settings.env,
+            limits.stdio_memory_bytes,
+            limits.response_limit_bytes,
+        )
+        timeout_s = settings.timeout_s or limits.timeout_s
+        self.timeout = Timeout(timeout_s, max(timeout_s, limits.mcp_call_max_s))
+
+    async def probe(self) -> Spoken:
+        """Raises UpstreamFailed. Each era is asked of a process of its own: one that was asked in
+        the one may not answer in the other."""
+        era = options_of(self._source).era
+        stateless = await self._discovered() if era != "handshake" else None
+        if era == "stateless":
+            return Spoken(demanded(self._source, stateless), None, "stdio")
+        handshake = await handshake_facts(self._session(Hello(self._client), Nobody()), stateless)
+        if isinstance(handshake, Facts):
+            return Spoken(stateless, handshake, "stdio")
+        if stateless is not None:
+            return Spoken(stateless, None, "stdio")
+        raise UpstreamFailed(f"{self._source.name} does not answer as an MCP server: {handshake}")
+
+    async def open(
+        self,
+        spoken: Spoken,  # noqa: ARG002
+        capabilities: Mapping[str, Any],
+        background: Hearer,
+        holder: Holder | None = None,  # noqa: ARG002 - a command has its credentials already
+    ) -> Link:
+        """Raises RelayedFault and UpstreamFailed, and Unavailable when there are too many."""
+        return await self._session(Hello(self._client, capabilities), background)
+
+    async def stateless(self, spoken: Spoken) -> StatelessWay:
+        return await self._process(spoken.stateless or UNKNOWN, self._respawn)
+
+    async def close(self) -> None:
+        for link in list(self._links):
+            await link.close()
+
+    async def _session(self, hello: Hello, background: Hearer) -> Link:
+        timeout = Timeout(self.timeout.idle_s, self.timeout.idle_s)
+        return await self._counted(
+            open_stdio(
+                self._command,
+                self._respawn,
+                hello,
+                background,
+                timeout,
+                asks_limit=self._limits.mcp_asks,
+            )
+        )
+
+    async def _process(self, facts: Facts, respawn: Respawn) -> StatelessWay:
+        hello = Hello(self._client)
+        opening = open_stdio_stateless(self._command, respawn, hello, Nobody(), facts)
+        return await self._counted(opening)
+
+    async def _counted(self, opening: Coroutine[Any, Any, DuplexLink]) -> DuplexLink:
+        self._links = {link for link in self._links if link.alive}
+        if len(self._links) + self._opening >= self._limits.stdio_processes:
+            opening.close()
+            limit = self._limits.stdio_processes
+            raise Unavailable(f"{self._source.name} has {limit} processes already, all in use")
+        self._opening += 1
+        try:
+            link = await opening
+        finally:
+            self._opening -= 1
+        self._links.add(link)
+        return link
+
+    async def _discovered(self) -> Facts | None:
+        self._respawn.check()
+        # what ends when it is asked in the newer era may serve the older ones well
+        trial = Respawn(self._source.name, 1.0)
+        link = await self._process(UNKNOWN, trial)
+        try:
+            limit_s = min(DISCOVER_S, self.timeout.idle_s)
+            timeout = Timeout(limit_s, limit_s)
+            found = await stateless_facts(
+                self._source.name, link.request(DISCOVER, {}, None, timeout), silent=False
+            )
+        finally:
+            await link.close()
+        if trial.why == NOT_STARTED:  # nor would it be for the other era
+            raise UpstreamFailed(f"{self._source.name} {NOT_STARTED}")
+        return found
 
 
 class Ways:

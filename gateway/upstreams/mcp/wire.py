@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.upstreams.mcp import arrays
+from gateway.upstreams.mcp import events as arrays
 from schemas.errors import Fault, RelayedFault
 from schemas.jsonrpc import ErrorObject, ErrorReply, RequestId, encode
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.answers import AdminResponse
-from gateway.admin.problems import ProblemDetails
-from gateway.admin.repeats import Done, Repeats
+from gateway.admin.operations import ProblemDetails
+from gateway.admin.service import AdminResponse, Done, Repeats
 from gateway.context import Principal
 from gateway.state.once import Once
 from registry.database.postgres import Database

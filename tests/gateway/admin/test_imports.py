@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.admin.problems import ProblemDetails
+from gateway.admin.operations import ProblemDetails
 from gateway.admin.resources.sources import SourceOperations
 
 LIMITS = replace(load(None, {}).imports, at_once=3, tenant_at_once=2)

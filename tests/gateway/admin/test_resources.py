@@ -14,8 +14,7 @@ from config.access import Rule
 from config.settings import Settings
 from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api, operations_of
-from gateway.audit.chain import Chain
-from gateway.audit.records import AuditEntry
+from gateway.audit.records import AuditEntry, Chain
 from gateway.audit.storing import store as store_audit
 from gateway.context import Principal
 from gateway.policy.engine import Engine

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from gateway.audit.chain import Chain
 from gateway.audit.records import (
     AuditEntry,
+    Chain,
     Head,
     canonical,
     digest_of,

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gateway.audit.chain import Chain
+from gateway.audit.records import Chain
 from gateway.audit.spool import Spool, SpoolFull
 from tests.gateway.audit.conftest import NOON, entry
 

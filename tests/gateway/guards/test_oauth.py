@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.context import Identity, Principal
-from gateway.guards.oauth import Challenges, demanding
-from gateway.guards.resources import WELL_KNOWN, ResourceIdentifiers
-from gateway.transports.fault_headers import challenge
+from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, demanding
+from gateway.transports.responses import challenge
 from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,

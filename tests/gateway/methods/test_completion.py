@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.methods.completion import Completion
+from gateway.methods.prompts import Completion
 from registry.catalog.catalog import Catalog
 from schemas.errors import Fault, InvalidParams, MethodNotFound, RelayedFault
 from schemas.mcp.revisions import V2024_11_05, V2025_11_25

@@ -12,8 +12,14 @@ from psycopg import OperationalError
 from config.settings import Toolset
 from gateway.context import Context, Identity, Principal, QueryOptions, Session
 from gateway.methods.lists import Lists
-from gateway.methods.search_tools import ANY_DOMAIN, BY_WORDS, SearchLimits, SearchTools
-from gateway.methods.usage import HOLDS_S, Usage
+from gateway.methods.search_tools import (
+    ANY_DOMAIN,
+    BY_WORDS,
+    HOLDS_S,
+    SearchLimits,
+    SearchTools,
+    Usage,
+)
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.display.budgets import tokens

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.methods.logging import LogLevels
+from gateway.methods.lifecycle import LogLevels
 from gateway.state.records import changed, record_of, update
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound

@@ -5,9 +5,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.access import Rule
-from gateway.methods.completion import Completion
 from gateway.methods.lists import Lists
-from gateway.methods.prompts import Prompts
+from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.skills.agents import given
 from gateway.policy.visibility import Sight

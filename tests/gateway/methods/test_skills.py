@@ -14,11 +14,9 @@ from gateway.methods.capabilities import announced, capabilities
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import ResourceMethods
-from gateway.methods.skills.agents import Agents, given
+from gateway.methods.skills.agents import Agents, Handles, given
 from gateway.methods.skills.files import SkillFiles
-from gateway.methods.skills.handles import Handles
-from gateway.methods.skills.list_skills import ListSkills
-from gateway.methods.skills.use_skill import SkillLimits, UseSkill
+from gateway.methods.skills.use_skill import ListSkills, SkillLimits, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.hub import Hub
 from gateway.state.news import MESSAGES

@@ -12,7 +12,7 @@ from config.load import load
 from gateway.abc import Call
 from gateway.context import Context, Identity, Principal
 from gateway.middleware.breaker import Breaker
-from gateway.middleware.refusals import RefusalCounts
+from gateway.middleware.limits import RefusalCounts
 from gateway.upstreams.http.answers import failed, outage
 from schemas.binding import HybridBinding, McpBinding, OpenAPIBinding, PythonBinding
 from schemas.errors import InvalidParams, RelayedFault, SourceDown, Unreachable

@@ -13,9 +13,8 @@ from config.access import Policy, Rule
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, CallerStanding, Engine
 from gateway.policy.explain import explain
-from gateway.policy.facts import CLAIMS
 from gateway.policy.reach import Reach, flags
-from gateway.policy.rules import CompiledRule, Subject, Values
+from gateway.policy.rules import CLAIMS, CompiledRule, Subject, Values
 from gateway.policy.visibility import Sight
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams

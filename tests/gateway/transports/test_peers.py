@@ -6,8 +6,7 @@ import anyio
 import pytest
 
 from gateway.context import Principal, Session
-from gateway.transports.heartbeat import Pulse
-from gateway.transports.peers import PostPeer, StreamPeer
+from gateway.transports.peers import PostPeer, Pulse, StreamPeer
 from gateway.transports.responses import Responder
 from schemas.errors import AskFailed, Unavailable
 from schemas.jsonrpc import Notification, encode

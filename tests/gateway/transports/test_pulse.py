@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.transports import heartbeat as pulse
-from gateway.transports.heartbeat import TURNS, Pulse
+from gateway.transports import peers as pulse
+from gateway.transports.peers import TURNS, Pulse
 
 
 @dataclass(eq=False)

@@ -5,9 +5,9 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.transports import watch as watch_module
+from gateway.transports import peers as watch_module
+from gateway.transports.peers import Watch, send_all
 from gateway.transports.responses import Responder
-from gateway.transports.watch import Watch, send_all
 from tests.gateway.asgi import DISCONNECT, Wire, part
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.auth.requirements import refusal
+from gateway.upstreams.auth.credentials import refusal
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding, Parameter
 from schemas.mcp.revisions import V2025_06_18

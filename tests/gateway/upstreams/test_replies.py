@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.json import encode
 
 from gateway.upstreams.http.client import HttpResponse
-from gateway.upstreams.hybrid.replies import read_batch, read_legacy, read_single
+from gateway.upstreams.hybrid.upstream import read_batch, read_legacy, read_single
 from schemas.tool import ToolResult
 from tests.gateway.upstreams.hybrid_calls import STATUS, failure, text, value
 

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gateway.upstreams.mcp import arrays
+from gateway.upstreams.mcp import events as arrays
 
 
 @pytest.mark.parametrize("limit", [0, 2, 3, arrays.MOST + 1])

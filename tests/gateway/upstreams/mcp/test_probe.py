@@ -13,7 +13,7 @@ from gateway.upstreams.http.client import Client
 from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp import process
 from gateway.upstreams.mcp.link import Link
-from gateway.upstreams.mcp.nobody import Nobody
+from gateway.upstreams.mcp.listeners import Nobody
 from gateway.upstreams.mcp.probe import UNKNOWN
 from gateway.upstreams.mcp.ways import Ways
 from schemas.errors import Unavailable
@@ -276,7 +276,7 @@ async def test_processes_are_asked_too(ways, habit, eras):
 
 
 async def test_a_process_that_says_nothing_to_discover_is_an_old_one(ways, monkeypatch):
-    monkeypatch.setattr("gateway.upstreams.mcp.stdio_way.DISCOVER_S", 0.5)
+    monkeypatch.setattr("gateway.upstreams.mcp.ways.DISCOVER_S", 0.5)
     spoken = await ways(timeout_s=20)(of_command("silent-at-discover")).probe()
     assert spoken.eras == {"stateless": False, "handshake": True}
 

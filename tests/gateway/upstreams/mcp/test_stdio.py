@@ -17,11 +17,11 @@ import pytest
 
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import process
+from gateway.upstreams.mcp.backoff import Respawn
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from gateway.upstreams.mcp.probe import UNKNOWN
 from gateway.upstreams.mcp.process import ProcessCommand
-from gateway.upstreams.mcp.respawn import Respawn
 from gateway.upstreams.mcp.stdio import open_stdio, open_stdio_stateless
 from tests.gateway.upstreams.mcp.conftest import HELLO, Ears
 from tests.servers import mcp_stdio
@@ -304,7 +304,7 @@ async def test_a_stateless_process_is_told_all_with_every_request(anyio_backend)
 ORPHAN = """
 import asyncio, sys
 from tests.gateway.upstreams.mcp.test_stdio import PATIENT, command, Ears, HELLO
-from gateway.upstreams.mcp.respawn import Respawn
+from gateway.upstreams.mcp.backoff import Respawn
 from gateway.upstreams.mcp.stdio import open_stdio
 
 async def main():
