@@ -15,7 +15,10 @@ from psycopg_pool import PoolTimeout
 from starlette.types import Receive, Scope, Send
 
 from config.access import Admin as Settings
-from gateway.admin.operations import (
+from gateway.context import Identify, Identity, Principal, new_request_id
+from gateway.networks import network
+from gateway.operations.answering import answering, value_of
+from gateway.operations.operation import (
     MEDIA_TYPE,
     Mistake,
     Operation,
@@ -25,11 +28,10 @@ from gateway.admin.operations import (
     allows,
     bad_request,
     changed,
-    invalid,
     not_found,
     unavailable,
 )
-from gateway.admin.requests import (
+from gateway.operations.requests import (
     Headers,
     check_accept,
     headers_of,
@@ -40,12 +42,9 @@ from gateway.admin.requests import (
     segments,
     tags,
 )
-from gateway.context import Identify, Identity, Principal, new_request_id
-from gateway.networks import network
 from gateway.state.once import NoDatabase, Once, OtherRequest, Owner, Unfinished
 from gateway.state.rates import LocalRates
-from registry.tools.by_hand.changes import NoSuchTool, ToolChanged
-from schemas.errors import Fault, ToolgateError, TooManyRequests, Unavailable, whole_seconds
+from schemas.errors import TooManyRequests, Unavailable, whole_seconds
 
 # Answers are for who asked and for now, and nothing for a browser to make something of.
 COMMON = {
@@ -357,10 +356,10 @@ class AdminApi:
             if problem.status != 404 or not operation.creates:
                 raise
             present = None
-        tag = None if present is None else tag_of(msgspec.json.encode(_value(present)))
+        tag = None if present is None else tag_of(msgspec.json.encode(value_of(present)))
         if not _holds(tag, wanted, "*" if new_only else None):
             raise changed()
-        return _value(present)
+        return value_of(present)
 
     def _told(self, operation: Operation, given: Any, headers: Headers) -> Done:
         told = given if isinstance(given, OperationOutput) else OperationOutput(given)
@@ -400,28 +399,6 @@ def check_scope(principal: Principal, scope: str) -> None:
         raise ProblemDetails(
             403, "insufficient-scope", text, headers={"WWW-Authenticate": challenge}
         )
-
-
-async def answering(operation: Operation, asked: OperationInput) -> Any:
-    """What the operation gives; whatever fails on the way is a Problem."""
-    try:
-        return await operation.handle(asked)
-    except (psycopg.OperationalError, PoolTimeout) as error:
-        raise unavailable("The database does not answer; try again later.") from error
-    except NoSuchTool as error:
-        raise not_found("tool", error.name) from error
-    except ToolChanged as error:
-        raise changed() from error
-    except Fault as fault:
-        if fault.status == 503:
-            raise unavailable(fault.message) from fault
-        raise invalid(fault.message) from fault
-    except ToolgateError as error:
-        raise invalid(str(error)) from error
-
-
-def _value(given: Any) -> Any:
-    return given.value if isinstance(given, OperationOutput) else given
 
 
 def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:

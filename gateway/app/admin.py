@@ -11,8 +11,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.admin.health import Health
-from gateway.admin.openapi import describe
-from gateway.admin.operations import Ground, Operation, OperationInput, Pages, ProblemDetails
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.keys import KeyOperations
@@ -25,6 +23,8 @@ from gateway.admin.resources.tools import ToolOperations
 from gateway.admin.service import AdminAction, AdminApi, Repeats
 from gateway.context import Identify
 from gateway.methods.server import SERVER
+from gateway.operations.openapi import describe
+from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails
 from gateway.policy.engine import Engine
 from gateway.state.once import Once
 from gateway.state.sessions import Sessions

@@ -6,7 +6,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from gateway.admin.operations import (
+from gateway.audit.reading import AuditQuery, Recorded, search
+from gateway.audit.records import AuditEntry
+from gateway.audit.verifying import ChainReport, verify
+from gateway.operations.operation import (
     Ground,
     Line,
     ListPage,
@@ -20,9 +23,6 @@ from gateway.admin.operations import (
     unavailable,
     unknown,
 )
-from gateway.audit.reading import AuditQuery, Recorded, search
-from gateway.audit.records import AuditEntry
-from gateway.audit.verifying import ChainReport, verify
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR
 from registry.access.policies import Policies
 

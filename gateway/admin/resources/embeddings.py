@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.admin.operations import (
+from gateway.operations.operation import (
     Ground,
     Operation,
     OperationInput,

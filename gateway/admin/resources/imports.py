@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from config.types import HttpUrl, Levels, SourceName
-from gateway.admin.operations import Line
+from gateway.operations.operation import Line
 from registry.documents.addresses import check_host
 from schemas.source import (
     GraphQLOptions,

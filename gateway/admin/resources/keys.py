@@ -6,7 +6,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.types import END, ScopeName
-from gateway.admin.operations import (
+from gateway.context import Principal
+from gateway.operations.operation import (
     ALL,
     Ground,
     Line,
@@ -24,7 +25,6 @@ from gateway.admin.operations import (
     not_found,
     sentence,
 )
-from gateway.context import Principal
 from registry.access.keys import (
     NAME_LIMIT,
     PRINCIPAL_LIMIT,

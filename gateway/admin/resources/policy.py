@@ -11,7 +11,8 @@ from config.access import Policy, Rule
 from config.conflicts import rule_problems
 from config.settings import Toolset
 from config.types import ScopeName, ToolsetName
-from gateway.admin.operations import (
+from gateway.context import Principal
+from gateway.operations.operation import (
     Ground,
     Line,
     ListPage,
@@ -27,7 +28,6 @@ from gateway.admin.operations import (
     not_found,
     sentence,
 )
-from gateway.context import Principal
 from gateway.policy.engine import Engine
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
 from gateway.policy.rules import Subject

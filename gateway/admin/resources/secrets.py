@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.admin.operations import (
+from gateway.operations.operation import (
     Ground,
     ListPage,
     Operation,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gateway.abc import SessionRecord
-from gateway.admin.operations import (
+from gateway.operations.operation import (
     Ground,
     Line,
     ListPage,

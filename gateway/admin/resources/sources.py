@@ -17,7 +17,9 @@ from msgspec import Meta, Struct
 from config.networks import without_queries
 from config.settings import Imports
 from config.sources import SourceSettings
-from gateway.admin.operations import (
+from gateway.admin.resources.imports import Document, Import, ImportRequest
+from gateway.admin.resources.secrets import SecretOperations
+from gateway.operations.operation import (
     Ground,
     ListPage,
     Operation,
@@ -31,8 +33,6 @@ from gateway.admin.operations import (
     not_found,
     unavailable,
 )
-from gateway.admin.resources.imports import Document, Import, ImportRequest
-from gateway.admin.resources.secrets import SecretOperations
 from registry.sources.history import History, Versions
 from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
 from registry.sources.source_reader import ImportSpec, Lister

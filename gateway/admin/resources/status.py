@@ -7,7 +7,14 @@ from msgspec import Struct
 from config.settings import Toolset
 from config.types import DisclosureMode
 from gateway.admin.health import Health
-from gateway.admin.operations import Ground, ListPage, Operation, OperationInput, Paging, not_found
+from gateway.operations.operation import (
+    Ground,
+    ListPage,
+    Operation,
+    OperationInput,
+    Paging,
+    not_found,
+)
 from registry.catalog.catalogs import Catalogs
 
 READ = "admin:registry:read"

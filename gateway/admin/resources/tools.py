@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from config.types import END
-from gateway.admin.operations import (
+from gateway.operations.operation import (
     Ground,
     Line,
     ListPage,

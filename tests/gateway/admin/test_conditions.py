@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.operations import ProblemDetails
 from gateway.admin.service import AdminResponse, Done, Repeats
 from gateway.context import Principal
+from gateway.operations.operation import ProblemDetails
 from gateway.state.once import Once
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST

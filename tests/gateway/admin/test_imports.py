@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.admin.operations import ProblemDetails
 from gateway.admin.resources.sources import SourceOperations
+from gateway.operations.operation import ProblemDetails
 
 LIMITS = replace(load(None, {}).imports, at_once=3, tenant_at_once=2)
 

@@ -6,9 +6,9 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from gateway.admin.operations import Operation
 from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api, operations_of
+from gateway.operations.operation import Operation
 from tests.fixtures_servers import serving
 from tests.gateway.admin.client import ROOT, Admin, Answer, bearer, described
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 from starlette.types import Receive, Scope
 
-from gateway.admin.operations import (
+from gateway.operations.operation import (
     NAMES,
     Mistake,
     Operation,

@@ -1,4 +1,4 @@
-"""Operations: declared once, for the router, the description and the lists."""
+"""Operations: declared once, for routers, descriptions, tools and lists."""
 
 import base64
 import binascii

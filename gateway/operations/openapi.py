@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.admin.operations import MEDIA_TYPE, NAMES, Operation, Paging, ProblemDocument
+from gateway.operations.operation import MEDIA_TYPE, NAMES, Operation, Paging, ProblemDocument
 
 Json = dict[str, Any]
 

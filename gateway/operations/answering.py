@@ -1,0 +1,41 @@
+"""An operation's handler, run: what it gives, or a problem."""
+
+from typing import Any
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    OperationOutput,
+    changed,
+    invalid,
+    not_found,
+    unavailable,
+)
+from registry.tools.by_hand.changes import NoSuchTool, ToolChanged
+from schemas.errors import Fault, ToolgateError
+
+
+async def answering(operation: Operation, asked: OperationInput) -> Any:
+    """What the operation gives; whatever fails on the way is a Problem."""
+    try:
+        return await operation.handle(asked)
+    except (psycopg.OperationalError, PoolTimeout) as error:
+        raise unavailable("The database does not answer; try again later.") from error
+    except NoSuchTool as error:
+        raise not_found("tool", error.name) from error
+    except ToolChanged as error:
+        raise changed() from error
+    except Fault as fault:
+        if fault.status == 503:
+            raise unavailable(fault.message) from fault
+        raise invalid(fault.message) from fault
+    except ToolgateError as error:
+        raise invalid(str(error)) from error
+
+
+def value_of(given: Any) -> Any:
+    """The body of an answer."""
+    return given.value if isinstance(given, OperationOutput) else given
