@@ -146,7 +146,7 @@ async def test_a_notification_gives_an_empty_object(portal: FetchClient) -> None
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
-        ("README.md", b'[{"id":"cors","label":"Allow our origins"}]'),
+        ("docs/json-rpc-and-portal.md", b'[{"id":"cors","label":"Allow our origins"}]'),
         ("examples/portal/README.md", b'{"rules":0,"hosts":0}'),
     ],
 )
