@@ -20,9 +20,10 @@ from registry.catalog.catalog import Catalog, Located, Page
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.lists import ShortList, encode_tool
 from registry.display.budgets import tokens
-from registry.display.disclosure import DESCRIBES, FINDING, SKILLS
+from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping
+from registry.names.reserved import FINDING, SKILLS
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec import Raw
 
 from registry.display.summaries import Summaries
+from registry.names.reserved import DESCRIBE, FINDING, SKILLS
 from schemas.binding import Does, GatewayBinding
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool
 
-NAME = "describe_tool"
 SOURCE = "toolgate"  # what it counts as in lists by source
 STEPS = 64  # of a path
 BRANCHES = 16  # schemas of one property
@@ -44,7 +44,7 @@ Json = dict[str, Any]
 
 DESCRIBER = Tool(
     id="00000000-0000-0000-0000-000000000000",
-    name=NAME,
+    name=DESCRIBE,
     title="Describe a tool",
     description=_DESCRIPTION,
     input_schema=Raw(encode(_SCHEMA)),
@@ -52,7 +52,7 @@ DESCRIBER = Tool(
     annotations=_HINTS,
     binding=GatewayBinding("describe"),
     source=SOURCE,
-    digest=f"toolgate {NAME}",
+    digest=f"toolgate {DESCRIBE}",
 )
 
 
@@ -154,8 +154,6 @@ def _reachable(shown: Json, keyword: str, definitions: Json) -> set[str]:
 
 
 DESCRIBES: Does = "describe_tools"
-FINDING: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
-SKILLS: tuple[Does, ...] = ("list_skills", "use_skill")
 SOURCES_TOLD = 200  # characters of the names of sources in a description
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from registry.importers.plain import plain
 from registry.names.keywords import BY_NAME, VALUES
-from registry.sources.items import ItemDraft
-from schemas.mcp.snapshot import ServerFacts
+from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
 
@@ -43,6 +42,22 @@ def cut(description: str) -> str:
         return description
     head = description[: DESCRIPTION_LIMIT - 1]
     return (head.rsplit(maxsplit=1)[0] if " " in head else head).rstrip() + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDraft:
+    """What an importer proposes; fields as in `schemas.mcp.snapshot.Item`."""
+
+    kind: ItemKind
+    key: str
+    name: str  # that it gets if it can: the key, for a prompt made legal
+    definition: dict[str, Any]
+    eras: Eras = "both"
+
+    @property
+    def id(self) -> str:
+        """Identity inside its source."""
+        return f"{self.key}@{self.kind}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,12 @@ They are reserved whether or not the gateway offers the tool at the moment: a cl
 name from an earlier list, or from its instructions, must not reach somebody else's tool by it.
 """
 
-from registry.display.disclosure import FINDING, NAME, SKILLS
+from schemas.binding import Does
 
-NAMES = (NAME, *FINDING, *SKILLS)
+DESCRIBE = "describe_tool"
+FINDING: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
+SKILLS: tuple[Does, ...] = ("list_skills", "use_skill")
+NAMES = (DESCRIBE, *FINDING, *SKILLS)
 
 # Clients fold case, and write "-" for "_" or leave both out; people take "I" and "1" for "l" and
 # "0" for "o" (Unicode UTS 39, section 4, `skeleton`; names have no letters but those of ASCII).

@@ -11,26 +11,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
+from registry.importers.imported import ItemDraft
 from registry.names.tool_names import Candidates, Naming
 from schemas.mcp.snapshot import Eras, ItemKind
 
 KINDS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
-
-
-@dataclass(frozen=True, slots=True)
-class ItemDraft:
-    """What an importer proposes; fields as in `schemas.mcp.snapshot.Item`."""
-
-    kind: ItemKind
-    key: str
-    name: str  # that it gets if it can: the key, for a prompt made legal
-    definition: dict[str, Any]
-    eras: Eras = "both"
-
-    @property
-    def id(self) -> str:
-        """Identity inside its source."""
-        return f"{self.key}@{self.kind}"
 
 
 @dataclass(frozen=True, slots=True)

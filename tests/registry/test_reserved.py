@@ -7,8 +7,8 @@ import pytest
 
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
-from registry.display.disclosure import DESCRIBER, FINDING, SKILLS, own_tools
-from registry.names.reserved import NAMES, is_reserved
+from registry.display.disclosure import DESCRIBER, own_tools
+from registry.names.reserved import FINDING, NAMES, SKILLS, is_reserved
 from registry.sources.store import ToolStore
 from registry.tools.by_hand.changes import ToolRefused
 from registry.tools.by_hand.tools import ManualTools

@@ -3,9 +3,9 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from registry.importers.imported import ItemDraft
 from registry.importers.mcp.definitions import Definition, SkipEntry
 from registry.names.uris import Template
-from registry.sources.items import ItemDraft
 from schemas.jsonrpc import json_type
 from schemas.mcp.snapshot import ItemKind
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from registry.importers.imported import Imported
+from registry.importers.imported import Imported, ItemDraft
 from registry.importers.mcp import items, tools
 from registry.importers.mcp.definitions import (
     Definition,
@@ -15,7 +15,6 @@ from registry.importers.mcp.definitions import (
     definitions,
 )
 from registry.names.tool_names import assign, legal, suffixed
-from registry.sources.items import ItemDraft
 from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.mcp.snapshot import ItemKind, Snapshot, SnapshotEntry, decode_snapshot

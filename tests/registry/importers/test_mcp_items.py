@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from registry.importers.imported import ItemDraft
 from registry.importers.mcp import read_snapshot
-from registry.sources.items import ItemDraft
 from schemas.source import Outcome
 from tests.registry.servers import entry, prompt, resource, snapshot, template
 
