@@ -56,6 +56,10 @@ _HIDDEN = re.compile(
     f"|(?<=[{_RIGHT_TO_LEFT}])[\u200e\u200f\u061c]|[\u200e\u200f\u061c](?=[{_RIGHT_TO_LEFT}]))"
     f"|{_ALWAYS}|[\u061c\u200c-\u200f\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
+# Also the backslash of what may pass for such a character that is written out.
+_WRITTEN_OUT = re.compile(
+    rf"{_HIDDEN.pattern}|\\(?=u\{{(?P<code>[0-9a-f]{{1,5}}|10[0-9a-f]{{4}})\}})"
+)
 
 
 def without_hidden(text: str) -> str:
@@ -64,8 +68,11 @@ def without_hidden(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""`text` with those written out, as in `\u{202e}`."""
-    return text if _is_plain(text) else _HIDDEN.sub(_written, text)
+    r"""`text` with those written out, as in `\u{202e}`. No two texts are written alike: where that
+    stands in the text, its backslash is written out."""
+    if _is_plain(text) and r"\u{" not in text:
+        return text
+    return _WRITTEN_OUT.sub(_written, text)
 
 
 def visible_json(text: str) -> str:
@@ -123,4 +130,10 @@ def _kept(match: re.Match[str]) -> str:
 
 
 def _written(match: re.Match[str]) -> str:
+    if (code := match["code"]) and not (code == "5c" or _is_hidden(chr(int(code, 16)))):
+        return match[0]
     return match["kept"] or f"\\u{{{ord(match[0]):x}}}"
+
+
+def _is_hidden(letter: str) -> bool:
+    return _HIDDEN.fullmatch(letter) is not None

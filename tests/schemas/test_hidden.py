@@ -65,3 +65,16 @@ def test_values_are_cleaned_all_through_and_stay_themselves_otherwise() -> None:
     assert without_hidden_in(value) == {"a": ["b", 1, None], "c": {"d": "e"}}
     clean = without_hidden_in(value)
     assert without_hidden_in(clean) is clean
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("to\u200b", r"to\u{200b}"),
+        (r"to\u{200b}", r"to\u{5c}u{200b}"),
+        (r"to\u{5c}u{200b}", r"to\u{5c}u{5c}u{200b}"),
+        (r"\u{41} \u{110000} \u{200B}", r"\u{41} \u{110000} \u{200B}"),
+    ],
+)
+def test_no_two_texts_are_written_out_alike(text: str, written: str) -> None:
+    assert visible(text) == written
