@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
@@ -140,6 +141,37 @@ def seal(key: bytes, chain_id: str, last: tuple[int, bytes], removed: tuple[int,
     (end, end_hash), (gone, gone_hash) = last, removed
     text = f"seal {chain_id} {end} {end_hash.hex()} {gone} {gone_hash.hex()}"
     return linked(key, b"", text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEnd:
+    """The row of a chain: sequence and hash of its last record, and of the last one removed."""
+
+    chain_id: str
+    last: tuple[int, bytes]
+    removed: tuple[int, bytes]
+    seal: bytes
+
+    @classmethod
+    def of(cls, chain_id: str, last: int, last_hash: bytes, *rest: Any) -> "ChainEnd":
+        """By columns of audit_chain_t; `rest`: removed_sequence, removed_hash and seal."""
+        removed, removed_hash, seal = rest
+        return cls(chain_id, (last, bytes(last_hash)), (removed, bytes(removed_hash)), bytes(seal))
+
+    def is_sealed(self, key: bytes) -> bool:
+        return hmac.compare_digest(seal(key, self.chain_id, self.last, self.removed), self.seal)
+
+    def sealed_with(
+        self,
+        key: bytes,
+        last: tuple[int, bytes] | None = None,
+        removed: tuple[int, bytes] | None = None,
+    ) -> bytes:
+        """The seal of the row with these ends. Of a row that somebody has changed it stays the one
+        that does not fit: a new seal would make good what was changed."""
+        if not self.is_sealed(key):
+            return self.seal
+        return seal(key, self.chain_id, last or self.last, removed or self.removed)
 
 
 def digest_of(key: bytes, encoded: bytes) -> str:

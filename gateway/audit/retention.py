@@ -7,15 +7,16 @@ with the first record that is left.
 import logging
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import anyio
 import psycopg
 from psycopg import AsyncConnection, sql
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, dict_row
 from psycopg_pool import PoolTimeout
 
-from gateway.audit.records import seal
+from gateway.audit.reading import COLUMNS, recorded
+from gateway.audit.records import ChainEnd, canonical, linked
 from registry.database.postgres import Pool, borrowed
 
 log = logging.getLogger("toolgate.audit")
@@ -31,13 +32,13 @@ SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'audit_t'::regclass AND c.relname ~ '^audit_[0-9]{8}_t$' ORDER BY 1
 """
 _ENDS = """
-SELECT DISTINCT ON (chain_id) chain_id, sequence, hash FROM {} WHERE recorded_ts < %s
- ORDER BY chain_id, sequence DESC
+SELECT DISTINCT ON (chain_id) {} FROM {} WHERE recorded_ts < %s ORDER BY chain_id, sequence DESC
 """
 _CHAIN = """
-SELECT host_id, last_sequence, last_hash FROM audit_chain_t
+SELECT host_id, last_sequence, last_hash, removed_sequence, removed_hash, seal FROM audit_chain_t
  WHERE chain_id = %s AND removed_sequence < %s AND last_sequence >= %s FOR UPDATE
 """
+_BEFORE = "SELECT hash FROM audit_t WHERE chain_id = %s AND sequence = %s"
 _REMOVED = """
 UPDATE audit_chain_t SET removed_sequence = %s, removed_hash = %s, seal = %s
  WHERE host_id = %s AND chain_id = %s
@@ -83,9 +84,11 @@ async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
     async with borrowed(pool) as connection:
         if not await _ours(connection):
             return
-        rows = await connection.execute(sql.SQL(_ENDS).format(table), [cutoff])
-        for chain_id, sequence, hash_ in await rows.fetchall():
-            await _note(connection, key, str(chain_id), (sequence, bytes(hash_)))
+        async with connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(sql.SQL(_ENDS).format(COLUMNS, table), [cutoff])
+            ends = await cursor.fetchall()
+        for row in ends:
+            await _note(connection, key, row)
         if name == DEFAULT:
             query = sql.SQL("DELETE FROM {} WHERE recorded_ts < %s").format(table)
             await connection.execute(query, [cutoff])
@@ -95,16 +98,37 @@ async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
             await connection.execute("SELECT audit_drop_week(%s)", [name])
 
 
-async def _note(
-    connection: AsyncConnection[TupleRow], key: bytes, chain_id: str, removed: tuple[int, bytes]
-) -> None:
-    sequence, hash_ = removed
+async def _note(connection: AsyncConnection[TupleRow], key: bytes, row: dict[str, Any]) -> None:
+    """The chain of this record, the last one that is removed, begins behind it from now on; not so
+    where a gateway has not written it like that: what is gone then is missing."""
+    chain_id, sequence = str(row["chain_id"]), row["sequence"]
     found = await connection.execute(_CHAIN, [chain_id, sequence, sequence])
-    row = await found.fetchone()
-    if row is not None:
-        host_id, last, last_hash = row
-        sealed = seal(key, chain_id, (last, bytes(last_hash)), removed)
-        await connection.execute(_REMOVED, [sequence, hash_, sealed, host_id, chain_id])
+    chain = await found.fetchone()
+    if chain is None:
+        return
+    host_id, *end = chain
+    known = ChainEnd.of(chain_id, *end)
+    if not await _is_written(connection, key, known, row):
+        log.error("audit_record_changed", extra={"chain": chain_id, "sequence": sequence})
+        return
+    sealed = known.sealed_with(key, removed=(sequence, bytes(row["hash"])))
+    await connection.execute(_REMOVED, [sequence, row["hash"], sealed, host_id, chain_id])
+
+
+async def _is_written(
+    connection: AsyncConnection[TupleRow], key: bytes, chain: ChainEnd, row: dict[str, Any]
+) -> bool:
+    """Whether a gateway wrote this record, and so when: those before it are no younger."""
+    sequence, hash_ = row["sequence"], bytes(row["hash"])
+    try:
+        text = canonical(chain.chain_id, sequence, recorded(row).entry)
+    except ValueError:
+        return False
+    rows = await connection.execute(_BEFORE, [chain.chain_id, sequence - 1])
+    before = [bytes(one) for (one,) in await rows.fetchall()]
+    if chain.removed[0] == sequence - 1:
+        before.append(chain.removed[1])
+    return any(linked(key, one, text) == hash_ for one in before)
 
 
 async def _ours(connection: AsyncConnection[TupleRow]) -> bool:

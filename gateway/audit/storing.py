@@ -7,7 +7,7 @@ from anyio.lowlevel import checkpoint
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from gateway.audit.records import AuditEntry, Head, Header, Line, first_hash, seal
+from gateway.audit.records import AuditEntry, ChainEnd, Head, Header, Line, first_hash, seal
 from registry.database.postgres import Pool, borrowed
 
 _header = msgspec.json.Decoder(Header)
@@ -19,7 +19,7 @@ VALUES (%(host)s, %(chain)s, %(header)s::json, 0, %(hash)s, %(started)s, %(hash)
 ON CONFLICT DO NOTHING
 """
 _LAST = """
-SELECT last_sequence, removed_sequence, removed_hash
+SELECT last_sequence, last_hash, removed_sequence, removed_hash, seal
   FROM audit_chain_t WHERE host_id = %(host)s AND chain_id = %(chain)s FOR UPDATE
 """
 _END = """
@@ -54,8 +54,8 @@ async def store(
     tasks have their turn between pieces of them. Raises psycopg.Error and PoolTimeout."""
     begun = _header.decode(header)
     async with borrowed(pool) as connection:
-        last, removed = await _last(connection, begun, header, key)
-        new = _new(lines, last)
+        before = await _end(connection, begun, header, key)
+        new = _new(lines, before.last[0])
         if not new:
             return 0
         async with connection.cursor().copy(_COPY) as copy:
@@ -71,7 +71,7 @@ async def store(
             "sequence": end.sequence,
             "hash": end.hash,
             "ts": end.recorded_ts,
-            "seal": seal(key, begun.chain_id, (end.sequence, end.hash), removed),
+            "seal": before.sealed_with(key, last=(end.sequence, end.hash)),
         }
         await connection.execute(_END, values)
     return len(new)
@@ -84,25 +84,26 @@ async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:
         return [Head(*row) async for row in rows]
 
 
-async def _last(
+async def _end(
     connection: AsyncConnection[TupleRow], begun: Header, header: bytes, key: bytes
-) -> tuple[int, tuple[int, bytes]]:
-    """The sequence that the chain ends with, and what was removed of it; begun if necessary."""
+) -> ChainEnd:
+    """Where the chain ends; begun if necessary."""
     names = {"host": begun.host_id, "chain": begun.chain_id}
     found = await connection.execute(_LAST, names)
     row = await found.fetchone()
     if row is not None:
-        return row[0], (row[1], row[2])
+        return ChainEnd.of(begun.chain_id, *row)
     start = (0, first_hash(key, header))
+    fresh = ChainEnd(begun.chain_id, start, start, seal(key, begun.chain_id, start, start))
     values = {
         **names,
         "header": header.decode(),
         "hash": start[1],
         "started": begun.started_ts,
-        "seal": seal(key, begun.chain_id, start, start),
+        "seal": fresh.seal,
     }
     await connection.execute(_BEGIN, values)
-    return 0, start
+    return fresh
 
 
 def _new(lines: list[Line], last: int) -> list[Line]:

@@ -190,6 +190,63 @@ async def test_what_retention_removes_is_not_missing(database, spool):
     assert {head.chain_id for head in await heads(database.pool, HOST, 1000)} == {third}
 
 
+@pytest.mark.parametrize(
+    ("sequence", "hash_"),
+    [("sequence", "hash"), ("sequence", r"'\x00'"), ("sequence + 1", "hash")],
+    ids=["time", "hash", "sequence"],
+)
+async def test_retention_seals_nothing_that_was_put_in(database, spool, sequence, hash_):
+    """Else a record that is made to look old would hide all in front of it."""
+    now = datetime.now(UTC)
+    chain_id = await write(database, spool, range(1, 6), recorded_ts=now)
+    same = "host_id, chain_id, principal, method, subject, outcome, latency_us, request_id"
+    await execute(
+        database,
+        f"INSERT INTO audit_t ({same}, recorded_ts, sequence, hash) SELECT {same},"
+        f" recorded_ts - interval '300 days', {sequence}, {hash_} FROM audit_t WHERE sequence = 4",
+    )
+    await maintain(database.pool, KEY.encode(), 90, now)
+    await execute(database, "DELETE FROM audit_t WHERE sequence < 5")
+    report = await checked(database)
+    assert [(one.kind, one.chain_id, one.sequence) for one in report.problems] == [
+        ("missing", chain_id, 1)
+    ]
+    assert (report.records, report.missing) == (1, 4)
+
+
+@pytest.mark.parametrize("by", ["writing", "retention"])
+async def test_a_chain_that_was_changed_is_not_sealed_anew(database, spool, by):
+    """Neither by the gateway that goes on writing it, nor when old records are removed."""
+    now = datetime.now(UTC)
+    subject = writer(spool, database.pool, key=KEY)
+    await subject.begin(database.pool)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(subject.run)
+        subject.add(entry(1, recorded_ts=now - timedelta(days=300)))
+        subject.add(entry(2, recorded_ts=now))
+        subject.add(entry(3, recorded_ts=now))
+        await subject.settle()
+        if by == "writing":
+            await execute(
+                database,
+                "UPDATE audit_chain_t SET removed_sequence = 2, removed_hash = hash FROM audit_t"
+                " WHERE sequence = 2; DELETE FROM audit_t WHERE sequence < 3",
+            )
+            subject.add(entry(4, recorded_ts=now))
+            await subject.settle()
+        else:
+            await execute(
+                database,
+                "UPDATE audit_chain_t SET last_sequence = 2, last_hash = hash FROM audit_t"
+                " WHERE sequence = 2; DELETE FROM audit_t WHERE sequence > 2",
+            )
+            await maintain(database.pool, KEY.encode(), 90, now)
+        tasks.cancel_scope.cancel()
+    await subject.close()
+    [problem] = (await checked(database)).problems
+    assert (problem.kind, problem.chain_id) == ("chain_changed", subject._chain.id)
+
+
 async def test_records_of_a_week_that_is_made_ahead_lie_in_its_partition(database, spool):
     now = datetime.now(UTC)
     await maintain(database.pool, b"", 90, now)
