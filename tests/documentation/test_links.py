@@ -1,0 +1,43 @@
+"""Links inside the repository lead somewhere, and the README stays short."""
+
+import pytest
+
+from tests.documentation.pages import ROOT, Page, pages
+
+README_LINES = 220
+
+
+def broken(page: Page) -> list[str]:
+    """Links of a page that lead to no file, to no heading, or out of the repository."""
+    return [target for target in page.links() if not leads_somewhere(page, target)]
+
+
+def leads_somewhere(page: Page, target: str) -> bool:
+    place, _, fragment = target.partition("#")
+    path = (page.path.parent / place).resolve() if place else page.path
+    if not path.is_relative_to(ROOT) or not path.exists():
+        return False
+    return not fragment or (path.suffix == ".md" and fragment in Page(path).anchors())
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_relative_links_lead_to_files_and_headings(page: Page) -> None:
+    assert broken(page) == []
+
+
+def test_every_chapter_is_linked_from_the_readme() -> None:
+    readme = Page(ROOT / "README.md")
+    linked = {target.partition("#")[0] for target in readme.links()}
+    chapters = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")}
+    assert chapters | {"CONTRIBUTING.md"} <= linked
+
+
+def test_the_readme_has_at_most_220_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+
+
+def test_a_broken_link_is_found() -> None:
+    page = Page(ROOT / "docs" / "importing.md")
+    links = ("../README.md#speed", "#graphql", "gone.md", "../README.md#gone", "../../etc/hosts")
+    found = [target for target in links if not leads_somewhere(page, target)]
+    assert found == ["gone.md", "../README.md#gone", "../../etc/hosts"]
