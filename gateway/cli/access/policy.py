@@ -246,11 +246,7 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
     """Remove the rule NAME from the database."""
     if not yes:
         ask("remove", f"the rule {name}")
-    removed, known = run(_remove(settings, name))
-    if not removed:
-        if name in settings.policy.rules:
-            fail(f"{name} is a rule of the settings: take it out there.")
-        no_such("rule", name, known)
+    run(_remove(settings, name))
     say(f"Removed {name}.")
 
 
@@ -300,7 +296,11 @@ async def _put(settings: Settings, name: str, rule: Rule) -> StoredRule:
         return await Policies(registry.database.pool, registry.host_id).put(name, rule)
 
 
-async def _remove(settings: Settings, name: str) -> tuple[bool, list[str]]:
+async def _remove(settings: Settings, name: str) -> None:
     async with open_registry(settings, Act("deleteRule", name)) as registry:
         policies = Policies(registry.database.pool, registry.host_id)
-        return await policies.delete(name), [one.name for one in await policies.all()]
+        if await policies.delete(name):
+            return
+        if name in settings.policy.rules:
+            fail(f"{name} is a rule of the settings: take it out there.")
+        no_such("rule", name, [one.name for one in await policies.all()])

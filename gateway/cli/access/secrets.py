@@ -118,12 +118,12 @@ def remove(settings: Settings, source: str, scheme: str, yes: bool) -> None:
     if not yes:
         ask("remove", f"the secret {scheme} of {source}")
 
-    async def work() -> bool:
+    async def work() -> None:
         async with _opened(settings, Act("deleteSecret", f"{source}/{scheme}")) as stored:
-            return await stored.delete(source, scheme)
+            if not await stored.delete(source, scheme):
+                fail(f"there is no secret {scheme} of {source}")
 
-    if not run(work()):
-        fail(f"there is no secret {scheme} of {source}")
+    run(work())
     say(f"Removed the secret {scheme} of {source}.")
 
 

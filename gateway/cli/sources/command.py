@@ -272,6 +272,9 @@ async def _prune(settings: Settings, names: Sequence[str]) -> dict[str, int]:
 
 
 async def _remove(settings: Settings, name: str) -> int:
-    await _named(settings, name)
     async with open_registry(settings, Act("deleteSource", name)) as registry:
-        return await registry.store.remove(registry.host_id, name) or 0
+        store, host_id = registry.store, registry.host_id
+        removed = await store.remove(host_id, name)
+        if removed is None:
+            no_such("source", name, [one.name for one in await store.sources(host_id)])
+        return removed
