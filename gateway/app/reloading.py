@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from config.access import Admin
 from config.settings import Imports, Settings
 
 # Sections, and of each the members that were built into what runs.
@@ -26,9 +27,17 @@ TAKEN: Mapping[str, frozenset[str]] = {
         }
     ),
     "imports": frozenset(Imports.__struct_fields__) - {"prune"},
+    "admin": frozenset(Admin.__struct_fields__) - {"operator_role"},
 }
 
-SERVED = ("policy", "guardrails", "profiles", "toolsets", "limits")  # how requests are served
+SERVED = (
+    "policy",
+    "guardrails",
+    "profiles",
+    "toolsets",
+    "limits",
+    "admin",
+)  # how requests are served
 
 
 def taken(running: Settings, wanted: Settings) -> Settings:

@@ -48,6 +48,25 @@ async def test_what_is_done_here_holds_for_callers(settings: Settings, tmp_path:
         assert odd.headers["content-type"] == "application/problem+json"
 
 
+async def test_the_role_of_operators_and_the_tiers_are_read_again(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings = replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))
+    wanted = replace(
+        settings,
+        admin=replace(settings.admin, operator_role="boss"),
+        policy=replace(settings.policy, tiers=("open", "closed")),
+    )
+    async with running(settings) as client:
+        api = await described(client.url, client.http)
+        boss, tier = bearer(roles=["boss"]), {"tier": "closed"}
+        assert (await api("GET", "/status", **boss)).json["sessions"] is None
+        assert (await api("PUT", "/tools/getPet/metadata", tier)).status == 422
+        await client.gateway.reconfigure(wanted)
+        assert (await api("GET", "/status", **boss)).json["sessions"] == 0
+        assert (await api("PUT", "/tools/getPet/metadata", tier)).json["tier"] == "closed"
+
+
 async def count(client: Client) -> int:
     return len(await tools(client, bearer()))
 
