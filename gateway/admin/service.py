@@ -25,6 +25,7 @@ from gateway.operations.operation import (
     OperationInput,
     OperationOutput,
     ProblemDetails,
+    TaggedView,
     allows,
     bad_request,
     changed,
@@ -65,9 +66,14 @@ def problem_response(problem: ProblemDetails, request_id: str) -> AdminResponse:
     return AdminResponse(problem.status, problem.encode(request_id), problem.headers, MEDIA_TYPE)
 
 
-def tag_of(body: bytes) -> str:
-    """The entity tag of a representation: strong, so the same bytes (RFC 9110, 8.8.3)."""
-    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+def tag_of(value: Any) -> str:
+    """The entity tag of a representation: the same for the same bytes (RFC 9110, 8.8.3), but for
+    the members that a TaggedView leaves out."""
+    told = value
+    if isinstance(value, TaggedView):
+        members = msgspec.structs.asdict(value)
+        told = {name: one for name, one in members.items() if name not in value.untagged}
+    return f'"{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]}"'
 
 
 async def send_response(
@@ -356,7 +362,7 @@ class AdminApi:
             if problem.status != 404 or not operation.creates:
                 raise
             present = None
-        tag = None if present is None else tag_of(msgspec.json.encode(value_of(present)))
+        tag = None if present is None else tag_of(value_of(present))
         if not _holds(tag, wanted, "*" if new_only else None):
             raise changed()
         return value_of(present)
@@ -370,8 +376,9 @@ class AdminApi:
         body = msgspec.json.encode(told.value)
         also = {"Location": self._root + told.location} if told.location else {}
         if operation.method in {"GET", "PUT"}:
-            also["ETag"] = tag_of(body)
-            unless = headers.get("if-none-match")
+            also["ETag"] = tag_of(told.value)
+            partly = isinstance(told.value, TaggedView)  # its tag does not tell whether all is old
+            unless = None if partly else headers.get("if-none-match")
             if operation.method == "GET" and unless and not _holds(also["ETag"], None, unless):
                 unchanged = AdminResponse(304, headers=also)
                 return unchanged, unchanged

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -181,6 +181,13 @@ class OperationOutput:
     status: int | None = None  # None: the operation's
     location: str = ""  # below the API: of what was made
     untold: Any = None  # what a repetition gets instead, if not the same
+
+
+class TaggedView(Struct, frozen=True):
+    """A view whose ETag is about less than its body: `untagged` change by themselves, and nobody
+    who edits it has to read it again for that."""
+
+    untagged: ClassVar[frozenset[str]] = frozenset()
 
 
 Handle = Callable[[OperationInput], Awaitable[Any]]

@@ -15,6 +15,7 @@ from gateway.operations.operation import (
     Operation,
     OperationInput,
     Paging,
+    TaggedView,
     conflict,
     invalid,
     not_found,
@@ -55,10 +56,11 @@ class ToolRow(Struct, frozen=True):
     updated: datetime
 
 
-class ToolView(Struct, frozen=True):
+class ToolView(TaggedView, frozen=True):
     """All of a tool. `waiting` is what it says of itself and nobody has approved; `approved` what
     it said before."""
 
+    untagged = frozenset({"embedding"})  # workers change it, after requests
     name: str
     source: str
     state: State

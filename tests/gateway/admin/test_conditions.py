@@ -11,9 +11,12 @@ from gateway.context import Principal
 from gateway.operations.operation import ProblemDetails
 from gateway.state.once import Once
 from registry.database.postgres import Database
+from registry.embedding.models import register
+from registry.embedding.population import backfill
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.gateway.admin.client import Admin
+from tests.registry.embedding.fakes import HashEmbedder
 
 pytestmark = pytest.mark.anyio
 
@@ -182,3 +185,20 @@ async def test_keys_are_their_owners(repeats: Repeats) -> None:
         first = await repeats.run("k", principal, "x", b"", work)
         assert await repeats.run("k", principal, "x", b"", work) == first
     assert next(numbers) == 3
+
+
+async def test_a_vector_that_is_finished_meanwhile_is_no_conflict(
+    api: Admin, database: Database
+) -> None:
+    await api("POST", "/sources", UPLOADED)
+    seen = await api("GET", "/tools/getPet")
+    assert seen.json["embedding"]["status"] == "disabled"
+    await register(database.pool, HashEmbedder())
+    await backfill(database.pool)
+    later = await api("GET", "/tools/getPet", **{"If-None-Match": seen.headers["etag"]})
+    assert (later.status, later.json["embedding"]["status"]) == (200, "pending")
+    assert later.headers["etag"] == seen.headers["etag"]
+    said = await api("PUT", "/tools/getPet/metadata", {"domain": "pets"}, **seen.tag)
+    assert said.status == 200
+    assert said.headers["etag"] == (await api("GET", "/tools/getPet")).headers["etag"]
+    assert (await api("PUT", "/tools/getPet/metadata", {"domain": "x"}, **seen.tag)).status == 412
