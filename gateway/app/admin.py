@@ -15,6 +15,7 @@ from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.keys import KeyOperations
 from gateway.admin.resources.policy import PolicyOperations
+from gateway.admin.resources.search import Find, SearchOperations
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.sessions import SessionOperations
 from gateway.admin.resources.sources import SourceOperations
@@ -56,6 +57,7 @@ class AdminParts:
     streams: Callable[[], int]  # that are open here
     engine: Callable[[str], Engine]  # the rules of a tenant
     record: Callable[[AdminAction], None]
+    find: Find
 
 
 class Below(BaseRoute):
@@ -118,6 +120,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         SourceOperations(ground, settings.imports, parts.wanted, parts.lister, secrets),
         secrets,
         ToolOperations(ground, settings.policy.tiers),
+        SearchOperations(parts.find),
         EmbeddingOperations(ground),
         KeyOperations(ground),
         PolicyOperations(

@@ -243,6 +243,7 @@ class Gateway:
             lambda: self.shared.hub.streams,
             self.access.sight.engine,
             self.access.remember,
+            self.search.run,
         )
 
     def _by_binding(self) -> Mapping[type, Upstream]:

@@ -7,6 +7,12 @@ from registry.search.patterns import condition as matching
 from registry.search.query import Filters, ToolsetFilter
 from schemas.memo import Memo
 
+# Documents have no such column: people ask for it, not models.
+_PROTOCOLS = (
+    "doc.entity_id IN (SELECT tool_id FROM tool_t WHERE host_id = %(protocol_host)s"
+    " AND binding ->> 'type' = ANY(%(protocols)s))"
+)
+
 BELIEVED_S = 60.0
 KEPT = 256
 
@@ -49,6 +55,9 @@ def _parts(filters: Filters) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "doc.entity_id = ANY(%(ids)s::uuid[])", {"ids": list(filters.ids)}
     if filters.without is not None:
         yield "doc.entity_id <> ALL(%(without)s::uuid[])", {"without": list(filters.without)}
+    if filters.protocols is not None:
+        among = list(filters.protocols)
+        yield _PROTOCOLS, {"protocols": among, "protocol_host": filters.host_id}
     columns = {
         "source": filters.sources,
         "domain": filters.domains,

@@ -46,6 +46,7 @@ class Filters:
     domains: Sequence[str] | None = None
     namespaces: Sequence[str] | None = None
     tiers: Sequence[str] | None = None
+    protocols: Sequence[str] | None = None  # tags of bindings
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -55,7 +56,7 @@ class Filters:
             self.host_id,
             self.toolset,
             self.scopes,
-            *(None if one is None else tuple(one) for one in lists),
+            *(None if one is None else tuple(one) for one in (*lists, self.protocols)),
         )
 
 

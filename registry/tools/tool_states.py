@@ -10,6 +10,8 @@ from registry.database.postgres import Pool, borrowed
 from registry.sources.pins import reason
 
 State = Literal["served", "held", "disabled"]
+Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", "script"]
+"""How a tool is called: the tag of its binding."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,8 @@ from registry.importers.imported import cut
 from registry.sources.pins import Held, Pins
 from registry.tools.by_hand.changes import Details, HandChange, Lifecycle, Name64, Name128, Weight
 from registry.tools.by_hand.tools import ManualTools
-from registry.tools.tool_states import Detail, Standings, State, ToolState
+from registry.tools.tool_states import Detail, Protocol, Standings, State, ToolState
 
-Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", "script"]
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
 Description = Annotated[

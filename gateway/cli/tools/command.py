@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import click
 
@@ -19,6 +20,7 @@ from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.sources.specs import configured
 from registry.tools.by_hand.changes import CatalogRow
 from registry.tools.by_hand.tools import ManualTools
+from registry.tools.tool_states import Protocol
 from schemas.tool import Tool
 
 COMMANDS = {
@@ -93,6 +95,7 @@ def list_(
 @click.option("--domain", metavar="NAME", help="Only of this domain.")
 @click.option("--namespace", metavar="NAME", help="Only of this namespace.")
 @click.option("--tier", metavar="NAME", help="Only of this tier.")
+@click.option("--protocol", type=click.Choice(get_args(Protocol)), help="Only called by this.")
 @json_option
 @settings_option
 def search_(
@@ -163,6 +166,7 @@ class Among:
     domain: str | None
     namespace: str | None
     tier: str | None
+    protocol: str | None
 
 
 def _one(name: str | None) -> tuple[str, ...] | None:
@@ -203,6 +207,7 @@ async def _search(
             domains=_one(among.domain),
             namespaces=_one(among.namespace),
             tiers=_one(among.tier),
+            protocols=_one(among.protocol),
         )
         mode: Mode = "lexical" if words else "hybrid"
         wanted = SearchQuery(query, limit, mode, filters, prefix=words)

@@ -22,6 +22,7 @@ from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import FeedState
 from registry.database.postgres import Database
+from registry.search import Search
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from tests.fixtures_database import HOST
@@ -75,6 +76,7 @@ async def parts(
         lambda: 0,
         lambda _tenant: Engine(settings.policy, {}),
         done.append,
+        Search(lambda: database.pool, lambda: None, settings.search).run,
     )
     await sessions.close_all()
 

@@ -59,6 +59,18 @@ BODIES: dict[str, tuple[Any, ...]] = {
             "cost": "low",
         },
     ),
+    "searchTools": (
+        {
+            "query": "pet",
+            "limit": 9,
+            "words": True,
+            "source": "pets",
+            "domain": "d",
+            "namespace": "n",
+            "tier": "internal",
+            "protocol": "openapi",
+        },
+    ),
     "refreshEmbeddings": ({"tools": ["getPet"], "force": True},),
     "retryEmbeddings": ({"tools": ["getPet"]},),
     "createKey": (

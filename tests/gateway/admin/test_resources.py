@@ -135,6 +135,15 @@ async def metadata_and_embeddings(api: Admin) -> None:
     kept = (await api("PUT", "/tools/getPet/metadata", {"tier": "", "keywords": []})).json
     assert (kept["tier"], kept["keywords"], kept["domain"]) == (None, [], "pets")
 
+    for among, hits in [({}, ["getPet"]), ({"protocol": "graphql"}, []), ({"domain": "x"}, [])]:
+        wanted = {"query": "pet by its id", "limit": 1, **among}
+        told = (await api("POST", "/search", wanted)).json
+        assert [one["name"] for one in told["hits"]] == hits
+        assert told["note"] == "searched by words only: embeddings are disabled"
+    typed = {"query": "delPe", "words": True}
+    assert [one["name"] for one in (await api("POST", "/search", typed)).json["hits"]] == []
+    assert (await api("POST", "/search", {"query": " "})).status == 422
+
     found = (await api("GET", "/embeddings")).json
     assert found["models"]["target"] is None
     wanted = {"tools": ["getPet"], "force": True}

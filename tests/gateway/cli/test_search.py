@@ -236,6 +236,10 @@ def test_a_query_can_be_of_domains_and_tiers(with_pets: Toolgate) -> None:
     assert names("--tier", "public") == ["getPet", "listPets"]
     assert names("--tier", "public", "--domain", "care") == ["getPet"]
     assert names("--domain", "nowhere") == []
+    for protocol, found in (("openapi", ["getPet", "listPets"]), ("graphql", [])):
+        among = ("--tier", "public", "--protocol", protocol)
+        told = with_pets("tools", "search", "pet", "--words", "--json", *among, **OFF)
+        assert sorted(hit["name"] for hit in told.json) == found
     nothing = with_pets("search", "try", "pet", "--domain", "nowhere", **OFF)
     assert (nothing.code, nothing.out.splitlines()[0]) == (
         0,

@@ -158,6 +158,14 @@ async def test_ids_narrow_and_no_ids_leave_nothing(store: ToolStore, database: D
     assert Filters(HOST, without=wanted).key != Filters(HOST, ids=wanted).key
 
 
+async def test_protocols_narrow(store: ToolStore, database: Database) -> None:
+    await fill(store, random.Random(3), 4)
+    first = (await names(database, Filters(HOST)))[0]
+    assert await names(database, Filters(HOST, protocols=["graphql"])) == []
+    await change_one(database, first, """binding = '{"type": "graphql"}'""")
+    assert await names(database, Filters(HOST, protocols=["graphql"])) == [first]
+
+
 async def change_one(database: Database, name: str, change: str) -> None:
     async with database.connect() as connection:
         await connection.execute(
