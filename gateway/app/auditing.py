@@ -14,14 +14,15 @@ from gateway.audit.records import AuditEntry, digest_of, printable
 from gateway.audit.retention import look_after
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Identify
-from gateway.middleware.audit import AuditTrail, Refusal
+from gateway.middleware.audit import AuditTrail
+from gateway.policy.refusals import Refusals
 from registry.database.embedded import directory_of
 from registry.database.postgres import Pool
 
 
 class Auditing(Collector):
     def __init__(
-        self, settings: Settings, pool: Callable[[], Pool | None], refusal: Refusal
+        self, settings: Settings, pool: Callable[[], Pool | None], refusals: Refusals
     ) -> None:
         """`pool` gives None until the database has answered."""
         audit = settings.audit
@@ -29,7 +30,7 @@ class Auditing(Collector):
         self._pool = pool
         self.enabled = is_recorded(settings)
         self._writer = AuditWriter(audit, spool_dir(settings), settings.tenant.host_id, pool)
-        self._trail = AuditTrail(audit, self._writer, refusal)
+        self._trail = AuditTrail(audit, self._writer, refusals, refusals.tool)
 
     @property
     def middleware(self) -> Sequence[Middleware]:

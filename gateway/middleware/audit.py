@@ -58,17 +58,27 @@ Refusal = Callable[[Context, str, str], Decision | None]
 """Why a rule keeps what a method names from a caller; None where none does, or there is no such
 thing."""
 
+Named = Callable[[Context, str], Tool | None]
+"""The tool of a name; None where there is none."""
 
-def _unknown(_context: Context, _method: str, _name: str) -> None:
+
+def _unknown(_context: Context, *_names: str) -> None:
     return None
 
 
 class AuditTrail:
     """What stands in front of methods and upstreams."""
 
-    def __init__(self, settings: Audit, writer: AuditWriter, refusal: Refusal = _unknown) -> None:
+    def __init__(
+        self,
+        settings: Audit,
+        writer: AuditWriter,
+        refusal: Refusal = _unknown,
+        named: Named = _unknown,
+    ) -> None:
         self._settings = settings
         self._refusal = refusal
+        self._named = named
         self._writer = writer
         self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by digests of tools
         self._refused = (0, 0)  # second, and how many in it
@@ -152,7 +162,7 @@ class AuditTrail:
         settings = self._settings
         kept = note.shown
         if not kept and settings.arguments == "masked":
-            kept = shown(_params(request), sent, None, settings.arguments_bytes)
+            kept = self._sent_shown(context, request, sent)
         self._writer.add(
             AuditEntry(
                 principal.tenant,
@@ -178,10 +188,23 @@ class AuditTrail:
         )
 
     def _shown(self, tool: Tool, arguments: Any, encoded: bytes) -> bytes:
+        return shown(arguments, encoded, self._marked(tool), self._settings.arguments_bytes)
+
+    def _sent_shown(self, context: Context, request: Request, sent: bytes) -> bytes:
+        """What the client sent for a tool that was not reached, without what that one marks."""
+        params = _params(request)
+        _, name = _meant(request, context.revision)
+        tool = self._named(context, name) if name else None
+        masks = None if tool is None else self._marked(tool)
+        if masks is not None and isinstance(params, list):  # no names tell what is marked
+            return b"[%d bytes]" % len(sent)
+        return shown(params, sent, masks, self._settings.arguments_bytes)
+
+    def _marked(self, tool: Tool) -> Masks | None:
         masks = self._masks.get(tool.digest, UNSET)
         if masks is UNSET:
             masks = self._masks.put(tool.digest, masks_of(bytes(tool.input_schema)))
-        return shown(arguments, encoded, masks, self._settings.arguments_bytes)
+        return masks
 
     def _refuse(self, identity: Identity, fault: Fault, scope: MutableMapping[str, Any]) -> None:
         second = int(time.monotonic())

@@ -1,4 +1,5 @@
-"""Why a caller is told that there is no such thing, for those who keep records of it."""
+"""What a message names, and why a caller is told that there is no such thing, for those who keep
+records of it."""
 
 from gateway.context import Context
 from gateway.policy.engine import Decision
@@ -6,6 +7,7 @@ from gateway.policy.rules import Subject
 from gateway.policy.visibility import Sight
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
+from schemas.tool import Tool
 
 
 class Refusals:
@@ -16,9 +18,15 @@ class Refusals:
     def __call__(self, context: Context, method: str, name: str) -> Decision | None:
         """The decision that keeps what `method` names from the caller; None where there is none,
         or no such thing."""
-        catalog = self._catalogs.of(context.principal.tenant)
-        subject = _subject(catalog, method, name)
+        subject = _subject(self._of(context), method, name)
         return None if subject is None else self._sight.refusal(context, subject)
+
+    def tool(self, context: Context, name: str) -> Tool | None:
+        """The tool of this name, whether or not the caller may see it."""
+        return _tool(self._of(context), name)
+
+    def _of(self, context: Context) -> Catalog:
+        return self._catalogs.of(context.principal.tenant)
 
 
 def _subject(catalog: Catalog, method: str, name: str) -> Subject | None:
@@ -30,5 +38,9 @@ def _subject(catalog: Catalog, method: str, name: str) -> Subject | None:
         if located is None:
             return None
         return Subject.named("resource", located.uri, located.source.name)
-    tool = catalog.find(name) or catalog.service(name)
+    tool = _tool(catalog, name)
     return None if tool is None else Subject.of(tool)
+
+
+def _tool(catalog: Catalog, name: str) -> Tool | None:
+    return catalog.find(name) or catalog.service(name)

@@ -1,11 +1,14 @@
 """Audit and guardrails, in front of a service, by every front."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
 from config.access import Guardrail, Rule
+from config.sources import SourceSettings
 from gateway.audit.reading import AuditQuery, search
-from tests.fixtures_gateway import running
+from tests.fixtures_gateway import running, wordless
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +64,43 @@ async def test_every_front_is_guarded_and_recorded(guarded):
     assert {one.entry.client for one in page.records} == {"127.0.0.1"}
     assert 'toolgate_audit_records_total{outcome="written"} 7.0' in metrics
     assert "toolgate_audit_waiting 0.0" in metrics
+
+
+async def test_marked_arguments_of_calls_that_are_refused_are_not_recorded(
+    database_settings, service, tmp_path
+):
+    """The arguments of a call that does not get to its tool are kept as it would have them."""
+    card = {"name": "card", "in": "query", "schema": {"type": "string", "x-mask": True}}
+    age = {"name": "age", "in": "query", "schema": {"type": "integer"}}
+    pay = {"get": {"operationId": "pay", "summary": "Pay", "parameters": [card, age]}}
+    info = {"title": "Pay", "version": "1"}
+    file = tmp_path / "pay.json"
+    file.write_text(json.dumps({"openapi": "3.1.0", "info": info, "paths": {"/pay": pay}}))
+    own = wordless()
+    own = replace(
+        own,
+        database=database_settings,
+        sources={"pay": SourceSettings(openapi=str(file), base_url=service.url)},
+        audit=replace(
+            own.audit, mode="always", spool_dir=str(tmp_path / "spool"), arguments="masked"
+        ),
+        disclosure=replace(own.disclosure, mode="search"),
+    )
+    wrong = {"card": "4111111111111111", "age": "old"}
+    async with running(own) as client:
+        await client.rpc([call("pay", **wrong), {**call("pay"), "params": [wrong["card"]]}])
+        session = await client.session()
+        for arguments in (wrong, json.dumps(wrong)):
+            passed = {"name": "pay", "arguments": arguments}
+            await session.call("tools/call", {"name": "call_tool", "arguments": passed})
+        await session.call("tools/call", {"name": "pay", "arguments": wrong})
+        await client.gateway.access.settle()
+        page = await search(client.gateway.feed.pool, own.tenant.host_id, AuditQuery())
+    kept = [one.entry.arguments for one in page.records if one.entry.subject]
+    assert service.requests == []
+    assert len(kept) == 5
+    assert "4111" not in str(kept)
+    assert kept.count('{"card":"***","age":"old"}') == 2
 
 
 async def test_a_call_that_a_rule_denies_is_recorded_with_the_rule(settings, tmp_path):
