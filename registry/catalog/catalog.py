@@ -19,7 +19,7 @@ from registry.display.disclosure import DESCRIBER, own_tools
 from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping
 from registry.names.reserved import is_reserved
-from registry.skills.items import prompts_of, resources_of
+from registry.skills.items import beside, prompts_of, resources_of
 from registry.skills.snapshot import NO_SKILLS, Agent, SkillSnapshot
 from schemas.binding import Does, GatewayBinding, ScriptBinding, ServiceBinding
 from schemas.jsonschema import Checker
@@ -60,6 +60,7 @@ class Catalog:
         self.servers: Mapping[str, ServerFacts] = {
             name: source.server for name, source in self.sources.items() if source.server
         }
+        items = beside(items, skills)
         self.items: tuple[SnapshotItem, ...] = tuple(sorted(items, key=lambda item: item.name))
         self.denied: frozenset[str] = frozenset()  # ids of tools that are not for who sees this
         self.prompts: tuple[SnapshotItem, ...] = self._of_kind("prompt")
@@ -191,7 +192,7 @@ class Catalog:
         """The skills of `agent` as prompts, or as resources."""
         skills = self.skills.of(agent).values() if self.skills.listed else ()
         if kind == "prompt":
-            return prompts_of(skills, self._prompts)
+            return prompts_of(skills)
         return resources_of(skills) if kind == "resource" else []
 
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":

@@ -4,33 +4,53 @@ The last are those of the extension io.modelcontextprotocol/skills (SEP-2640): t
 as it was written, and every file with its digest, so that a client can check what it reads.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
 from msgspec import Raw
 
+from registry.names.tool_names import Naming
 from registry.skills.document import FILE
-from registry.skills.snapshot import SCHEME, Skill, SkillFile
+from registry.skills.snapshot import SCHEME, Skill, SkillFile, SkillSnapshot
 from schemas.jsonrpc import encode
 from schemas.mcp.snapshot import SnapshotItem
 
 OWN = ""  # the source of these items: the registry itself
-PREFIX = "toolgate_"  # of a prompt whose name another server has
 DIRECTORY = "inode/directory"
 
 Json = dict[str, Any]
 
 
-def prompts_of(skills: Iterable[Skill], taken: Container[str]) -> list[SnapshotItem]:
-    """`taken` are the names of other servers' prompts; what has both of ours is not listed."""
-    found = []
-    for skill in skills:
-        name = skill.name if skill.name not in taken else PREFIX + skill.name
-        if name not in taken:
-            shown = Raw(encode({"name": name, "description": skill.description}))
-            found.append(SnapshotItem("prompt", skill.name, name, shown, OWN))
+def beside(items: Iterable[SnapshotItem], skills: SkillSnapshot) -> list[SnapshotItem]:
+    """Items of other servers. A prompt that has the name of a skill gets that of its source in
+    front: none is to stand in for a skill of ours, which clients know by its name."""
+    found = list(items)
+    if not skills.listed:
+        return found
+    own = set(map(str.casefold, skills.names))
+    taken = own | {item.name.casefold() for item in found if item.kind == "prompt"}
+    for at, item in enumerate(found):
+        if item.kind == "prompt" and item.name.casefold() in own:
+            names = Naming(item.source).names(item.name, item.key)
+            name = next(one for one in names if one.casefold() not in taken)
+            taken.add(name.casefold())
+            found[at] = replace(item, name=name)
     return found
+
+
+def prompts_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
+    return [
+        SnapshotItem(
+            "prompt",
+            skill.name,
+            skill.name,
+            Raw(encode({"name": skill.name, "description": skill.description})),
+            OWN,
+        )
+        for skill in skills
+    ]
 
 
 def resources_of(skills: Iterable[Skill]) -> list[SnapshotItem]:

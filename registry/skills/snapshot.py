@@ -1,7 +1,7 @@
 """The snapshot of the skills and agents of a tenant, used without the database."""
 
 import hashlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -153,6 +153,11 @@ class SkillSnapshot:
 
     def __len__(self) -> int:
         return len(self.of(None))
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of all, also of those that cannot be asked for here."""
+        return self._skills.keys()
 
     def get(self, name: str) -> Skill | None:
         return self.of(None).get(name)

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
+from config.settings import Toolset
 from gateway.abc import SessionChange
 from gateway.context import Context, Identity, Principal, QueryOptions, Session
 from gateway.methods.capabilities import announced, capabilities
@@ -538,16 +539,29 @@ async def test_skills_are_prompts(revision: Any) -> None:
         await prompts(rig).get(here, request("prompts/get", {"name": "nope"}))
 
 
-async def test_a_prompt_of_a_server_keeps_its_name() -> None:
-    items = [item("prompt", "care"), item("resource", "skill://care/SKILL.md")]
+async def test_no_prompt_of_a_server_stands_in_for_a_skill() -> None:
+    """Whenever it is listed, and however the server calls it."""
+    items = [
+        *(item("prompt", name) for name in ("care", "one_care", "TRADE", "other")),
+        item("resource", "skill://care/SKILL.md"),
+    ]
     catalog = Catalog(TOOLS, [source("one")], items=items, skills=SkillSnapshot(SKILLS, AGENTS))
     rig = Rig(catalog)
     here = stateless("keeper")
     listed = catalog.item_page("prompt", V2026_07_28, None, 10, catalog.skills.agent("keeper"))
     names = [one["name"] for one in shown(listed.entries)]
-    assert names == ["care", "care-fish", "toolgate_care", "trade"]
-    got = await prompts(rig).get(here, request("prompts/get", {"name": "toolgate_care"}))
+    renamed = [name for name in names if name.startswith("one_care_")]
+    assert names == ["care", "care-fish", "one_TRADE", "one_care", *renamed, "other", "trade"]
+    assert len(renamed) == 1
+    got = await prompts(rig).get(here, request("prompts/get", {"name": "care"}))
     assert shown(got)["messages"][0]["content"]["text"].endswith("Do care.")
+    for part in (
+        catalog,
+        catalog.toolset("t", Toolset()),
+        catalog.without(["sell"], (), frozenset()),
+    ):
+        assert part.prompt("care") is None
+        assert part.prompt(*renamed).key == "care"
     read = await resources(rig).read(
         here, request("resources/read", {"uri": "skill://care/SKILL.md"})
     )
