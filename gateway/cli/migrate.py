@@ -24,7 +24,10 @@ def migrate(settings: Settings, only_status: bool, as_json: bool) -> None:
     if as_json:
         print_json({"applied": applied, "migrations": states})
         return
-    print_rows(("migration", "applied"), [(state.name, _when(state)) for state in states])
+    print_rows(
+        ("component", "migration", "applied"),
+        [(state.component, state.name, _when(state)) for state in states],
+    )
     if not only_status:
         say(f"Applied now: {', '.join(applied) or 'nothing, all was there'}.")
 

@@ -1,4 +1,9 @@
-"""Migrations: `migrations/NNNN_name.sql`, applied in order, each in a transaction of its own.
+"""Migrations: `NNNN_name.sql` files in the folder of a component, each applied in a transaction of
+its own.
+
+Components are migrated one after another, in the order in which they are given: the registry first,
+whose tables the others may refer to. The key of a migration is its component and its number. A
+component that is not given creates nothing, and what it created before stays as it is.
 
 Several nodes may start at once: an advisory lock lets one migrate while the others wait. A database
 that is newer than this code is accepted with a warning, because migrations keep older nodes alive:
@@ -8,10 +13,12 @@ they add, and only a later release removes.
 import hashlib
 import importlib.resources
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.resources.abc import Traversable
+from typing import TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection
@@ -21,43 +28,71 @@ from registry.database.embedded import DatabaseError
 log = logging.getLogger("toolgate.database")
 
 LOCK = 0x746F6F6C67617465  # "toolgate"
+BEFORE_BASELINE = (
+    "this database was made by a development version of Toolgate, before the baseline of its "
+    "tables, and cannot be brought to this release. Start with an empty one: name another database "
+    "in database.url, or with the embedded one another directory in database.data_dir. Sources and "
+    "skills can be imported again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of the product that has tables of its own, and the folder of its migrations."""
+
+    name: str
+    folder: Traversable
+
+
+REGISTRY = Component("registry", importlib.resources.files("registry").joinpath("migrations"))
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
+    component: str
     version: int
     name: str
     sql: bytes
     checksum: str  # SHA-256 of `sql`
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.component, self.version
+
+    @property
+    def label(self) -> str:
+        return f"{self.component}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationState:
     """One migration and when it was applied; None: it is pending."""
 
+    component: str
     version: int
     name: str
     applied: datetime | None
 
 
-def migrations() -> list[Migration]:
-    """Those that this release knows, in order."""
-    folder = importlib.resources.files("registry").joinpath("migrations")
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".sql")),
-        key=lambda file: file.name,
-    )
-    return [_migration(file.name.removesuffix(".sql"), file.read_bytes()) for file in files]
+Applied: TypeAlias = Mapping[tuple[str, int], tuple[str, str, datetime]]
+"""Name, checksum and time of the migrations of a database, by component and version."""
 
 
-async def migrate(connection: AsyncConnection) -> list[str]:
-    """Apply what is pending; the names of what was applied. `connection` must autocommit."""
+def migrations(components: Iterable[Component] = (REGISTRY,)) -> list[Migration]:
+    """The migrations that this release knows, in the order in which they are applied."""
+    return [migration for component in components for migration in _of(component)]
+
+
+async def migrate(
+    connection: AsyncConnection, components: Sequence[Component] = (REGISTRY,)
+) -> list[str]:
+    """Apply what is pending; the labels of what was applied. `connection` must autocommit."""
     done: list[str] = []
     try:
         async with _locked(connection):
-            for migration in pending(migrations(), await _applied(connection)):
+            for migration in pending(migrations(components), await _applied(connection)):
                 await _apply(connection, migration)
-                done.append(migration.name)
+                done.append(migration.label)
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseError(
             f"the database user may not create what Toolgate needs: {error}. Let an administrator "
@@ -69,39 +104,46 @@ async def migrate(connection: AsyncConnection) -> list[str]:
     return done
 
 
-async def status(connection: AsyncConnection) -> list[MigrationState]:
-    """All migrations of this release and of the database, in order."""
+async def status(
+    connection: AsyncConnection, components: Sequence[Component] = (REGISTRY,)
+) -> list[MigrationState]:
+    """The migrations of these components in order, then others that the database has."""
     applied = await _applied(connection)
-    states = {
-        known.version: MigrationState(known.version, known.name, None) for known in migrations()
-    }
-    for version, (name, _, moment) in applied.items():
-        states[version] = MigrationState(version, name, moment)
-    return [states[version] for version in sorted(states)]
+    known = {one.key: one.name for one in migrations(components)}
+    others = {key: applied[key][0] for key in sorted(applied.keys() - known.keys())}
+    return [
+        MigrationState(*key, name, applied[key][2] if key in applied else None)
+        for key, name in (known | others).items()
+    ]
 
 
-def pending(
-    known: list[Migration], applied: Mapping[int, tuple[str, str, datetime]]
-) -> list[Migration]:
+def pending(known: Sequence[Migration], applied: Applied) -> list[Migration]:
     """What is left to apply. Raises if something applied has been changed since."""
-    if newer := sorted(applied.keys() - {migration.version for migration in known}):
-        log.warning("database_newer", extra={"migrations": [applied[v][0] for v in newer]})
+    keys = {migration.key for migration in known}
+    components = {migration.component for migration in known}
+    if newer := sorted(key for key in applied.keys() - keys if key[0] in components):
+        log.warning(
+            "database_newer", extra={"migrations": [f"{key[0]}/{applied[key][0]}" for key in newer]}
+        )
     for migration in known:
-        if migration.version in applied and applied[migration.version][1] != migration.checksum:
+        if migration.key in applied and applied[migration.key][1] != migration.checksum:
             raise DatabaseError(
-                f"migration {migration.name} was changed after it was applied to this database; "
+                f"migration {migration.label} was changed after it was applied to this database; "
                 "use the release that applied it, or restore the file"
             )
-    return [migration for migration in known if migration.version not in applied]
+    return [migration for migration in known if migration.key not in applied]
 
 
 _CREATE_VERSIONS = """
 CREATE TABLE IF NOT EXISTS schema_version_t (
-    version     integer PRIMARY KEY,
+    component   text NOT NULL,
+    version     integer NOT NULL,
     name        text NOT NULL,
     checksum    char(64) NOT NULL,
-    applied_ts  timestamptz NOT NULL DEFAULT current_timestamp
-)
+    applied_ts  timestamptz NOT NULL DEFAULT current_timestamp,
+    PRIMARY KEY (component, version)
+);
+COMMENT ON TABLE schema_version_t IS 'Migrations that were applied. Written by `migrate`.'
 """
 
 
@@ -111,19 +153,29 @@ async def _apply(connection: AsyncConnection, migration: Migration) -> None:
         await connection.execute(_CREATE_VERSIONS)
         await connection.execute(migration.sql)
         await connection.execute(
-            "INSERT INTO schema_version_t (version, name, checksum) VALUES (%s, %s, %s)",
-            [migration.version, migration.name, migration.checksum],
+            "INSERT INTO schema_version_t (component, version, name, checksum)"
+            " VALUES (%s, %s, %s, %s)",
+            [*migration.key, migration.name, migration.checksum],
         )
 
 
-async def _applied(connection: AsyncConnection) -> dict[int, tuple[str, str, datetime]]:
-    found = await connection.execute("SELECT to_regclass('schema_version_t') IS NOT NULL")
-    if await found.fetchone() == (False,):
-        return {}
-    rows = await connection.execute(
-        "SELECT version, name, checksum, applied_ts FROM schema_version_t"
+async def _applied(connection: AsyncConnection) -> Applied:
+    found = await connection.execute(
+        "SELECT bool_or(attname = 'component') FROM pg_attribute"
+        " WHERE attrelid = to_regclass('schema_version_t')"
     )
-    return {version: (name, checksum, moment) async for version, name, checksum, moment in rows}
+    match await found.fetchone():
+        case (None,):
+            return {}
+        case (False,):
+            raise DatabaseError(BEFORE_BASELINE)
+    rows = await connection.execute(
+        "SELECT component, version, name, checksum, applied_ts FROM schema_version_t"
+    )
+    return {
+        (component, version): (name, checksum, moment)
+        async for component, version, name, checksum, moment in rows
+    }
 
 
 @asynccontextmanager
@@ -136,7 +188,18 @@ async def _locked(connection: AsyncConnection) -> AsyncIterator[None]:
             await connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
 
 
-def _migration(name: str, sql: bytes) -> Migration:
+def _of(component: Component) -> list[Migration]:
+    files = sorted(
+        (file for file in component.folder.iterdir() if file.name.endswith(".sql")),
+        key=lambda file: file.name,
+    )
+    return [
+        _migration(component.name, file.name.removesuffix(".sql"), file.read_bytes())
+        for file in files
+    ]
+
+
+def _migration(component: str, name: str, sql: bytes) -> Migration:
     sql = sql.replace(b"\r\n", b"\n")  # a checkout with other line ends is the same migration
     version = int(name.partition("_")[0])
-    return Migration(version, name, sql, hashlib.sha256(sql).hexdigest())
+    return Migration(component, version, name, sql, hashlib.sha256(sql).hexdigest())

@@ -9,7 +9,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias
 
@@ -24,6 +24,7 @@ from psycopg_pool import AsyncConnectionPool
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import DatabaseError, Embedded
 from registry.database.errors import refusal
+from registry.database.migrate import REGISTRY, Component
 from registry.database.migrate import migrate as apply_migrations
 
 log = logging.getLogger("toolgate.database")
@@ -98,15 +99,21 @@ class Database:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, settings: Settings, *, wait: bool = True, migrate: bool = True
+        cls,
+        settings: Settings,
+        *,
+        wait: bool = True,
+        migrate: bool = True,
+        components: Sequence[Component] = (REGISTRY,),
     ) -> AsyncIterator["Database"]:
-        """A checked, migrated database. Without `wait` an unreachable one raises at once.
+        """A checked database with the tables of `components`. Without `wait` an unreachable one
+        raises at once.
 
         Raises `DatabaseError` for what waiting cannot mend.
         """
         async with _server(settings) as embedded:
             database = cls(settings, embedded)
-            await database._prepare(wait, migrate)
+            await database._prepare(wait, components if migrate else ())
             await database.pool.open()
             try:
                 yield database
@@ -176,13 +183,13 @@ class Database:
                 with anyio.fail_after(self._settings.connect_timeout_s):
                     checked(await _has_vector(connection))
 
-    async def _prepare(self, wait: bool, migrate: bool) -> None:
+    async def _prepare(self, wait: bool, components: Sequence[Component]) -> None:
         for delay in _delays(self._settings.retry_max_s):
             try:
                 async with self.connect() as connection:
                     await _check(connection)
-                    if migrate:
-                        await apply_migrations(connection)
+                    if components:
+                        await apply_migrations(connection, components)
                 return
             except psycopg.OperationalError as error:
                 if not wait:

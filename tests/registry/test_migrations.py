@@ -3,24 +3,37 @@
 import dataclasses
 import logging
 from datetime import UTC, datetime
+from pathlib import Path
 
 import anyio
 import pytest
-from psycopg import DataError, IntegrityError
+from psycopg import AsyncConnection, DataError, IntegrityError
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import DatabaseError
-from registry.database.migrate import Migration, migrate, migrations, pending, status
+from registry.database.migrate import (
+    REGISTRY,
+    Applied,
+    Component,
+    Migration,
+    migrate,
+    migrations,
+    pending,
+    status,
+)
 from registry.database.postgres import Database
 
 pytestmark = pytest.mark.anyio
 
-NAMES = [migration.name for migration in migrations()]
+LABELS = [migration.label for migration in migrations()]
+TOYS = Path(__file__).parent / "toy_migrations"
+WORDS = Component("words", TOYS / "words")  # its table refers to one of the registry
+SOUNDS = Component("sounds", TOYS / "sounds")
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def applied(*known: Migration) -> dict[int, tuple[str, str, datetime]]:
-    return {one.version: (one.name, one.checksum, MOMENT) for one in known}
+def applied(*known: Migration) -> Applied:
+    return {one.key: (one.name, one.checksum, MOMENT) for one in known}
 
 
 async def test_an_empty_database_gets_all_migrations_once(empty_settings: Settings) -> None:
@@ -28,10 +41,10 @@ async def test_an_empty_database_gets_all_migrations_once(empty_settings: Settin
         Database.open(empty_settings, migrate=False) as database,
         database.connect() as connection,
     ):
-        assert [one.applied for one in await status(connection)] == [None] * len(NAMES)
-        assert await migrate(connection) == NAMES
+        assert [one.applied for one in await status(connection)] == [None] * len(LABELS)
+        assert await migrate(connection) == LABELS
         assert await migrate(connection) == []
-        assert [one.name for one in await status(connection) if one.applied] == NAMES
+        assert all(one.applied for one in await status(connection))
 
 
 async def test_nodes_that_start_together_migrate_once(empty_settings: Settings) -> None:
@@ -46,7 +59,7 @@ async def test_nodes_that_start_together_migrate_once(empty_settings: Settings) 
             async with anyio.create_task_group() as tasks:
                 for _ in range(4):
                     tasks.start_soon(node)
-    assert done == NAMES
+    assert done == LABELS
 
 
 async def test_opening_migrates(empty_settings: Settings) -> None:
@@ -167,22 +180,92 @@ async def test_a_user_who_may_not_create_is_told_what_to_ask_for(empty_settings:
 
 def test_a_migration_that_was_changed_afterwards_is_refused() -> None:
     first, *_ = migrations()
-    with pytest.raises(DatabaseError, match=f"{first.name} was changed"):
+    with pytest.raises(DatabaseError, match=f"{first.label} was changed"):
         pending(migrations(), applied(dataclasses.replace(first, checksum="0" * 64)))
 
 
 def test_a_database_that_is_ahead_is_accepted_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    newer = Migration(9999, "9999_later", b"", "0" * 64)
+    newer = Migration("registry", 9999, "9999_later", b"", "0" * 64)
     with caplog.at_level(logging.WARNING, "toolgate.database"):
         assert pending(migrations(), applied(*migrations(), newer)) == []
-    assert [record.message for record in caplog.records] == ["database_newer"]
+    [told] = caplog.records
+    assert (told.message, vars(told)["migrations"]) == ("database_newer", ["registry/9999_later"])
 
 
 def test_versions_are_unique_and_ordered() -> None:
     versions = [migration.version for migration in migrations()]
     assert versions == sorted(set(versions))
+
+
+async def test_a_database_from_before_the_baseline_is_left_as_it_is(
+    empty_settings: Settings,
+) -> None:
+    async with (
+        Database.open(empty_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        await before_the_baseline(connection)
+        tables = "SELECT array_agg(relname::text ORDER BY 1) FROM pg_stat_user_tables"
+        before = await (await connection.execute(tables)).fetchone()
+        with pytest.raises(DatabaseError, match="made by a development version"):
+            await migrate(connection)
+        with pytest.raises(DatabaseError, match="Start with an empty one"):
+            await status(connection)
+        assert await (await connection.execute(tables)).fetchone() == before
+
+
+async def test_opening_a_database_from_before_the_baseline_is_refused(
+    empty_settings: Settings,
+) -> None:
+    async with (
+        Database.open(empty_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        await before_the_baseline(connection)
+    with pytest.raises(DatabaseError, match="made by a development version"):
+        async with Database.open(empty_settings):
+            pass
+
+
+async def test_components_are_migrated_in_their_order_with_numbers_of_their_own(
+    empty_settings: Settings,
+) -> None:
+    components = (REGISTRY, WORDS, SOUNDS)
+    toys = ["words/0001_word", "words/0002_meaning", "sounds/0001_sound"]
+    async with (
+        Database.open(empty_settings, migrate=False) as database,
+        database.connect() as connection,
+    ):
+        assert await migrate(connection, components) == [*LABELS, *toys]
+        assert await migrate(connection, components) == []
+        states = await status(connection, components)
+        assert [f"{one.component}/{one.name}" for one in states] == [*LABELS, *toys]
+        assert all(one.applied for one in states)
+        found = await connection.execute("SELECT meaning, sound FROM toy_word_t, toy_sound_t")
+        assert await found.fetchall() == []
+
+
+async def test_a_component_that_is_off_creates_nothing(
+    empty_settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        Database.open(empty_settings, components=(REGISTRY, SOUNDS)) as database,
+        database.connect() as connection,
+    ):
+        assert await present(connection, "toy_word_t", "toy_sound_t") == [False, True]
+        # switched off later: its tables stay, and it is no newer release
+        with caplog.at_level(logging.WARNING, "toolgate.database"):
+            assert await migrate(connection) == []
+        assert caplog.records == []
+        assert await present(connection, "toy_word_t", "toy_sound_t") == [False, True]
+        assert (await status(connection))[-1].name == "0001_sound"
+        # switched on later
+        assert await migrate(connection, (REGISTRY, WORDS)) == [
+            "words/0001_word",
+            "words/0002_meaning",
+        ]
 
 
 async def test_all_that_is_applied_at_once_is_one_line_of_the_log(
@@ -194,4 +277,22 @@ async def test_all_that_is_applied_at_once_is_one_line_of_the_log(
     [told] = [one for one in caplog.records if one.message.startswith("migration")]
     known = migrations()
     assert (told.message, vars(told)["count"]) == ("migrations_applied", len(known))
-    assert vars(told)["last"] == known[-1].name
+    assert vars(told)["last"] == known[-1].label
+
+
+async def before_the_baseline(connection: AsyncConnection) -> None:
+    """The version table as development versions made it."""
+    await connection.execute(
+        "CREATE TABLE schema_version_t (version integer PRIMARY KEY, name text NOT NULL,"
+        " checksum char(64) NOT NULL, applied_ts timestamptz NOT NULL DEFAULT current_timestamp)"
+    )
+    await connection.execute(
+        "INSERT INTO schema_version_t (version, name, checksum) VALUES (1, '0001_registry', 'x')"
+    )
+
+
+async def present(connection: AsyncConnection, *tables: str) -> list[bool]:
+    found = await connection.execute(
+        "SELECT to_regclass(name) IS NOT NULL FROM unnest(%s::text[]) AS name", [list(tables)]
+    )
+    return [there async for (there,) in found]

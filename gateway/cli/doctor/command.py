@@ -145,7 +145,8 @@ async def _database(database: Database, embedded: bool) -> AsyncIterator[Check]:
         if any(state.applied is None for state in states):
             async for check in rights(connection):
                 yield check
-    if pending := [state.name for state in states if state.applied is None]:
+    pending = [f"{state.component}/{state.name}" for state in states if state.applied is None]
+    if pending:
         hint = "`toolgate serve` applies them, or `toolgate migrate` now"
         yield Check("migrations", "warning", f"{', '.join(pending)} pending; {hint}")
     else:

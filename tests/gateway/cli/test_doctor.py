@@ -5,6 +5,7 @@ import re
 import socket
 from pathlib import Path
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -193,12 +194,29 @@ def test_migrations_are_pending_until_migrate_applies_them(
     status = bare("migrate", "--status", "--json", **settings).json
     assert status["applied"] == []
     assert [one["applied"] for one in status["migrations"]] == [None] * len(status["migrations"])
-    assert re.search(r"^0001_registry +pending$", bare("migrate", "--status", **settings).out, re.M)
+    shown = bare("migrate", "--status", **settings).out
+    assert re.search(r"^registry +0001_registry +pending$", shown, re.M)
 
     ran = bare("migrate", **settings)
     assert ran.code == 0
-    assert "Applied now: 0001_registry, " in ran.out
+    assert "Applied now: registry/0001_registry, " in ran.out
     assert "Applied now: nothing, all was there." in bare("migrate", **settings).out
+
+
+@pytest.mark.parametrize(
+    "command", [["migrate"], ["migrate", "--status"], ["serve"], ["doctor"], ["sources", "list"]]
+)
+def test_a_database_of_a_development_version_is_refused_by_name(
+    bare: Toolgate, folder: Path, empty_settings: DatabaseSettings, command: list[str]
+) -> None:
+    with psycopg.connect(empty_settings.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE schema_version_t (version integer PRIMARY KEY)")
+    ran = bare(*command, TOOLGATE_DATABASE__URL=empty_settings.url, TOOLGATE_SERVER__PORT="0")
+    assert ran.code != 0
+    told = " ".join((ran.out + ran.err).split())
+    assert "made by a development version of Toolgate" in told
+    assert "Start with an empty one" in told
+    assert "Traceback" not in told
 
 
 def test_functions_and_scripts_are_tried(

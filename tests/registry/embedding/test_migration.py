@@ -51,7 +51,7 @@ async def test_this_release_migrates_an_empty_database(empty_settings: Settings)
         Database.open(empty_settings, migrate=False) as database,
         database.connect() as connection,
     ):
-        assert await migrate(connection) == [migration.name for migration in migrations()]
+        assert await migrate(connection) == [migration.label for migration in migrations()]
         found = await connection.execute("SELECT count(*) FROM entity_source_v")
         assert await found.fetchone() == (0,)
 

@@ -1,0 +1,1 @@
+CREATE TABLE toy_sound_t (sound text PRIMARY KEY);
