@@ -51,7 +51,7 @@ class Turns:
 
 log = logging.getLogger("toolgate.feed")
 
-CHANNEL = "toolgate_registry"  # the triggers of migration 0002 notify it with a host_id
+CHANNEL = "toolgate_registry"  # triggers notify it with a host_id (0005_catalog_changes.sql)
 LEFT_OVER = (
     "the settings name them no longer, so they are served without the headers and credentials that "
     "stood there: toolgate sources prune removes them, imports.prune does so at every start"

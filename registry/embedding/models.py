@@ -60,7 +60,7 @@ log = logging.getLogger("toolgate.embedding")
 
 CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": another one is target or serves
 DIMENSION = 384  # of the column
-_LOCK = 0x746F6F6C656D6264  # as in migration 0008: whoever queues holds it, shared
+_LOCK = 0x746F6F6C656D6264  # as in 0006_embeddings.sql: whoever queues holds it, shared
 _FAILED_MOST = 0.1  # of all texts; a model that fails more often takes over from none
 _PURGED = 1000  # vectors in a statement
 

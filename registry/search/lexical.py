@@ -1,6 +1,6 @@
 """Which words of a query are looked up, and what each is worth. Pure.
 
-BM25F (Robertson and Zaragoza 2009, 3.6), over the word tables of migration 0009. One query adds up
+BM25F (Robertson and Zaragoza 2009, 3.6), over the word tables of 0008_search.sql. One query adds up
 at most `search.postings_limit` of their rows to propose documents: rare words come first, because
 they decide. What is proposed, by words or by meaning, is then scored by all words (after MaxScore:
 Turtle and Flood 1995).

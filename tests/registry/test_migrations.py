@@ -68,56 +68,6 @@ async def test_opening_migrates(empty_settings: Settings) -> None:
         assert await found.fetchone() == (0,)
 
 
-async def test_what_an_older_node_writes_beside_a_newer_one_has_its_defaults(
-    empty_settings: Settings,
-) -> None:
-    async with (
-        Database.open(empty_settings, migrate=False) as database,
-        database.connect() as connection,
-    ):
-        for migration in migrations()[:2]:
-            await connection.execute(migration.sql)
-        await connection.execute(
-            "INSERT INTO host_t (host_id, name) VALUES (gen_random_uuid(), 'x')"
-        )
-        add = (
-            b"INSERT INTO api_t (host_id, name, kind, location)"
-            b" SELECT host_id, '%s', 'openapi', 'x.json' FROM host_t"
-        )
-        await connection.execute(add % b"before")
-        await connection.execute(migrations()[2].sql)
-        await connection.execute(add % b"after")
-        found = await connection.execute("SELECT name, options FROM api_t ORDER BY name")
-        assert await found.fetchall() == [("after", {}), ("before", {})]
-
-
-async def test_tools_that_an_older_node_writes_keep_the_digest_they_had(
-    empty_settings: Settings,
-) -> None:
-    async with (
-        Database.open(empty_settings, migrate=False) as database,
-        database.connect() as connection,
-    ):
-        for migration in migrations()[:3]:
-            await connection.execute(migration.sql)
-        await connection.execute(
-            "INSERT INTO host_t (host_id, name) VALUES (gen_random_uuid(), 'x')"
-        )
-        add = (
-            b"INSERT INTO tool_t (host_id, name, description, input_schema, binding)"
-            b" SELECT host_id, 'tool', 'd', '{}', '{\"type\": \"openapi\"}' FROM host_t"
-        )
-        digests = "SELECT digest, held IS NULL FROM tool_t"
-        await connection.execute(add)
-        found = await connection.execute("SELECT digest, true FROM tool_t")
-        before = await found.fetchall()
-        await connection.execute(migrations()[3].sql)
-        assert await (await connection.execute(digests)).fetchall() == before
-        await connection.execute("DELETE FROM tool_t")
-        await connection.execute(add)
-        assert await (await connection.execute(digests)).fetchall() == before
-
-
 @pytest.mark.parametrize(
     ("values", "right"),
     [
@@ -194,9 +144,20 @@ def test_a_database_that_is_ahead_is_accepted_with_a_warning(
     assert (told.message, vars(told)["migrations"]) == ("database_newer", ["registry/9999_later"])
 
 
-def test_versions_are_unique_and_ordered() -> None:
-    versions = [migration.version for migration in migrations()]
-    assert versions == sorted(set(versions))
+def test_versions_count_from_1_without_gaps() -> None:
+    known = migrations()
+    assert [one.version for one in known] == list(range(1, len(known) + 1))
+    assert [one.name[:5] for one in known] == [f"{one.version:04}_" for one in known]
+
+
+async def test_every_table_and_view_has_a_comment(database: Database) -> None:
+    async with database.connect() as connection:
+        found = await connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+            " AND relkind IN ('r', 'p', 'v') AND NOT relispartition"
+            " AND obj_description(oid, 'pg_class') IS NULL"
+        )
+        assert await found.fetchall() == []
 
 
 async def test_a_database_from_before_the_baseline_is_left_as_it_is(

@@ -11,7 +11,6 @@ import pytest
 
 from config.load import load
 from config.settings import Imports
-from registry.database.migrate import migrations
 from registry.database.postgres import Database
 from registry.sources.history import History, Versions
 from registry.sources.imports import Sources
@@ -246,37 +245,26 @@ async def test_a_difference_writes_nothing(
     assert await store.tools(HOST) == before
 
 
-async def test_rows_of_the_release_before_survive(empty_settings: Any) -> None:
-    """Its versions are numbered, the current one can be served again, and its nodes go on."""
-    async with (
-        Database.open(empty_settings, migrate=False) as database,
-        database.connect() as connection,
-    ):
-        for migration in migrations()[:6]:
-            await connection.execute(migration.sql)
+async def test_the_database_numbers_versions_and_has_one_current_one(
+    database: Database, store: ToolStore
+) -> None:
+    async with database.connect() as connection:
         await connection.execute("INSERT INTO host_t (host_id, name) VALUES (%s, 'x')", [HOST])
         await connection.execute(
-            "INSERT INTO api_t (host_id, name, kind, location, include)"
-            " VALUES (%s, 'a', 'openapi', 'a.json', '{x}')",
+            "INSERT INTO api_t (host_id, name, kind, location)"
+            " VALUES (%s, 'a', 'openapi', 'a.json')",
             [HOST],
         )
         add = (
-            "INSERT INTO api_version_t (host_id, api_id, title, current, created_ts)"
-            " SELECT host_id, api_id, %s, %s, %s FROM api_t"
+            "INSERT INTO api_version_t (host_id, api_id, title, current)"
+            " SELECT host_id, api_id, %s, %s FROM api_t"
         )
-        for title, current, day in (("second", True, "2026-01-02"), ("first", False, "2026-01-01")):
-            await connection.execute(add, [title, current, day])
-        await connection.execute(migrations()[6].sql)
-        await connection.execute("UPDATE api_version_t SET current = false")
-        await connection.execute(add, ["third", True, "2026-01-03"])
-        found = await connection.execute(
-            "SELECT number, title, asked FROM api_version_t ORDER BY number"
-        )
-        rows = await found.fetchall()
-        assert [row[:2] for row in rows] == [(1, "first"), (2, "second"), (3, "third")]
-        assert rows[1][2]["include"] == ["x"]
+        for title, current in (("first", False), ("second", True)):
+            await connection.execute(add, [title, current])
         with pytest.raises(psycopg.errors.UniqueViolation):
-            await connection.execute(add, ["fourth", True, "2026-01-04"])
+            await connection.execute(add, ["third", True])
+        found = await connection.execute("SELECT number, title FROM api_version_t ORDER BY number")
+        assert await found.fetchall() == [(1, "first"), (2, "second")]
 
 
 async def test_an_import_that_began_before_a_rollback_does_not_undo_it(

@@ -195,11 +195,11 @@ def test_migrations_are_pending_until_migrate_applies_them(
     assert status["applied"] == []
     assert [one["applied"] for one in status["migrations"]] == [None] * len(status["migrations"])
     shown = bare("migrate", "--status", **settings).out
-    assert re.search(r"^registry +0001_registry +pending$", shown, re.M)
+    assert re.search(r"^registry +0001_tenants_and_sources +pending$", shown, re.M)
 
     ran = bare("migrate", **settings)
     assert ran.code == 0
-    assert "Applied now: registry/0001_registry, " in ran.out
+    assert "Applied now: registry/0001_tenants_and_sources, " in ran.out
     assert "Applied now: nothing, all was there." in bare("migrate", **settings).out
 
 

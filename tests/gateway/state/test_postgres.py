@@ -24,7 +24,8 @@ async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
         await nodes.a.sessions.put(SESSION, 60)
         with psycopg.connect(database_settings.url, autocommit=True) as connection:
             connection.execute(
-                "INSERT INTO state_session_t VALUES ('bad', %b, clock_timestamp() + '1 h')",
+                "INSERT INTO state_session_t (session_id, record, expires_ts)"
+                " VALUES ('bad', %b, clock_timestamp() + '1 h')",
                 [written],
             )
         assert await nodes.a.sessions.get("bad") is None

@@ -230,11 +230,11 @@ async def test_only_models_have_ready_vectors(queued: Queued) -> None:
         await queued.execute("UPDATE entity_embedding_t SET status = 'ready'")
 
 
-async def test_a_database_from_before_is_queued_when_a_model_is_registered(
+async def test_tools_without_vectors_are_queued_when_a_model_is_registered(
     unqueued: Queued,
 ) -> None:
     await unqueued.save(*(draft(f"t{n}") for n in range(3)))
-    await unqueued.execute("DELETE FROM entity_embedding_t")  # as migration 0008 finds them
+    await unqueued.execute("DELETE FROM entity_embedding_t")
     assert await queue_missing(unqueued.database.pool) == 0
     await register(unqueued.database.pool, unqueued.fake)
     assert await queue_missing(unqueued.database.pool) == 3

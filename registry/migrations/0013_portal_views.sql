@@ -1,5 +1,4 @@
--- Tools and skills by the columns of light-portal's design, for SQL of a portal; and columns that
--- nothing wrote or read.
+-- Tools and skills by the columns of light-portal's design, for the SQL of a portal. For reading.
 --
 -- A portal whose statements say `tool_t` has a schema of its own in front of this one:
 --     CREATE SCHEMA portal;
@@ -7,15 +6,8 @@
 --     CREATE VIEW portal.skill_t AS SELECT * FROM skill_v;
 --     SET search_path = portal, public;
 
-ALTER TABLE agent_skill_t DROP COLUMN config;
-ALTER TABLE skill_tool_t DROP COLUMN config;
-
-COMMENT ON COLUMN tool_t.cost_tier IS
-    'What a call costs, as its operator judges it: low, medium or high; none: nobody has said. For '
-    'people and reports: it neither ranks nor refuses.';
-
--- Only vectors of one model can be compared: of the model that serves, and where none does yet of
--- the one that will. No row: see entity_embedding_t.
+-- Vectors of different models cannot be compared: these are of the model that serves, or of the
+-- target where none serves yet.
 CREATE VIEW entity_vector_v AS
 SELECT entity.host_id, entity.entity_type, entity.entity_id,
     had.embedding AS description_embedding,
@@ -40,7 +32,7 @@ LEFT JOIN entity_embedding_t AS had
     ON (had.host_id, had.entity_type, had.entity_id, had.model)
         = (entity.host_id, entity.entity_type, entity.entity_id, label.model);
 COMMENT ON VIEW entity_vector_v IS
-    'The vector of each tool and skill, under the names of light-portal''s design.';
+    'Vectors of tools and skills, with the column names of light-portal''s design.';
 
 CREATE VIEW tool_v AS
 SELECT tool.host_id, tool.tool_id, tool.endpoint_id, tool.name, tool.title, tool.description,

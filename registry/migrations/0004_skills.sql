@@ -1,5 +1,5 @@
--- Skills: instructions for a kind of work with the tools for it; and agents, which have some of
--- them. Columns follow the design of light-portal's agent skills.
+-- Skills: instructions for a kind of work together with the tools for it; and agents, which have
+-- some of the skills. Written by registry/skills. Names follow light-portal's agent skills.
 
 CREATE TABLE skill_t (
     host_id            uuid NOT NULL REFERENCES host_t ON DELETE CASCADE,
@@ -25,13 +25,14 @@ CREATE TABLE skill_t (
 );
 CREATE UNIQUE INDEX skill_name_uk ON skill_t (host_id, name) WHERE active;
 CREATE INDEX skill_parent_ix ON skill_t (host_id, parent_skill_id);
-COMMENT ON COLUMN skill_t.name IS 'As agentskills.io wants it; tighter than the column.';
+COMMENT ON TABLE skill_t IS 'Skills, each with the content of the version that is served.';
+COMMENT ON COLUMN skill_t.name IS 'Name by the rules of agentskills.io: at most 64 characters.';
 COMMENT ON COLUMN skill_t.front_matter IS
-    'What stands in front of content_markdown in its SKILL.md, byte by byte, fences included.';
-COMMENT ON COLUMN skill_t.metadata IS 'The front matter as JSON, all of it.';
-COMMENT ON COLUMN skill_t.number IS 'Of the version in skill_version_t that is served.';
-COMMENT ON COLUMN skill_t.version IS 'What that version calls itself.';
-COMMENT ON COLUMN skill_t.digest IS 'SHA-256 of its SKILL.md and its other files.';
+    'Front matter of the SKILL.md, byte by byte, fences included; content_markdown follows it.';
+COMMENT ON COLUMN skill_t.metadata IS 'The whole front matter as JSON.';
+COMMENT ON COLUMN skill_t.number IS 'Number of the served version in skill_version_t.';
+COMMENT ON COLUMN skill_t.version IS 'Version that the skill states of itself.';
+COMMENT ON COLUMN skill_t.digest IS 'SHA-256 of the SKILL.md and the other files.';
 COMMENT ON COLUMN skill_t.origin IS 'import, or generated:SOURCE.';
 
 CREATE TABLE skill_version_t (
@@ -50,7 +51,7 @@ CREATE TABLE skill_version_t (
     FOREIGN KEY (host_id, skill_id) REFERENCES skill_t ON DELETE CASCADE
 );
 COMMENT ON TABLE skill_version_t IS
-    'Every content that a skill had, the present one included; number counts from 1.';
+    'All contents that a skill had, the present one included; number counts from 1.';
 
 CREATE TABLE skill_file_t (
     host_id            uuid NOT NULL,
@@ -64,13 +65,15 @@ CREATE TABLE skill_file_t (
     PRIMARY KEY (host_id, skill_id, number, path),
     FOREIGN KEY (host_id, skill_id, number) REFERENCES skill_version_t ON DELETE CASCADE
 );
-COMMENT ON TABLE skill_file_t IS 'What lies beside the SKILL.md of a version: never run here.';
+COMMENT ON TABLE skill_file_t IS
+    'Files beside the SKILL.md of a version. They are served, never executed.';
+COMMENT ON COLUMN skill_file_t.digest IS 'SHA-256 of the content.';
+COMMENT ON COLUMN skill_file_t.size IS 'Bytes.';
 
 CREATE TABLE skill_tool_t (
     host_id            uuid NOT NULL,
     skill_id           uuid NOT NULL,
     tool_id            uuid NOT NULL,
-    config             jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(config) = 'object'),
     access_level       varchar(20) NOT NULL DEFAULT 'read'
         CHECK (access_level IN ('read', 'write', 'execute')),
     origin             varchar(16) NOT NULL DEFAULT 'manual'
@@ -85,11 +88,12 @@ CREATE TABLE skill_tool_t (
     FOREIGN KEY (host_id, tool_id) REFERENCES tool_t ON DELETE CASCADE
 );
 CREATE INDEX skill_tool_tool_ix ON skill_tool_t (host_id, tool_id);
+COMMENT ON TABLE skill_tool_t IS 'Tools of a skill, in the order of sequence_id.';
 COMMENT ON COLUMN skill_tool_t.access_level IS
-    'What its tool may be while the skill uses it. read: it says that it only reads; write: it says '
-    'that it destroys nothing; execute: whatever it is.';
+    'Hints that the tool must have while the skill uses it. read: read-only; write: not '
+    'destructive; execute: any.';
 COMMENT ON COLUMN skill_tool_t.origin IS
-    'document: its SKILL.md names the tool, and the next version may not; manual: by command.';
+    'document: the SKILL.md names the tool, and its next version may not; manual: by command.';
 
 CREATE TABLE skill_dependency_t (
     host_id            uuid NOT NULL,
@@ -108,8 +112,11 @@ CREATE TABLE skill_dependency_t (
     FOREIGN KEY (host_id, depends_on_skill_id) REFERENCES skill_t ON DELETE CASCADE
 );
 CREATE INDEX skill_dependency_on_ix ON skill_dependency_t (host_id, depends_on_skill_id);
+COMMENT ON TABLE skill_dependency_t IS
+    'Skills that a skill builds on. A trigger refuses circular dependencies.';
 COMMENT ON COLUMN skill_dependency_t.required IS
-    'Loaded before the skill that needs it; otherwise only named there.';
+    'True: loaded before the skill that needs it; false: only mentioned there.';
+COMMENT ON COLUMN skill_dependency_t.origin IS 'As in skill_tool_t.';
 
 CREATE TABLE agent_definition_t (
     host_id            uuid NOT NULL REFERENCES host_t ON DELETE CASCADE,
@@ -127,12 +134,13 @@ CREATE TABLE agent_definition_t (
     PRIMARY KEY (host_id, agent_def_id)
 );
 CREATE UNIQUE INDEX agent_name_uk ON agent_definition_t (host_id, name) WHERE active;
+COMMENT ON TABLE agent_definition_t IS 'Agents: a name, and the model that they are run with.';
+COMMENT ON COLUMN agent_definition_t.max_tokens IS 'Limit of an answer, tokens of the model.';
 
 CREATE TABLE agent_skill_t (
     host_id            uuid NOT NULL,
     agent_def_id       uuid NOT NULL,
     skill_id           uuid NOT NULL,
-    config             jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(config) = 'object'),
     priority           integer NOT NULL DEFAULT 0,
     sequence_id        integer NOT NULL DEFAULT 0,
     aggregate_version  bigint NOT NULL DEFAULT 1,
@@ -145,10 +153,10 @@ CREATE TABLE agent_skill_t (
 );
 CREATE INDEX agent_skill_skill_ix ON agent_skill_t (host_id, skill_id);
 COMMENT ON TABLE agent_skill_t IS
-    'The skills of an agent: greater priority first, then smaller sequence_id, then the name.';
+    'Skills of an agent: greater priority first, then smaller sequence_id, then the name.';
 
--- No circles, whoever writes. The row of the tenant is locked: two transactions could each add one
--- half of a circle that neither of them sees.
+-- Refuses circular dependencies. The row of the tenant is locked, because two concurrent
+-- transactions could each add one half of a circle that neither of them sees.
 CREATE FUNCTION skill_dependency_check() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM host_t WHERE host_id = NEW.host_id FOR NO KEY UPDATE;
@@ -171,6 +179,7 @@ END $$;
 CREATE TRIGGER skill_dependency_check AFTER INSERT OR UPDATE ON skill_dependency_t
     FOR EACH ROW EXECUTE FUNCTION skill_dependency_check();
 
+-- Refuses circular parents, in the same way.
 CREATE FUNCTION skill_parent_check() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM host_t WHERE host_id = NEW.host_id FOR NO KEY UPDATE;
@@ -194,94 +203,3 @@ CREATE TRIGGER skill_parent_insert AFTER INSERT ON skill_t
 CREATE TRIGGER skill_parent_update AFTER UPDATE OF parent_skill_id ON skill_t
     FOR EACH ROW WHEN (NEW.parent_skill_id IS DISTINCT FROM OLD.parent_skill_id
         AND NEW.parent_skill_id IS NOT NULL) EXECUTE FUNCTION skill_parent_check();
-
--- Catalogs hold all of it but the files and the older versions.
-DO $$
-DECLARE told text;
-BEGIN
-    FOREACH told IN ARRAY ARRAY['skill', 'skill_tool', 'skill_dependency', 'agent_definition',
-        'agent_skill']
-    LOOP
-        EXECUTE format($trigger$
-            CREATE TRIGGER %1$s_notify_insert AFTER INSERT ON %1$s_t
-                REFERENCING NEW TABLE AS new_row
-                FOR EACH STATEMENT EXECUTE FUNCTION registry_notify();
-            CREATE TRIGGER %1$s_notify_update AFTER UPDATE ON %1$s_t
-                REFERENCING OLD TABLE AS old_row NEW TABLE AS new_row
-                FOR EACH STATEMENT EXECUTE FUNCTION registry_notify();
-            CREATE TRIGGER %1$s_notify_delete AFTER DELETE ON %1$s_t
-                REFERENCING OLD TABLE AS old_row
-                FOR EACH STATEMENT EXECUTE FUNCTION registry_notify();
-            $trigger$, told);
-    END LOOP;
-END $$;
-
--- What the vector of a skill depends on. Of its instructions the beginning is enough to know it by.
-CREATE FUNCTION skill_source_text(name text, description text, content_markdown text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN concat_ws(E'\n',
-        source_line('name', name),
-        source_line('description', description),
-        source_line('instructions', left(content_markdown, 1000)));
-
-CREATE OR REPLACE VIEW entity_source_v AS
-SELECT host_id, 'tool'::varchar(32) AS entity_type, tool_id AS entity_id, active,
-    tool_source_text(name, title, description, api_method, api_endpoint, routing_domain,
-        semantic_namespace, source_protocol, target_personas,
-        source_of_tool(host_id, endpoint_id, source_api_id), tags, tool_metadata, input_schema
-    ) AS source_text
-FROM tool_t
-UNION ALL
-SELECT host_id, 'skill'::varchar(32), skill_id, active,
-    skill_source_text(name, description, content_markdown)
-FROM skill_t;
-
--- What its words are: see migration 0009.
-CREATE VIEW skill_search_v AS
-SELECT host_id, skill_id AS entity_id, active AS live, name::text AS name, NULL::text AS title,
-    description::text AS description, ''::text AS source, NULL::text AS tags,
-    NULL::text AS parameters, left(content_markdown, 4000) AS parameter_texts,
-    NULL::text AS domain, NULL::text AS namespace, NULL::text AS tier,
-    '{}'::text[] AS toolsets, '{}'::text[] AS scopes, 1::real AS weight
-FROM skill_t;
-
--- An update that leaves the texts alone finds their hashes there already, and does nothing.
-CREATE FUNCTION skill_found() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    hosts uuid[]; ids uuid[]; hashes text[];
-BEGIN
-    IF TG_OP = 'DELETE' THEN
-        SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM old_row;
-        IF ids IS NOT NULL THEN
-            PERFORM embedding_forget('skill', hosts, ids);
-            PERFORM usage_forget('skill', hosts, ids);
-            PERFORM search_refresh('skill', hosts, ids);
-        END IF;
-        RETURN NULL;
-    END IF;
-    SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM new_row;
-    IF ids IS NOT NULL THEN
-        PERFORM search_refresh('skill', hosts, ids);
-    END IF;
-    SELECT array_agg(host_id), array_agg(skill_id),
-        array_agg(source_hash(skill_source_text(name, description, content_markdown)))
-    INTO hosts, ids, hashes FROM new_row WHERE active;
-    IF ids IS NOT NULL THEN
-        PERFORM embedding_queue('skill', hosts, ids, hashes);
-    END IF;
-    SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM new_row WHERE NOT active;
-    IF ids IS NOT NULL THEN
-        PERFORM embedding_leave('skill', hosts, ids);
-    END IF;
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER skill_found_insert AFTER INSERT ON skill_t
-    REFERENCING NEW TABLE AS new_row
-    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();
-CREATE TRIGGER skill_found_update AFTER UPDATE ON skill_t
-    REFERENCING NEW TABLE AS new_row
-    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();
-CREATE TRIGGER skill_found_delete AFTER DELETE ON skill_t
-    REFERENCING OLD TABLE AS old_row
-    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();

@@ -1,20 +1,10 @@
--- Vectors of what is found by meaning, and the queue of texts that are to be embedded.
+-- Vectors of what is searched by meaning, and the queue of texts that are to be embedded. Written
+-- by triggers and by the workers of registry/embedding.
 --
--- The transaction that writes a tool queues its text too; workers take it from there. Nothing here
--- touches tool_t, its aggregate_version or the gateways' catalogs. Tasks and vectors are generic:
--- a kind of entity has a branch in entity_source_v and triggers that call embedding_queue,
+-- The transaction that writes an entity queues its text; workers take it from there. Nothing here
+-- touches tool_t, its aggregate_version or the catalogs of gateways. Tasks and vectors are generic:
+-- a kind of entity has a branch in entity_source_v, and triggers that call embedding_queue,
 -- embedding_leave and embedding_forget.
-
--- They were never written. A row of tool_t stays narrow, and two models can have vectors at a time.
-ALTER TABLE tool_t
-    DROP COLUMN description_embedding,
-    DROP COLUMN description_embedding_model,
-    DROP COLUMN description_embedding_dimension,
-    DROP COLUMN description_embedding_source_hash,
-    DROP COLUMN description_embedding_ts,
-    DROP COLUMN description_embedding_status,
-    DROP COLUMN description_embedding_error,
-    ADD COLUMN source_api_id uuid;  -- the source of a tool that was made by hand; see 0011_manual_tools.sql
 
 CREATE TABLE embedding_model_t (
     model              varchar(128) PRIMARY KEY CHECK (model <> ''),
@@ -27,11 +17,13 @@ CREATE TABLE embedding_model_t (
 CREATE UNIQUE INDEX embedding_model_target_uk ON embedding_model_t ((true)) WHERE target;
 CREATE UNIQUE INDEX embedding_model_serving_uk ON embedding_model_t ((true)) WHERE serving;
 COMMENT ON TABLE embedding_model_t IS
-    'The models that vectors are of, for all tenants. While another one takes over there are two: '
-    'new texts are embedded with the target, and queries with the one that serves.';
-COMMENT ON COLUMN embedding_model_t.target IS 'No row has it: embeddings are disabled.';
+    'Embedding models, for all tenants. There are two while one replaces the other: new texts are '
+    'embedded with the target, and queries with the one that serves.';
+COMMENT ON COLUMN embedding_model_t.dimension IS 'Numbers in a vector of the model.';
+COMMENT ON COLUMN embedding_model_t.target IS
+    'The model for new texts. No row has it: embeddings are disabled.';
 COMMENT ON COLUMN embedding_model_t.serving IS
-    'Only its vectors are searched. It passes to the target when that has embedded everything.';
+    'Only vectors of this model are searched. The target serves once it has embedded everything.';
 
 CREATE TABLE entity_embedding_t (
     host_id            uuid NOT NULL,
@@ -50,12 +42,13 @@ CREATE TABLE entity_embedding_t (
     CHECK ((status = 'disabled') <= (model = ''))
 );
 COMMENT ON TABLE entity_embedding_t IS
-    'The vector of an entity, of length 1, and where it stands. Only those that are ready are '
-    'searched. No row yet: disabled where no model is the target, else pending.';
+    'Vectors of entities, of length 1, and their state. Only ready ones are searched. No row yet: '
+    'disabled where no model is the target, else pending.';
+COMMENT ON COLUMN entity_embedding_t.entity_type IS 'tool or skill.';
 COMMENT ON COLUMN entity_embedding_t.model IS
-    'Empty while embeddings are disabled: the row then only says so, or that there is no text.';
+    'Empty while embeddings are disabled; the row then holds the status disabled or blank only.';
 COMMENT ON COLUMN entity_embedding_t.source_hash IS
-    'SHA-256 of the text (entity_source_v) that the vector is of, or will be of.';
+    'SHA-256 of the text (entity_source_v) that the vector is or will be made of.';
 
 CREATE TABLE embedding_task_t (
     host_id            uuid NOT NULL,
@@ -75,24 +68,24 @@ CREATE TABLE embedding_task_t (
     PRIMARY KEY (host_id, task_id),
     UNIQUE (host_id, entity_type, entity_id, model)
 );
--- Whatever the status: what is due is to be done, by whoever comes first.
+-- Without a condition on the status: any row that is due is work for the next worker.
 CREATE INDEX embedding_task_due_ix ON embedding_task_t (next_attempt_ts, task_id);
 COMMENT ON TABLE embedding_task_t IS
-    'Texts that are to be embedded. A newer text takes over the row of the older one; what is done '
-    'is deleted.';
-COMMENT ON COLUMN embedding_task_t.next_attempt_ts IS
-    'Of a running task the end of its worker''s lease, after which another may take it. Infinity: '
-    'it failed for good.';
+    'Texts that are to be embedded. A newer text replaces the older one in its row; finished tasks '
+    'are deleted.';
 COMMENT ON COLUMN embedding_task_t.attempt_count IS
-    'Times that a worker took it, so that a text that kills its workers comes to an end too.';
+    'Number of times that a worker took the task, crashes included.';
+COMMENT ON COLUMN embedding_task_t.next_attempt_ts IS
+    'Time from which a worker may take the task; of a running one the end of its worker''s lease. '
+    'Infinity: the task failed for good.';
 
--- `label: value`, white space collapsed; nothing where the value is blank. "C": the hash of a text
--- must not depend on the locale of the database.
+-- The line `label: value`, white space collapsed; null where the value is blank. COLLATE "C": the
+-- hash of a text must not depend on the locale of the database.
 CREATE FUNCTION source_line(label text, value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN label || ': ' || nullif(btrim(regexp_replace(value COLLATE "C", '\s+', ' ', 'g')), '');
 
--- The names of the top-level properties of a JSON Schema, in their order.
+-- Names of the top-level properties of a JSON Schema, in their order.
 CREATE FUNCTION property_names(input_schema json) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN json_typeof(input_schema -> 'properties') = 'object' THEN (
@@ -100,7 +93,7 @@ CREATE FUNCTION property_names(input_schema json) RETURNS text
         FROM json_object_keys(input_schema -> 'properties') WITH ORDINALITY AS property (key, n)
     ) END;
 
--- A list of words, or one text; anything else is none.
+-- Keywords in the metadata of a tool: a list of words, or one text; anything else is ignored.
 CREATE FUNCTION semantic_keywords(tool_metadata jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE jsonb_typeof(tool_metadata #> '{routing,semanticKeywords}')
@@ -110,10 +103,10 @@ CREATE FUNCTION semantic_keywords(tool_metadata jsonb) RETURNS text
                 tool_metadata #> '{routing,semanticKeywords}') WITH ORDINALITY AS one (word, n))
         END;
 
--- What the vector of a tool depends on, and nothing else: its hash decides whether a tool has to be
--- embedded again. The lines, their order and the missing of empty ones are fixed; the first seven
--- are those of the design, the others what helps besides. Of a tool with neither a letter nor a
--- digit in name, title and description there is nothing to embed: its text is empty.
+-- Text that the vector of a tool is made of; its hash decides whether the tool is embedded again.
+-- The lines, their order and the omission of empty ones are fixed; the first seven are those of
+-- light-portal's design. A tool without a letter or digit in name, title and description has an
+-- empty text.
 CREATE FUNCTION tool_source_text(
     name text, title text, description text, api_method text, api_endpoint text,
     routing_domain text, semantic_namespace text, source_protocol text, target_personas text,
@@ -137,10 +130,19 @@ CREATE FUNCTION tool_source_text(
             source_line('parameters', property_names(input_schema)))
         ELSE '' END;
 
+-- Text that the vector of a skill is made of: of its instructions the first 1,000 characters.
+CREATE FUNCTION skill_source_text(name text, description text, content_markdown text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN concat_ws(E'\n',
+        source_line('name', name),
+        source_line('description', description),
+        source_line('instructions', left(content_markdown, 1000)));
+
 CREATE FUNCTION source_hash(source_text text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN encode(sha256(convert_to(source_text, 'UTF8')), 'hex');
 
+-- Name of the source of a tool.
 CREATE FUNCTION source_of_tool(host_id uuid, endpoint_id uuid, source_api_id uuid) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -152,21 +154,25 @@ BEGIN ATOMIC
                 = (source_of_tool.host_id, source_of_tool.endpoint_id)));
 END;
 
--- Text and hash are made only where they are asked for.
 CREATE VIEW entity_source_v AS
 SELECT host_id, 'tool'::varchar(32) AS entity_type, tool_id AS entity_id, active,
     tool_source_text(name, title, description, api_method, api_endpoint, routing_domain,
         semantic_namespace, source_protocol, target_personas,
-        source_of_tool(host_id, endpoint_id, source_api_id), tags, tool_metadata, input_schema) AS source_text
-FROM tool_t;
-COMMENT ON VIEW entity_source_v IS 'Everything that has a vector, and the text that its hash is of.';
+        source_of_tool(host_id, endpoint_id, source_api_id), tags, tool_metadata, input_schema
+    ) AS source_text
+FROM tool_t
+UNION ALL
+SELECT host_id, 'skill'::varchar(32), skill_id, active,
+    skill_source_text(name, description, content_markdown)
+FROM skill_t;
+COMMENT ON VIEW entity_source_v IS 'Entities that have vectors, and the texts to embed.';
 
--- Follow active entities to their present texts, given by hash: all that are not on their way to it
--- already get a task, or the status blank or disabled. How many are new to it.
+-- Queues entities, given with the hashes of their present texts: those that do not have that text
+-- yet get a task, or the status blank or disabled. Returns how many these were.
 --
--- Tasks are written before vectors: workers lock in this order too, and wait for no task. The
--- planner may know nothing of these tables (a first import is one transaction), hence the settings:
--- it is to look each entity up.
+-- Tasks are written before vectors, in the lock order of the workers. The planner may have no
+-- statistics of these tables (a first import is one transaction): the settings make it look up each
+-- entity by index.
 CREATE FUNCTION embedding_queue(kind text, host_ids uuid[], entity_ids uuid[], hashes text[])
     RETURNS bigint LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -226,8 +232,8 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 
--- Entities that are out of service: no work is done for them. A vector stays, and is right again
--- when they come back with the same text.
+-- Ends the work for entities that are out of service. Finished vectors stay, and are valid again
+-- when the entities return with the same text.
 CREATE FUNCTION embedding_leave(kind text, host_ids uuid[], entity_ids uuid[])
     RETURNS void LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -242,7 +248,7 @@ BEGIN
         AND had.status <> 'ready';
 END $$;
 
--- Entities that are deleted.
+-- Deletes tasks and vectors of deleted entities.
 CREATE FUNCTION embedding_forget(kind text, host_ids uuid[], entity_ids uuid[])
     RETURNS void LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -253,8 +259,7 @@ BEGIN
     WHERE (had.host_id, had.entity_type, had.entity_id) = (gone.host_id, kind, gone.entity_id);
 END $$;
 
--- Queries on transition tables are planned anew each time, for as many rows as there are: a plan
--- that was made for one row would compare all pairs of ten thousand.
+-- Queues the tools of a statement. EXECUTE for the reason in 0005_catalog_changes.sql.
 CREATE FUNCTION tool_embedding() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     hosts uuid[]; ids uuid[]; hashes text[];
@@ -309,7 +314,7 @@ CREATE TRIGGER tool_embedding_delete AFTER DELETE ON tool_t
     REFERENCING OLD TABLE AS old_row
     FOR EACH STATEMENT EXECUTE FUNCTION tool_embedding();
 
--- The name of a source is part of the texts of its tools.
+-- Queues the tools of a source that is renamed: its name is part of their texts.
 CREATE FUNCTION api_embedding() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM embedding_queue('tool', array_agg(host_id), array_agg(entity_id),
@@ -324,38 +329,3 @@ BEGIN
 END $$;
 CREATE TRIGGER api_embedding_name AFTER UPDATE OF name ON api_t
     FOR EACH ROW WHEN (NEW.name <> OLD.name) EXECUTE FUNCTION api_embedding();
-
--- As before, but planned for as many rows as there are, as above.
-CREATE OR REPLACE FUNCTION registry_notify() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'INSERT' THEN
-        PERFORM pg_notify('toolgate_registry', host_id::text)
-        FROM (SELECT DISTINCT host_id FROM new_row) AS changed;
-    ELSIF TG_OP = 'DELETE' THEN
-        PERFORM pg_notify('toolgate_registry', host_id::text)
-        FROM (SELECT DISTINCT host_id FROM old_row) AS changed;
-    ELSIF TG_TABLE_NAME = 'tool_t' THEN
-        EXECUTE $query$
-            SELECT count(pg_notify('toolgate_registry', host_id::text))
-            FROM (
-                SELECT DISTINCT new_row.host_id
-                FROM new_row JOIN old_row USING (host_id, tool_id)
-                WHERE new_row.digest <> old_row.digest
-                   OR new_row.binding <> old_row.binding
-                   OR new_row.active <> old_row.active
-                   OR new_row.tags <> old_row.tags
-                   OR new_row.toolsets <> old_row.toolsets
-                   OR new_row.lifecycle_status <> old_row.lifecycle_status
-                   OR (new_row.held IS NULL) <> (old_row.held IS NULL)
-                   OR (new_row.endpoint_id, new_row.routing_domain, new_row.semantic_namespace,
-                       new_row.sensitivity_tier) IS DISTINCT FROM
-                      (old_row.endpoint_id, old_row.routing_domain, old_row.semantic_namespace,
-                       old_row.sensitivity_tier)
-            ) AS changed
-        $query$;
-    ELSE
-        PERFORM pg_notify('toolgate_registry', host_id::text)
-        FROM (SELECT host_id FROM new_row UNION SELECT host_id FROM old_row) AS changed;
-    END IF;
-    RETURN NULL;
-END $$;

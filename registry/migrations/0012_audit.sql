@@ -1,48 +1,66 @@
--- What happened: calls and decisions, in chains in which a change or a gap shows.
+-- Audit log: calls and decisions, in hash chains that show changes and gaps. Written by
+-- gateway/audit.
 --
 -- A gateway process writes one chain. The hash of a record covers the hash before it, so nothing in
--- the middle of a chain can be changed, left out or put in; audit_chain_t says where a chain begins
--- and ends, and every new chain says how far it saw the others (gateway/audit/records.py).
--- Partitioned by weeks, which gateways make ahead; the default one has whatever no other has. No row
--- refers to a tenant: what a tenant did is known longer than the tenant.
+-- the middle of a chain can be changed, removed or inserted unnoticed; audit_chain_t holds where a
+-- chain begins and ends, and every new chain states how far it saw the others
+-- (gateway/audit/records.py). Partitioned by weeks, which gateways create ahead; the default
+-- partition takes what fits no other.
+-- Rows do not refer to a tenant: they are kept longer than the tenant.
 
 CREATE TABLE audit_t (
     host_id         uuid NOT NULL,
     recorded_ts     timestamptz NOT NULL,
     chain_id        uuid NOT NULL,
     sequence        bigint NOT NULL,
+
+    -- the caller
     principal       text,
     mark            text,
     front           text,
     session         text,
+    request_id      text,
+    client          text,
+
+    -- the message and its answer
     method          text,
     subject         text,
     source          text,
+    arguments       text,
+    digest          text,
     decision        text,
     rule            text,
     outcome         text,
     latency_us      bigint,
     request_bytes   bigint,
     result_bytes    bigint,
-    digest          text,
-    arguments       text,
-    request_id      text,
-    client          text,
+
     hash            bytea NOT NULL
 ) PARTITION BY RANGE (recorded_ts);
--- Not unique: whoever puts a record in by hand is found by its hash.
+-- Not unique: a record that is inserted by hand is detected by its hash.
 CREATE INDEX audit_host_ix ON audit_t (host_id, recorded_ts, chain_id, sequence);
 CREATE INDEX audit_chain_ix ON audit_t (chain_id, sequence);
 CREATE TABLE audit_default_t PARTITION OF audit_t DEFAULT;
 
-COMMENT ON TABLE audit_t IS 'A record of the audit log. What it does not know is null.';
-COMMENT ON COLUMN audit_t.host_id IS 'The tenant of who asked.';
+COMMENT ON TABLE audit_t IS 'Records of the audit log. Null: not known.';
+COMMENT ON TABLE audit_default_t IS 'Records of weeks that have no partition.';
+COMMENT ON COLUMN audit_t.host_id IS 'Tenant of the caller.';
 COMMENT ON COLUMN audit_t.recorded_ts IS
-    'When it was answered. In a chain no record is older than the one before it.';
-COMMENT ON COLUMN audit_t.mark IS 'Which credential it came with; of no use to anybody.';
-COMMENT ON COLUMN audit_t.session IS 'Digest of its id.';
-COMMENT ON COLUMN audit_t.digest IS 'SHA-256 of the encoded arguments, keyed if the chain is.';
-COMMENT ON COLUMN audit_t.hash IS 'Over the hash before it and the record without it.';
+    'Time of the answer. In a chain no record is older than the one before it.';
+COMMENT ON COLUMN audit_t.sequence IS 'Position in the chain, from 1.';
+COMMENT ON COLUMN audit_t.mark IS
+    'Identifies the credential that the caller came with; it grants nothing.';
+COMMENT ON COLUMN audit_t.front IS 'Name of the protocol revision.';
+COMMENT ON COLUMN audit_t.session IS 'Digest of the session id.';
+COMMENT ON COLUMN audit_t.client IS 'Address of the client.';
+COMMENT ON COLUMN audit_t.subject IS 'The tool, prompt or resource.';
+COMMENT ON COLUMN audit_t.arguments IS 'Masked; only with `audit.arguments: masked`.';
+COMMENT ON COLUMN audit_t.digest IS
+    'SHA-256 of the encoded arguments, or HMAC if the chain has a key.';
+COMMENT ON COLUMN audit_t.latency_us IS 'Microseconds.';
+COMMENT ON COLUMN audit_t.request_bytes IS 'Size of the encoded arguments.';
+COMMENT ON COLUMN audit_t.result_bytes IS 'Size of content and structured content.';
+COMMENT ON COLUMN audit_t.hash IS 'Hash over the hash before it and the record without it.';
 
 CREATE TABLE audit_chain_t (
     host_id           uuid NOT NULL,
@@ -56,16 +74,18 @@ CREATE TABLE audit_chain_t (
     seal              bytea NOT NULL,
     PRIMARY KEY (host_id, chain_id)
 );
-COMMENT ON TABLE audit_chain_t IS 'The chain that one gateway process wrote. Rows are kept for good.';
-COMMENT ON COLUMN audit_chain_t.host_id IS 'The tenant of the gateway; its records are of any.';
+COMMENT ON TABLE audit_chain_t IS 'Chains, each written by one gateway process. Never deleted.';
+COMMENT ON COLUMN audit_chain_t.host_id IS 'Tenant of the gateway; its records are of any tenant.';
 COMMENT ON COLUMN audit_chain_t.header IS
-    'Who began it, when, and which ends of other chains it saw. Its digest stands in front of the '
-    'first record. Not jsonb: the digest is over this text.';
+    'Node, start time, and the ends of the other chains that it saw. Its digest precedes the first '
+    'record. Not jsonb: the digest is over this text.';
 COMMENT ON COLUMN audit_chain_t.removed_sequence IS
-    'Up to here they were removed because they were old enough; removed_hash is the last one''s.';
-COMMENT ON COLUMN audit_chain_t.seal IS 'Over the columns before it, keyed if the chain is.';
+    'Last record that retention has removed; 0: none. removed_hash is the hash of that record.';
+COMMENT ON COLUMN audit_chain_t.seal IS
+    'Hash over the columns before it, or HMAC if the chain has a key.';
 
--- The database user of gateways need not be able to create tables.
+-- Creates and drops partitions with the rights of the owner: the database user of gateways need not
+-- be able to create tables. The schema is fixed, as SECURITY DEFINER demands.
 DO $do$
 BEGIN
     EXECUTE format($sql$

@@ -1,12 +1,10 @@
--- What tools, and later skills, are found by: their words, how frequent those are, and what an answer
--- may be narrowed by. Derived from the tables that hold the things themselves, in the transaction
--- that writes them.
+-- Word index of tools and skills, for ranking with BM25F (Robertson and Zaragoza 2009, 3.6), and
+-- the columns that results are filtered by. Written by triggers, in the transaction that writes the
+-- entity; read by registry/search.
 --
--- A document is what can be found now: what is not active, held back or retired has none. A kind of
--- thing is indexed by a view <kind>_search_v with the columns of tool_search_v, and by triggers that
--- call search_refresh. Words are stems of English; identifiers are split before that, here as in
--- queries. Ranking is BM25F (Robertson and Zaragoza 2009, 3.6): the occurrences of a word in all
--- fields of a document are added with the weights of the fields, and count as one number from then on.
+-- Only what can be found now is indexed: no inactive, held or retired tool. A kind of entity has a
+-- view <kind>_search_v with the columns of tool_search_v, and triggers that call search_refresh.
+-- Words are English stems; identifiers are split into words, here and in queries.
 
 CREATE TABLE search_part_t (
     part_id            integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -15,8 +13,7 @@ CREATE TABLE search_part_t (
     UNIQUE (host_id, entity_type)
 );
 COMMENT ON TABLE search_part_t IS
-    'What is searched together, one kind of thing of one tenant; and the number that it has in the '
-    'tables beside this one.';
+    'Partitions of the index: a kind of entity of a tenant, and its number in the tables below.';
 
 CREATE TABLE search_doc_t (
     doc_id             integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -33,13 +30,15 @@ CREATE TABLE search_doc_t (
     digest             char(32) NOT NULL,
     UNIQUE (part_id, entity_id)
 );
-COMMENT ON COLUMN search_doc_t.source IS 'Name of its source; empty: made by hand.';
-COMMENT ON COLUMN search_doc_t.toolsets IS 'Those that its description puts it into.';
-COMMENT ON COLUMN search_doc_t.scopes IS 'A caller needs one of them; empty: it is for everybody.';
-COMMENT ON COLUMN search_doc_t.weight IS 'Factor of its score.';
-COMMENT ON COLUMN search_doc_t.digest IS 'MD5 of its texts: equal means that its words are the same.';
+COMMENT ON TABLE search_doc_t IS 'Indexed entities, with the columns that results are filtered by.';
+COMMENT ON COLUMN search_doc_t.source IS 'Name of the source; empty: made by hand.';
+COMMENT ON COLUMN search_doc_t.toolsets IS 'Toolsets that the description assigns the tool to.';
+COMMENT ON COLUMN search_doc_t.scopes IS 'Scopes of which a caller needs one; empty: no scope.';
+COMMENT ON COLUMN search_doc_t.weight IS 'Factor of the score.';
+COMMENT ON COLUMN search_doc_t.digest IS 'MD5 of the indexed texts.';
 
--- No foreign keys: they would be checked for each word of each document.
+-- Without foreign keys, which would be checked for each word of each document. The primary key
+-- contains all that a search reads; vacuum makes such reads skip the heap.
 CREATE TABLE search_posting_t (
     part_id            integer NOT NULL,
     doc_id             integer NOT NULL,
@@ -49,12 +48,11 @@ CREATE TABLE search_posting_t (
     PRIMARY KEY (part_id, term, doc_id) INCLUDE (tf, length)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX search_posting_doc_ix ON search_posting_t (doc_id);
-COMMENT ON TABLE search_posting_t IS
-    'Which words a document has. Everything that a search reads stands in the index; that a heap '
-    'page need not be looked at as well, vacuum has to say.';
-COMMENT ON COLUMN search_posting_t.tf IS 'Occurrences of the word, each times the weight of its field.';
+COMMENT ON TABLE search_posting_t IS 'Words of each document.';
+COMMENT ON COLUMN search_posting_t.tf IS
+    'Term frequency: occurrences of the word, each times the weight of its field.';
 COMMENT ON COLUMN search_posting_t.length IS
-    'The sum of tf over all words of the document; here, so that ranking joins nothing.';
+    'Sum of tf over all words of the document; repeated here, so that ranking joins nothing.';
 
 CREATE TABLE search_count_t (
     part_id            integer NOT NULL,
@@ -64,12 +62,23 @@ CREATE TABLE search_count_t (
 ) WITH (autovacuum_vacuum_scale_factor = 0.1);
 CREATE INDEX search_count_ix ON search_count_t (part_id, term);
 COMMENT ON TABLE search_count_t IS
-    'How many documents have a word: the sum of its rows. The empty word stands for all documents, '
-    'and only there length is theirs. Writers add rows, and fold into theirs those that nobody else '
-    'is folding, so that none has to wait for another.';
+    'Document frequency of each word: the sum of its rows. The empty word stands for all '
+    'documents. Writers add rows, and merge into theirs those that no other writer has locked, so '
+    'that none waits for another.';
+COMMENT ON COLUMN search_count_t.length IS
+    'Sum of the lengths of all documents; of the empty word only.';
 
--- The same as identifier_words, faster on texts in which there is little to split; and a character
--- of a script that is written without spaces (Chinese, Japanese, Korean) becomes a word of its own.
+-- Words of an identifier: 'repos_list-forUser' gives 'repos list for user'.
+CREATE FUNCTION identifier_words(identifier text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN btrim(lower(regexp_replace(regexp_replace(regexp_replace(
+        identifier,
+        '([[:lower:][:digit:]])([[:upper:]])', '\1 \2', 'g'),
+        '([[:upper:]])([[:upper:]][[:lower:]])', '\1 \2', 'g'),
+        '[^[:alnum:]]+', ' ', 'g')));
+
+-- Words of a text, identifiers in it split; each character of a script that is written without
+-- spaces (Chinese, Japanese, Korean) is a word.
 CREATE FUNCTION search_words(given text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN octet_length(given) > length(given)
@@ -77,7 +86,8 @@ CREATE FUNCTION search_words(given text) RETURNS text
             '([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff])', ' \1 ', 'g')
         ELSE identifier_words(given) END;
 
--- What lies beyond the cuts is no help in finding anything, and a tsvector has limits of its own.
+-- Terms of a document with their weighted frequency. Fields are cut: what lies behind does not help
+-- to find anything, and a tsvector has limits of its own.
 CREATE FUNCTION search_terms(
     name text, title text, description text, source text, tags text, parameters text,
     parameter_texts text
@@ -94,7 +104,7 @@ BEGIN ATOMIC
     GROUP BY word.lexeme;
 END;
 
--- The scopes that a hybrid action asks for; of any other tool none.
+-- Scopes that an action of a hybrid service requires; none for other tools.
 CREATE FUNCTION binding_scopes(binding jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE
@@ -104,7 +114,6 @@ CREATE FUNCTION binding_scopes(binding jsonb) RETURNS text[]
         THEN array_remove(regexp_split_to_array(binding ->> 'scope', '\s+'), '')
         ELSE '{}' END;
 
--- `live`: whether it can be found. Texts are made only where they are asked for.
 CREATE VIEW tool_search_v AS
 SELECT tool.host_id, tool.tool_id AS entity_id,
     tool.active AND tool.held IS NULL AND tool.lifecycle_status <> 'retired' AS live,
@@ -127,8 +136,18 @@ LEFT JOIN api_endpoint_t AS endpoint
     ON (endpoint.host_id, endpoint.endpoint_id) = (tool.host_id, tool.endpoint_id)
 LEFT JOIN api_t AS api
     ON (api.host_id, api.api_id) = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id));
+COMMENT ON VIEW tool_search_v IS 'Texts and filter columns of tools; live: can be found.';
 
--- Add to the counts of words.
+CREATE VIEW skill_search_v AS
+SELECT host_id, skill_id AS entity_id, active AS live, name::text AS name, NULL::text AS title,
+    description::text AS description, ''::text AS source, NULL::text AS tags,
+    NULL::text AS parameters, left(content_markdown, 4000) AS parameter_texts,
+    NULL::text AS domain, NULL::text AS namespace, NULL::text AS tier,
+    '{}'::text[] AS toolsets, '{}'::text[] AS scopes, 1::real AS weight
+FROM skill_t;
+COMMENT ON VIEW skill_search_v IS 'Texts and filter columns of skills, as in tool_search_v.';
+
+-- Adds to the document frequencies.
 CREATE FUNCTION search_count(parts integer[], terms text[], numbers integer[], lengths float8[])
     RETURNS void LANGUAGE sql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -149,10 +168,10 @@ CREATE FUNCTION search_count(parts integer[], terms text[], numbers integer[], l
     GROUP BY part_id, term HAVING sum(docs) <> 0 OR abs(sum(length)) > 0.01;
 $$;
 
--- Make the documents of these things what the view of their kind says now.
+-- Brings the documents of these entities to what the view of their kind says.
 --
--- The planner may know nothing of these tables (a first import is one transaction): it is to look
--- each thing up, and plans anew each time, for as many as there are.
+-- The planner may have no statistics of these tables (a first import is one transaction): it looks
+-- up each entity by index, and EXECUTE plans anew for as many as there are.
 CREATE FUNCTION search_refresh(kind text, host_ids uuid[], entity_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -255,49 +274,7 @@ BEGIN
         lost_numbers || new_numbers, lost_lengths || new_lengths);
 END $$;
 
--- Queries whose calls succeeded, which may draw tools to them (search.feedback).
-CREATE TABLE usage_query_t (
-    host_id            uuid NOT NULL,
-    entity_type        varchar(32) NOT NULL,
-    entity_id          uuid NOT NULL,
-    model              varchar(128) NOT NULL,
-    principal          char(32) NOT NULL,
-    slot               smallint NOT NULL CHECK (slot BETWEEN 0 AND 2),
-    embedding          vector(384) NOT NULL,
-    update_ts          timestamptz NOT NULL DEFAULT current_timestamp,
-    PRIMARY KEY (host_id, entity_type, entity_id, model, principal, slot)
-);
-COMMENT ON TABLE usage_query_t IS
-    'The last queries of a caller after which it called this with success, as vectors; three of each '
-    'caller, so that none outweighs the others.';
-COMMENT ON COLUMN usage_query_t.principal IS 'MD5 of whoever called.';
-
-CREATE TABLE usage_embedding_t (
-    host_id            uuid NOT NULL,
-    entity_type        varchar(32) NOT NULL,
-    entity_id          uuid NOT NULL,
-    model              varchar(128) NOT NULL,
-    embedding          vector(384) NOT NULL,
-    principals         integer NOT NULL,
-    update_ts          timestamptz NOT NULL DEFAULT current_timestamp,
-    PRIMARY KEY (host_id, entity_type, entity_id, model)
-);
-COMMENT ON TABLE usage_embedding_t IS
-    'Derived from usage_query_t: the mean of the callers'' means, of length 1, and how many they are.';
-
--- What is deleted.
-CREATE FUNCTION usage_forget(kind text, host_ids uuid[], entity_ids uuid[]) RETURNS void
-    LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-BEGIN
-    DELETE FROM usage_query_t AS used
-    USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
-    WHERE (used.host_id, used.entity_type, used.entity_id) = (gone.host_id, kind, gone.entity_id);
-    DELETE FROM usage_embedding_t AS used
-    USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
-    WHERE (used.host_id, used.entity_type, used.entity_id) = (gone.host_id, kind, gone.entity_id);
-END $$;
-
+-- Indexes the tools of a statement.
 CREATE FUNCTION tool_search() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     hosts uuid[]; ids uuid[];
@@ -336,7 +313,7 @@ CREATE TRIGGER tool_search_delete AFTER DELETE ON tool_t
     REFERENCING OLD TABLE AS old_row
     FOR EACH STATEMENT EXECUTE FUNCTION tool_search();
 
--- The name of a source is among the words of its tools, and answers are narrowed by it.
+-- Indexes the tools of a source that is renamed: its name is among their words and filters.
 CREATE FUNCTION api_search() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM search_refresh('tool', array_agg(tool.host_id), array_agg(tool.tool_id))
@@ -349,22 +326,44 @@ END $$;
 CREATE TRIGGER api_search_name AFTER UPDATE OF name ON api_t
     FOR EACH ROW WHEN (NEW.name <> OLD.name) EXECUTE FUNCTION api_search();
 
--- The tools that there are.
-DO $$
+-- Indexes the skills of a statement and queues them for embedding. An update that leaves the texts
+-- alone finds their hashes unchanged and does nothing.
+CREATE FUNCTION skill_found() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    batch record;
+    hosts uuid[]; ids uuid[]; hashes text[];
 BEGIN
-    FOR batch IN
-        SELECT array_agg(host_id) AS hosts, array_agg(tool_id) AS ids
-        FROM (SELECT host_id, tool_id, row_number() OVER (ORDER BY host_id, tool_id) / 500 AS number
-            FROM tool_t WHERE active) AS tool
-        GROUP BY number ORDER BY number
-    LOOP
-        PERFORM search_refresh('tool', batch.hosts, batch.ids);
-    END LOOP;
+    IF TG_OP = 'DELETE' THEN
+        SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM old_row;
+        IF ids IS NOT NULL THEN
+            PERFORM embedding_forget('skill', hosts, ids);
+            PERFORM usage_forget('skill', hosts, ids);
+            PERFORM search_refresh('skill', hosts, ids);
+        END IF;
+        RETURN NULL;
+    END IF;
+    SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM new_row;
+    IF ids IS NOT NULL THEN
+        PERFORM search_refresh('skill', hosts, ids);
+    END IF;
+    SELECT array_agg(host_id), array_agg(skill_id),
+        array_agg(source_hash(skill_source_text(name, description, content_markdown)))
+    INTO hosts, ids, hashes FROM new_row WHERE active;
+    IF ids IS NOT NULL THEN
+        PERFORM embedding_queue('skill', hosts, ids, hashes);
+    END IF;
+    SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM new_row WHERE NOT active;
+    IF ids IS NOT NULL THEN
+        PERFORM embedding_leave('skill', hosts, ids);
+    END IF;
+    RETURN NULL;
 END $$;
 
--- The word index that all this replaces.
-DROP INDEX tool_search_ix;
-ALTER TABLE tool_t DROP COLUMN search;
-DROP FUNCTION tool_search(text, text, text, text[]);
+CREATE TRIGGER skill_found_insert AFTER INSERT ON skill_t
+    REFERENCING NEW TABLE AS new_row
+    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();
+CREATE TRIGGER skill_found_update AFTER UPDATE ON skill_t
+    REFERENCING NEW TABLE AS new_row
+    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();
+CREATE TRIGGER skill_found_delete AFTER DELETE ON skill_t
+    REFERENCING OLD TABLE AS old_row
+    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();

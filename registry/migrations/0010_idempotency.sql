@@ -1,12 +1,6 @@
--- Hybrid services: how a source is called, and the answers that are kept for Idempotency-Keys.
+-- Answers that are kept for Idempotency-Keys. Written by gateway/state/once.py.
 
-ALTER TABLE api_t ADD COLUMN options jsonb NOT NULL DEFAULT '{}'
-    CHECK (jsonb_typeof(options) = 'object');
-COMMENT ON COLUMN api_t.options IS
-    'How a hybrid service is called: side, dialect, batch (schemas/source.py). What is not in it '
-    'has its default.';
-
--- No foreign keys: a command may belong to a principal, or a service, that no table knows.
+-- Without foreign keys: a command may belong to a principal or a service that no table knows.
 CREATE TABLE command_idempotency_t (
     host_id            uuid NOT NULL,
     principal_id       varchar(256) NOT NULL,
@@ -21,9 +15,9 @@ CREATE TABLE command_idempotency_t (
 );
 CREATE INDEX command_idempotency_expires_ix ON command_idempotency_t (expires_ts);
 COMMENT ON TABLE command_idempotency_t IS
-    'Commands that were sent with an Idempotency-Key: the same one again gets the same answer and '
-    'does nothing.';
+    'Commands that were sent with an Idempotency-Key: a repeated one gets the stored answer and is '
+    'not executed again.';
 COMMENT ON COLUMN command_idempotency_t.request_hash IS
     'SHA-256 of the request; another request under the same key is refused.';
 COMMENT ON COLUMN command_idempotency_t.response IS
-    'The answer, failure included. None while it runs, and for good when its node died.';
+    'The answer, failures included. Null while the command runs, and for good if its node died.';

@@ -1,0 +1,45 @@
+-- Queries that led to successful calls, which raise the tools called (`search.feedback`). Written
+-- by registry/search/feedback.py.
+
+CREATE TABLE usage_query_t (
+    host_id            uuid NOT NULL,
+    entity_type        varchar(32) NOT NULL,
+    entity_id          uuid NOT NULL,
+    model              varchar(128) NOT NULL,
+    principal          char(32) NOT NULL,
+    slot               smallint NOT NULL CHECK (slot BETWEEN 0 AND 2),
+    embedding          vector(384) NOT NULL,
+    update_ts          timestamptz NOT NULL DEFAULT current_timestamp,
+    PRIMARY KEY (host_id, entity_type, entity_id, model, principal, slot)
+);
+COMMENT ON TABLE usage_query_t IS
+    'Last three queries of each caller that were followed by a successful call of the entity, as '
+    'vectors. Three, so that no caller outweighs the others.';
+COMMENT ON COLUMN usage_query_t.principal IS 'MD5 of the name of the caller.';
+
+CREATE TABLE usage_embedding_t (
+    host_id            uuid NOT NULL,
+    entity_type        varchar(32) NOT NULL,
+    entity_id          uuid NOT NULL,
+    model              varchar(128) NOT NULL,
+    embedding          vector(384) NOT NULL,
+    principals         integer NOT NULL,
+    update_ts          timestamptz NOT NULL DEFAULT current_timestamp,
+    PRIMARY KEY (host_id, entity_type, entity_id, model)
+);
+COMMENT ON TABLE usage_embedding_t IS
+    'Mean of the callers'' mean vectors, of length 1. Derived from usage_query_t.';
+COMMENT ON COLUMN usage_embedding_t.principals IS 'Number of callers.';
+
+-- Deletes the queries of deleted entities.
+CREATE FUNCTION usage_forget(kind text, host_ids uuid[], entity_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+    DELETE FROM usage_query_t AS used
+    USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
+    WHERE (used.host_id, used.entity_type, used.entity_id) = (gone.host_id, kind, gone.entity_id);
+    DELETE FROM usage_embedding_t AS used
+    USING unnest(host_ids, entity_ids) AS gone (host_id, entity_id)
+    WHERE (used.host_id, used.entity_type, used.entity_id) = (gone.host_id, kind, gone.entity_id);
+END $$;
