@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
+import gateway
 from config.endpoints import ServerSettings
 from config.networks import is_loopback
 from config.settings import Scripts, Settings, StateSettings
@@ -71,7 +72,7 @@ def sealing(state: StateSettings) -> Iterator[Check]:
 
 def shadows() -> Iterator[Check]:
     """Others' modules with our packages' names: the command is safe from them, `import` is not."""
-    home = Path(__file__).resolve().parents[2]
+    home = Path(gateway.__file__).resolve().parents[1]
     found = sorted(set(_namesakes(home)))
     for origin in found:
         yield Check(
