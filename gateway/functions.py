@@ -18,7 +18,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from gateway.hybrid import ActionCall, Handler, module
+from gateway.hybrid import Call, Handler
+from gateway.modules import module
 from schemas.errors import InvalidParams, ToolgateError
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -31,7 +32,7 @@ class Function:
     """A function of the settings, as it is called."""
 
     target: str  # module:function
-    handler: Handler  # takes the values by name, and the `ActionCall`
+    handler: Handler  # takes the values by name, and the `Call`
     description: str  # of its docstring; may be empty
     schema: dict[str, Any] | None  # None: its annotations say nothing that JSON has
     takes: tuple[str, ...]  # names of its parameters
@@ -95,7 +96,7 @@ def load_function(target: str) -> Function:
 
 
 def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., Any]:
-    def call(values: Mapping[str, Any], call: ActionCall) -> Any:
+    def call(values: Mapping[str, Any], call: Call) -> Any:
         return function(**values, **dict.fromkeys(callers, call))
 
     return call
@@ -103,7 +104,7 @@ def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., A
 
 def _is_for_call(parameter: inspect.Parameter) -> bool:
     said = parameter.annotation
-    return said is ActionCall or ActionCall in get_args(said)
+    return said is Call or Call in get_args(said)
 
 
 def _read(

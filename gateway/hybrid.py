@@ -1,13 +1,32 @@
-"""Hybrid services and functions written in Python: decorators, loading, declarations."""
+"""Hybrid services written in Python: mark functions as actions, name the module in the settings.
 
-import importlib
-import importlib.util
+    from gateway import hybrid
+
+    SCHEMA = {"type": "object", "required": ["ruleId"]}
+
+    @hybrid.action("lightapi.net/rule/deleteRule/0.1.0", side="command", schema=SCHEMA)
+    async def delete_rule(data, call: hybrid.Call):
+        return "OK"
+
+    sources:
+      rules: {python: rules.py}
+
+A function takes the data, and the `Call` if it has a second parameter; one with a default is
+given it only if it is named `call` or annotated so. A function that is not `async` runs in a
+thread; one that is must not block, or it holds up every other call. It returns None for nothing,
+text, or anything that JSON can say; text that is JSON counts as JSON, and numbers that JSON does
+not have, NaN and infinity, become null. `raise Failure(...)` answers with a Status of your own; any
+other exception is a bug, and the client learns no more than that.
+
+A module attribute HYBRID_SPEC, the path of a spec.yaml (relative to the module's folder), describes
+the actions in the place of the decorators: schema, scope, skipAuth. A function that it does not
+describe is not served.
+"""
+
 import inspect
 import logging
 import os
 import re
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,159 +36,15 @@ from typing import Any, get_args
 from anyio import CapacityLimiter, to_thread
 
 from gateway.context import Principal
-from registry.importers.hybrid import (
-    ID_LIMIT,
-    ServiceDescription,
-    UnusableSchema,
-    closed,
-    read_file,
-    size_of,
-)
+from gateway.declared import declared
+from gateway.modules import module
+from registry.importers.hybrid import ServiceDescription, read_file
 from schemas.errors import ToolgateError
 from schemas.hybrid import Action, Side, Status
 
-_OURS = (__file__, importlib.__file__)
-
-
-def module(target: str) -> ModuleType:
-    """The module, or the .py file, `target`. Raises ToolgateError."""
-    is_file = target.endswith(".py")
-    if is_file and not Path(target).is_file():
-        raise ToolgateError(f"{target}: there is no such file")
-    try:
-        return _from_file(target) if is_file else importlib.import_module(target)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{target}.".startswith(f"{error.name}."):
-            raise _unloadable(target, error) from error  # one that it imports
-        looked = ", ".join(dict.fromkeys(entry or str(Path.cwd()) for entry in sys.path))
-        raise ToolgateError(
-            f"{target}: there is no module {error.name}; looked for in {looked}. Set PYTHONPATH to "
-            "the folder that has it"
-        ) from error
-    except (Exception, SystemExit) as error:  # whatever it does when it is imported
-        raise _unloadable(target, error) from error
-
-
-def _unloadable(target: str, error: BaseException) -> ToolgateError:
-    return ToolgateError(f"{target} cannot be loaded: {_place(error)}{_said(error)}")
-
-
-def _from_file(file: str) -> ModuleType:
-    name = f"toolgate_service_{abs(hash(file)):x}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ImportError("it is no Python file")
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[name] = made  # dataclasses and pickling look it up
-    try:
-        spec.loader.exec_module(made)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return made
-
-
-def _place(error: BaseException) -> str:
-    """ "file:line: " of the statement that failed; empty when nothing of the module ran."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}: "
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename not in _OURS and not frame.filename.startswith("<frozen "):
-            return f"{frame.filename}:{frame.lineno}: "
-    return ""
-
-
-def _said(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-_SIDES = get_args(Side)
-_ID = 'an id such as "lightapi.net/rule/deleteRule/0.1.0"'
-_SCHEMA = 'a JSON Schema such as {"type": "object", "required": ["ruleId"]}'
-
-
-def declared(
-    id_: Any,
-    *,
-    description: Any,
-    schema: Any,
-    scope: Any,
-    skip_auth: Any,
-    side: Any,
-    positional: Any,
-    rest: Any,
-) -> Action:
-    """Raises TypeError and ValueError, which say what was expected."""
-    checked = _id(id_)
-    _expect(checked, "side", side is None or side in _SIDES, f"None or one of {_SIDES}", side)
-    _expect(checked, "skip_auth", isinstance(skip_auth, bool), "True or False", skip_auth)
-    _expect(checked, "description", isinstance(description, str), "text", description)
-    _expect(checked, "rest", rest is None or isinstance(rest, str), "None or a name", rest)
-    return Action(
-        checked,
-        description,
-        _schema(checked, schema),
-        scope=_scope(checked, scope),
-        skip_auth=skip_auth,
-        side=side,
-        positional=_names(checked, positional),
-        rest=rest,
-    )
-
-
-def _id(id_: Any) -> str:
-    if callable(id_):
-        raise TypeError(
-            f"@hybrid.action stands without its id: write @hybrid.action(...) with {_ID}"
-        )
-    if not isinstance(id_, str):
-        raise TypeError(f"expected {_ID}, found {_shown(id_)}")
-    if not id_.strip() or not id_.isprintable() or size_of(id_) > ID_LIMIT:
-        raise ValueError(f"expected {_ID} of 1 to {ID_LIMIT} bytes, found {_shown(id_)}")
-    return id_
-
-
-def _scope(id_: str, scope: Any) -> str | None:
-    """A scope that is blank says nothing, and would leave the action open."""
-    given = isinstance(scope, str) and bool(scope.strip())
-    _expect(id_, "scope", scope is None or given, "None or scopes separated by blanks", scope)
-    return scope  # type: ignore[no-any-return]  # checked above
-
-
-def _names(id_: str, positional: Any) -> tuple[str, ...]:
-    listed = isinstance(positional, Sequence) and not isinstance(positional, str)
-    fits = listed and all(isinstance(name, str) for name in positional)
-    _expect(id_, "positional", fits, "a list of names", positional)
-    return tuple(positional)
-
-
-def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
-    if schema is None:
-        return None
-    if schema == {...}:
-        raise TypeError(f"{id_}: schema={{...}} is a placeholder: write {_SCHEMA} in its place")
-    _expect(id_, "schema", isinstance(schema, Mapping), f"None or {_SCHEMA}", schema)
-    try:
-        closed(dict(schema))
-    except UnusableSchema as problem:
-        raise ValueError(f"{id_}: schema: {problem}") from problem
-    return dict(schema)
-
-
-def _expect(id_: str, name: str, fits: bool, expected: str, found: Any) -> None:
-    if not fits:
-        raise TypeError(f"{id_}: {name}: expected {expected}, found {_shown(found)}")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
-
-
 log = logging.getLogger("toolgate.hybrid")
 
-__all__ = ["ActionCall", "Failure", "Status", "action"]
+__all__ = ["Call", "Failure", "Status", "action"]
 
 SPEC = "HYBRID_SPEC"
 _MARK = "__hybrid_action__"
@@ -178,7 +53,7 @@ Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ActionCall:
+class Call:
     """What surrounds the data of one call."""
 
     principal: Principal
@@ -246,7 +121,7 @@ class Handler:
     takes_call: bool
     is_async: bool
 
-    async def __call__(self, data: Any, call: ActionCall) -> Any:
+    async def __call__(self, data: Any, call: Call) -> Any:
         arguments = (data, call) if self.takes_call else (data,)
         if self.is_async:
             return await self.function(*arguments)
@@ -347,7 +222,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def _takes_call(function: Function, target: str) -> bool:
-    """Whether the function takes the `ActionCall` too. Raises ToolgateError when it takes neither
+    """Whether the function takes the `Call` too. Raises ToolgateError when it takes neither
     that nor the data alone."""
     signature = inspect.signature(function)
     places = [one for one in signature.parameters.values() if one.kind in _BY_POSITION]
@@ -363,8 +238,8 @@ def _takes_call(function: Function, target: str) -> bool:
 
 def _for_call(parameter: inspect.Parameter) -> bool:
     """Whether its name or its annotation, perhaps still text, says that it is for the
-    `ActionCall`."""
+    `Call`."""
     said = parameter.annotation
     if isinstance(said, str):
-        return parameter.name == "call" or ActionCall.__name__ in re.findall(r"\w+", said)
-    return parameter.name == "call" or ActionCall in (said, *get_args(said))
+        return parameter.name == "call" or Call.__name__ in re.findall(r"\w+", said)
+    return parameter.name == "call" or Call in (said, *get_args(said))

@@ -24,7 +24,7 @@ RULES: dict[tuple[str, str], Rule] = {}  # by hostId and ruleId
 
 
 @hybrid.action("lightapi.net/rule/createRule/0.1.0", side="command")
-async def create_rule(data: Rule, call: hybrid.ActionCall) -> Rule:
+async def create_rule(data: Rule, call: hybrid.Call) -> Rule:
     """Add a rule. With an Idempotency-Key it is safe to ask for again."""
     if key_of(data) in RULES:
         raise failure(400, "ERR11650", "RULE_EXISTS", f"There is a rule {data['ruleId']} already.")
@@ -32,7 +32,7 @@ async def create_rule(data: Rule, call: hybrid.ActionCall) -> Rule:
 
 
 @hybrid.action("lightapi.net/rule/updateRule/0.1.0", side="command")
-async def update_rule(data: Rule, call: hybrid.ActionCall) -> Rule:
+async def update_rule(data: Rule, call: hybrid.Call) -> Rule:
     """Replace a rule."""
     version = found(data)["aggregateVersion"] + 1
     return store(data | {"updateUser": call.principal.id}, version)

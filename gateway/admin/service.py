@@ -1,4 +1,9 @@
-"""The admin API over HTTP: identity, scopes, rates, repeats, operations, answers."""
+"""The admin API over HTTP: identity, scopes, rates, repeats, operations, answers.
+
+A secret that an answer holds is not kept: who repeats the request gets the rest of it.
+
+Knows operations as they are declared, and nothing of what they do.
+"""
 
 import hashlib
 import logging

@@ -1,4 +1,10 @@
-"""Audit records: what is kept of one message, its arguments, and the hash chain. Pure."""
+"""Audit records: what is kept of one message, its arguments, and the hash chain. Pure.
+
+A record is a JSON object: `chain_id` and `sequence` first, then the members of `AuditEntry` in
+their order, those without a value left out. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key`
+is set, over the hash before it and that text. Newer releases add members at the end only, so that
+what older ones wrote stays what it was.
+"""
 
 import hashlib
 import hmac

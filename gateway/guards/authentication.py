@@ -1,4 +1,7 @@
-"""Authentication of HTTP requests: bearer tokens and API keys."""
+"""Authentication of HTTP requests: bearer tokens and API keys.
+
+Nothing is refused here: `Identity` says why nobody is known, and whoever needs to know raises it.
+"""
 
 import hmac
 import logging

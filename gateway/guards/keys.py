@@ -1,4 +1,19 @@
-"""Keys that tokens are verified with: PEM files, and key sets fetched from a URL (RFC 7517)."""
+"""Keys that tokens are verified with: PEM files, and key sets fetched from a URL (RFC 7517).
+
+Public ones only. A file that can sign has no place on a gateway, and a shared secret (HS256) would
+let everybody who verifies tokens make them, so both are refused, not ignored. The one exception is
+the secret of development, which comes from no file. A certificate is taken for its key; nobody
+looks at its dates or at who issued it.
+
+They are fetched when the gateway starts, and again after `auth.jwks_ttl_s`, whatever the issuer
+says of caching: a key that it took back must work no longer within a time that is known here. A
+token that names an unknown key has them fetched, too, but not more often than every
+`auth.jwks_cooldown_s`, however many such tokens come. While they cannot be fetched the last ones
+serve, for `auth.jwks_stale_s`. A set without a usable key counts as one that could not be fetched.
+
+The gateway starts without them. Whoever comes with a token then gets 503, and no 401: a client that
+is told that its token is bad throws it away and bothers its user.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,9 @@
-"""The gateway as an OAuth 2.1 protected resource: metadata, resource identifiers, scopes."""
+"""The gateway as an OAuth 2.1 protected resource: metadata, resource identifiers, scopes.
+
+RFC 9728 (metadata of the resource), RFC 6750 section 3 (challenges), and what the revisions of MCP
+make of them: 2025-06-18 and later look for the metadata; 2025-03-26 looks for that of the
+authorization server at our own origin.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace

@@ -1,4 +1,12 @@
-"""Results on their way to the caller: projected, cut, kept, and in the shape of the revision."""
+"""Results on their way to the caller: projected, cut, kept, and in the shape of the revision.
+
+Values are carried as they came, so numbers keep all their digits. A path goes through arrays as if
+they were not there; it cannot name a member whose name holds a dot.
+
+Of tools that we imported from descriptions alone: `_fields` and `_continue` are arguments of ours,
+which those of other servers do not have. Nothing is left out without a word, and what a cut leaves
+out is kept for who asks on.
+"""
 
 import codecs
 import logging

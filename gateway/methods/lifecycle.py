@@ -1,4 +1,7 @@
-"""initialize, ping, server/discover and logging/setLevel: who we are and what we offer."""
+"""initialize, ping, server/discover and logging/setLevel: who we are and what we offer.
+
+Clients of 2026-07-28 say with each request what they want to hear of it.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

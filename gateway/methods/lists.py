@@ -1,4 +1,7 @@
-"""Lists of all kinds, page by page, from the catalog."""
+"""Lists of all kinds, page by page, from the catalog.
+
+They come from the catalog, so no server has to answer.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

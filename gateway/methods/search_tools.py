@@ -1,4 +1,8 @@
-"""search_tools: the tools that do what a text says, and usage feedback on what was found."""
+"""search_tools: the tools that do what a text says, and usage feedback on what was found.
+
+An upstream like any other; what it finds is
+told from the caller's own catalog, so that nothing is shown that they could not call.
+"""
 
 import logging
 import time

@@ -1,4 +1,20 @@
-"""Guardrails: rules over arguments before a service gets them, and over results."""
+"""Guardrails: rules over arguments before a service gets them, and over results.
+
+Patterns look at texts and numbers, not at the names of members. JSON in a text is looked at as
+the value that it says, so that no escape hides anything.
+
+Marks of schemas (`x-mask`) and rules. Looked at are arguments, structured content and texts: blocks
+of text, and the text of embedded resources of other MCP servers; errors of those servers like their
+results. Not looked at are pictures, sound and other bytes, `_meta`, progress and log messages, what
+a server asks the client, and the prompts and resources of other servers. What cannot be looked at
+although a rule is about it (a file that is linked to, a promise of a task) counts as larger than
+`guardrails.inspect_bytes`. So does for marks a file that is part of the answer, JSON that is broken
+or too deep, and a text without structure that has the name of what is marked. In errors, of which
+schemas say nothing, all members are masked that have the name of a marked one.
+
+It fails closed: a rule that cannot be applied denies, and what crashes is an error without a
+result.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,8 @@
-"""Limits: rates, quotas and concurrency of callers, tenants, tools and sources."""
+"""Limits: rates, quotas and concurrency of callers, tenants, tools and sources.
+
+Every message counts but initialize, ping and the notifications of MCP: lists, too, because writing
+them is work. What was counted for a message that another limit refuses is given back.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,8 @@
-"""Rules of policy, compiled: facts of a caller, whom and what each is about. Pure."""
+"""Rules of policy, compiled: facts of a caller, whom and what each is about. Pure.
+
+Made for one caller at a time, and to be kept for no other: those whom the rules treat alike are
+still not the same.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

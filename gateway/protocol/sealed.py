@@ -1,4 +1,8 @@
-"""Values that clients carry for us: sealed handles, ids of other servers' tasks, cursors."""
+"""Values that clients carry for us: sealed handles, ids of other servers' tasks, cursors.
+
+AES-256-GCM under a key of its own for each purpose. Nothing is kept here, so any node that knows
+the secret can open what another one sealed.
+"""
 
 import base64
 import binascii

@@ -1,4 +1,8 @@
-"""Server-sent events and the ids of their streams, as bytes (WHATWG HTML, section 9.2)."""
+"""Server-sent events and the ids of their streams, as bytes (WHATWG HTML, section 9.2).
+
+An id is `<stream>.<id in the log>[.<rest>]`. The stream "g" is the one that GET opens, "p..." that
+of one POST, whose name says which node runs it. An id is only good in the session it was given in.
+"""
 
 import re
 from dataclasses import dataclass

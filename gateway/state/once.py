@@ -1,4 +1,11 @@
-"""Work that is done once for each key, and commands under an Idempotency-Key."""
+"""Work that is done once for each key, and commands under an Idempotency-Key.
+
+The table `command_idempotency_t` remembers a key before its work begins, so two nodes cannot both
+do it. What it gave is kept with it. Work whose node died midway stays "running": nobody knows what
+it did, so it is not done again under that key.
+
+What the command gave, failure included, is kept (`gateway.state.once`).
+"""
 
 import hashlib
 import logging

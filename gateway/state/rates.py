@@ -1,5 +1,22 @@
-"""Rates on the path of every call: sliding windows, counted here or in leases of a shared
-counter."""
+"""Rates on the path of every call: sliding windows, counted here or in leases of a shared counter.
+
+A window is counted in slots, and a slot counts until all of it has left the window. So there are
+never more than `limit` uses in any window; the price is that a use counts for up to a sixtieth of
+the window too long. Kept are at most 61 numbers per key, whatever the limit.
+
+Not the `limits` package: its exact strategy keeps a time per use and asks the store twice for a
+verdict, its cheap one lets more than the limit through, and neither knows PostgreSQL.
+
+Where gateways share a counter, asking it for each call would cost more than the call. So a node
+takes a lease of several uses and hands those out by itself. Together the nodes never allow more
+than the limit in any window: a lease is good for a twentieth of the window, and the counter counts
+it for that much longer than the window. The price is that a use counts up to a twentieth of the
+window (and 30 s) too long, and that what is left of a lease when it ends is lost: at most a
+twentieth of the limit for each node, and only where it used half of that a moment before. A limit
+below 40 is counted use by use.
+
+While the counter is away, each node counts by itself, up to the whole limit, or refuses.
+"""
 
 import asyncio
 import logging

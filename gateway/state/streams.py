@@ -1,4 +1,12 @@
-"""Streams of sessions as the log keeps them, and the ids of their events."""
+"""Streams of sessions as the log keeps them, and the ids of their events.
+
+The birth keeps ids growing when a stream is forgotten and begins again; the last part tells an id
+of another stream without asking the store, which may have forgotten both.
+
+"s/<session>/g" has the messages of the standalone stream, "s/<session>/p<node>-<number>" those of
+one POST. A record of the latter begins with what it is and which requests it belongs to, because
+whoever reads the end of a stream may have to answer them: when the node that ran them is gone.
+"""
 
 import itertools
 import logging

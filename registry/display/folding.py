@@ -1,4 +1,12 @@
-"""Input schemas that are too big for a list: optional and deep parts become summaries. Pure."""
+"""Input schemas that are too big for a list: optional and deep parts become summaries. Pure.
+
+Everything begins as a summary and is unfolded while there is room: what must be given before what
+may be, shallow before deep, small before big. The cost goes with the size of the outcome, not with
+that of the schema.
+
+A folded schema accepts whatever the whole one accepts. So a summary stands only where widening
+widens: never below `not` or `if`, and `oneOf`, of which one branch alone may hold, becomes `anyOf`.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping

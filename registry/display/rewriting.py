@@ -1,4 +1,7 @@
-"""Input schemas as a profile wants them: they accept whatever the whole schema accepts. Pure."""
+"""Input schemas as a profile wants them: they accept whatever the whole schema accepts. Pure.
+
+To leave out one of several rules that all hold widens; so where two rules clash, the first stays.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache

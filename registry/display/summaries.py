@@ -1,4 +1,8 @@
-"""Summaries of schema parts, and descriptions cut at sentence ends. Pure."""
+"""Summaries of schema parts, and descriptions cut at sentence ends. Pure.
+
+A summary accepts whatever the part accepts: it says its type, how its description begins, and what
+it consists of.
+"""
 
 import bisect
 import re

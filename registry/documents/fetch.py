@@ -1,4 +1,9 @@
-"""Bytes of a description from a path, a file URL or an http(s) URL, bounded."""
+"""Bytes of a description from a path, a file URL or an http(s) URL, bounded.
+
+The operator chose the location, so it may be private. Nobody chose what it redirects to, nor what a
+description refers to elsewhere: from a public host a redirect leads to public addresses only, and
+a reference always, unless settings allow more.
+"""
 
 import os
 import stat

@@ -1,4 +1,16 @@
-"""Models: their labels, which one vectors are made with, and which one is searched."""
+"""Models: their labels, which one vectors are made with, and which one is searched.
+
+"<provider>/<name of the model>". What no name identifies ends in "@" and a hash: a directory, by
+its files; a nameless service, by its address. A label that would be too long for its column ends
+in "~" and a hash. Neither can be turned back into a model.
+
+The two differ while a new model takes over: the old one's vectors are searched until the new one
+has embedded everything, and are deleted then. A tool that is edited meanwhile loses its old vector
+at once and is found by its words until it has the new one.
+
+With embeddings disabled there is no target: what is written then has the status disabled. Vectors
+stay, and serve again when the same model comes back.
+"""
 
 import hashlib
 import logging

@@ -1,4 +1,8 @@
-"""Texts of tools and skills for the queue of embeddings."""
+"""Texts of tools and skills for the queue of embeddings.
+
+The planner may know nothing of the tables yet. What is looked up row by row is therefore a scalar
+subquery, which cannot become a join that compares all pairs.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager

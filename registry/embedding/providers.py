@@ -1,4 +1,7 @@
-"""Embedders by settings, and the one that queries go to."""
+"""Embedders by settings, and the one that queries go to.
+
+Each is imported when it is made, and loads even later.
+"""
 
 from collections.abc import Callable
 from importlib.util import find_spec

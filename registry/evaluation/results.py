@@ -1,4 +1,15 @@
-"""Results of an evaluation: metrics, confidence, thresholds. Pure."""
+"""Results of an evaluation: metrics, confidence, thresholds. Pure.
+
+Recall and completeness count the tools that are needed, any of whose alternatives will do: `slots`.
+NDCG has binary gains over all of `gold`; its ideal has as many hits as fit (Järvelin and Kekäläinen
+2002, with the discount 1 / log2(rank + 1)). MRR looks at the first hit. All are from 0 to 1.
+
+The bootstrap (Efron 1979): the same requests drawn again with replacement, many times; between the
+2.5th and the 97.5th percentile of the means lies the 95 % interval. All columns are drawn together,
+so the interval of a difference is that of the paired one.
+
+Pure. All qualities are per cent, all times milliseconds.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set

@@ -1,4 +1,13 @@
-"""Sets of requests with the tools that they need, and catalogs of tools, read from files."""
+"""Sets of requests with the tools that they need, and catalogs of tools, read from files.
+
+What cannot be read is told with file and line.
+
+A request is `{"query", "gold": [tools], "id"?, "gold_slots"?: [[tools], ...]}`. A tool stands in
+`gold` with its id or its name. Where several would do, `gold_slots` has one list of alternatives
+for each tool that is needed. A catalog is a file of tools, one JSON object per line, or what an
+MCP server answers to `tools/list`. Both are other people's: what cannot be read is named with file
+and line, and nothing is left out silently.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

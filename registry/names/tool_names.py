@@ -1,4 +1,12 @@
-"""Tool names: legal for every client, unique, the same on every import. Pure."""
+"""Tool names: legal for every client, unique, the same on every import. Pure.
+
+Legal is `[A-Za-z0-9_-]{1,64}`, what the function-calling APIs of the large providers accept; MCP
+itself (2025-11-25, `tools`) would also allow `.` and 128 characters. A name depends on its own
+operation, and on others only when they collide, never on their order in the document.
+
+Pure. A thing keeps its name as long as its rule could give it that one: also a name that was
+qualified with the source because another source had the plain one, even after that is free again.
+"""
 
 import hashlib
 import itertools

@@ -1,4 +1,8 @@
-"""Filters of a search, as conditions in SQL, and how many documents they let through."""
+"""Filters of a search, as conditions in SQL, and how many documents they let through.
+
+`registry.catalog.toolsets` and `Catalog.visible_to` say the same in Python; a test holds the two
+together.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,9 @@
-"""Search: a query in, the best tools or skills out."""
+"""Search: a query in, the best tools or skills out.
+
+`SearchRun` says in which statements.
+
+No connection is held while a model is waited for.
+"""
 
 import time
 from collections.abc import Awaitable, Callable

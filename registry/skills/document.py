@@ -1,4 +1,13 @@
-"""SKILL.md: front matter and instructions, as agentskills.io/specification defines them. Pure."""
+"""SKILL.md: front matter and instructions, as agentskills.io/specification defines them. Pure.
+
+A level is held against what the tool says of itself (MCP `ToolAnnotations`, whose defaults are
+those of the specification: not read-only, destructive). Where a description changes and a tool
+says more of itself than before, the skill has to be given more, too.
+
+What that leaves to others stands in `metadata`, whose values are texts: `version`, and of ours
+`toolgate-requires` and `toolgate-suggests` (names of skills), `toolgate-parent` (one), and
+`toolgate-access` (`TOOL=read` and so on, where a tool is not to have the level that it needs).
+"""
 
 import re
 from collections.abc import Mapping

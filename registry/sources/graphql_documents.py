@@ -1,4 +1,8 @@
-"""GraphQL schemas: introspected or found as bytes, and read from those."""
+"""GraphQL schemas: introspected or found as bytes, and read from those.
+
+The operator named the address, so it may be private, and credentials of the settings go there; so
+no redirect is followed. The answer is kept as it came: reading it is for the importer.
+"""
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping

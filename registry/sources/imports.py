@@ -1,4 +1,7 @@
-"""Imports: a description read, turned into tools and written; all of it or nothing."""
+"""Imports: a description read, turned into tools and written; all of it or nothing.
+
+All of it or nothing.
+"""
 
 import asyncio
 import hashlib

@@ -1,4 +1,12 @@
-"""The plan of an import: proposed tools, resources and names against those that exist. Pure."""
+"""The plan of an import: proposed tools, resources and names against those that exist. Pure.
+
+By its id where both descriptions have one that is unique, so that an operation may move to another
+path; by its key where not, so that it may have another id. What is in the description that is
+served comes before what was gone from it already.
+
+An operation that was there before (see `registry.sources.matching`) keeps its tool, and the tool
+its name where it can (see `registry.names.unique_names`).
+"""
 
 import dataclasses
 import hashlib

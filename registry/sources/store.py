@@ -1,4 +1,8 @@
-"""The tables of the registry: imports go in, tools and sources come out."""
+"""The tables of the registry: imports go in, tools and sources come out.
+
+Which of `tool_t.input_schema` and `tool_param_t` is the truth stands in the comment on table
+`tool_param_t`, in `migrations/0001_registry.sql`.
+"""
 
 import zlib
 from collections.abc import Callable, Sequence

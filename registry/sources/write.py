@@ -1,4 +1,8 @@
-"""Writes of one import: source, version, endpoints, tools, items, in the caller's transaction."""
+"""Writes of one import: source, version, endpoints, tools, items, in the caller's transaction.
+
+A version is a document and how it was read. Read by a later importer, found elsewhere, or called at
+another address, it is the same one.
+"""
 
 import hashlib
 import zlib

@@ -57,6 +57,6 @@ async def test_the_floor_answers_what_the_action_does(serve: Serve) -> None:
         async with http.post("/echo", data=message) as response:
             assert await response.read() == message
     handler = hybrid.load(str(SERVICE)).handlers[ID]
-    call = hybrid.ActionCall(Principal("anonymous", "tenant"), "1", ID)
+    call = hybrid.Call(Principal("anonymous", "tenant"), "1", ID)
     assert answer == {"jsonrpc": "2.0", "id": 1, "result": await handler(calls.ARGUMENTS, call)}
     assert calls.NEEDLE.decode() in answer["result"]["name"]

@@ -34,7 +34,7 @@ async def void(data: Any) -> None:
 
 
 @hybrid.action("example.org/fuzz/store/1.0.0", schema=ITEM, side="command")
-async def store(data: Any, call: hybrid.ActionCall) -> Any:
+async def store(data: Any, call: hybrid.Call) -> Any:
     return {**data, "by": call.principal.id, "key": call.idempotency_key}
 
 

@@ -15,7 +15,7 @@ from schemas.hybrid import Action
 pytestmark = pytest.mark.anyio
 
 RULE = "lightapi.net/rule/{}/0.1.0"
-CALL = hybrid.ActionCall(Principal("ada", "tenant"), "r-1", RULE.format("deleteRule"))
+CALL = hybrid.Call(Principal("ada", "tenant"), "r-1", RULE.format("deleteRule"))
 SPEC = """
     host: lightapi.net
     service: rule

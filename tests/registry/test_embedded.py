@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[2]
 # A process that uses the server until it is told to go.
 USER = """
 import sys, msgspec
-from config.settings import Database
+from config.settings import DatabaseSettings
 from registry.database.embedded import Embedded
-embedded = Embedded.start(msgspec.json.decode(sys.argv[1], type=Database))
+embedded = Embedded.start(msgspec.json.decode(sys.argv[1], type=DatabaseSettings))
 print(embedded.url, flush=True)
 sys.stdin.readline()
 embedded.stop()

@@ -126,6 +126,7 @@ async def test_settings_describe_a_source():
         "https://example.com/graphql",
         include=("pet*",),
         options=GraphQLOptions(None, True, 2, 30),
+        origin="settings",
     )
 
 

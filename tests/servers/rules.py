@@ -13,7 +13,7 @@ class State:
     """What the commands did; `hold` waits for `release`, and says that it does."""
 
     done: list[Any] = field(default_factory=list)
-    calls: list[hybrid.ActionCall] = field(default_factory=list)
+    calls: list[hybrid.Call] = field(default_factory=list)
     threads: list[int] = field(default_factory=list)
     holding: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -35,7 +35,7 @@ EXPIRED = {
 
 
 @hybrid.action(RULE.format("deleteRule"), schema=KEYS, scope="portal.w", side="command")
-async def delete_rule(data: Any, call: hybrid.ActionCall) -> str:
+async def delete_rule(data: Any, call: hybrid.Call) -> str:
     """Deletes a rule."""
     state.done.append(data)
     state.calls.append(call)

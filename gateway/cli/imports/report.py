@@ -1,5 +1,7 @@
-"""Reports of an import: a summary for people, the whole for machines, and when it counts as
-failed."""
+"""Reports of an import: a summary for people, the whole for machines, and when it counts as failed.
+
+A table for people, JSON for machines, Markdown for a pull request.
+"""
 
 import shlex
 import sys

@@ -106,8 +106,10 @@ def search_(
     as_json: bool,
     **among: str | None,
 ) -> None:
-    """Find tools by what QUERY means and by its words, best first, as search_tools of the gateway
-    does. Where vectors are missing, or the model is away, a line on standard error says so.
+    """Find tools by the meaning and the words of QUERY, best first.
+
+    It is the search of search_tools. Where vectors are missing, or the model is away, a line on
+    standard error says so.
 
     \b
     Examples:

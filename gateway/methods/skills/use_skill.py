@@ -1,4 +1,10 @@
-"""use_skill and list_skills: instructions of a skill, its tools and its files."""
+"""use_skill and list_skills: instructions of a skill, its tools and its files.
+
+An upstream like any other.
+
+An upstream like any other,
+though all but the files is in the catalog.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

@@ -1,5 +1,13 @@
 """Credentials into requests: the first alternative of a security requirement that the settings can
-meet."""
+meet.
+
+Pure. `credentials` and `headers` are those of a source's settings.
+
+Otherwise nothing is sent. Where a source wants to know its callers, their
+token satisfies a scheme, or what it is exchanged for.
+
+They go only where the settings say that the source is, never where only its description does.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import quote

@@ -1,4 +1,9 @@
-"""Tokens for services (RFC 6749, section 4.4; RFC 8693): asked for once, remembered while valid."""
+"""Tokens for services (RFC 6749, section 4.4; RFC 8693): asked for once, remembered while valid.
+
+A secret goes to its own `token_url` and nowhere else: not to one that a description names, and not
+after a redirect. That of a secret in the database leads to public addresses only. What goes wrong
+is told without an address, and of what the server says only words that are not its own.
+"""
 
 import asyncio
 import base64

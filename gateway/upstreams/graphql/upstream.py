@@ -1,4 +1,11 @@
-"""Fields of a GraphQL service: arguments to one POST, its answer to a tool's result."""
+"""Fields of a GraphQL service: arguments to one POST, its answer to a tool's result.
+
+Paths are taken apart and put together anew from names; nothing of a caller's text is sent as it is.
+What a path leaves open is as in the selection of the tool: arguments, and the fields of an object.
+
+As in "GraphQL over HTTP". What a service says in `errors` is shown without what it says to its own
+developers: extensions other than a code, and stack traces.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,8 @@
-"""Connections to sources: one pool for each source, its TLS settings."""
+"""Connections to sources: one pool for each source, its TLS settings.
+
+There is no way to look
+at none.
+"""
 
 import asyncio
 import re

@@ -1,5 +1,15 @@
-"""Hybrid services behind the gateway: actions as JSON-RPC or legacy requests, alone or in
-batches."""
+"""Hybrid services behind the gateway: actions as JSON-RPC or legacy requests, alone or in batches.
+
+An answer that cannot be believed (no envelope, another call's id) is a failure that says so; where
+the service is, it does not say.
+
+Calls that begin in the same turn of the event loop travel together: no timer, so a lone call does
+not wait for others. A batch answers when its slowest member does, and `upstream.timeout_s` and
+`upstream.response_limit_bytes` hold for the whole of it.
+
+What a call carries besides its data goes along, of the caller's credentials only what the settings
+of the source let through.
+"""
 
 import asyncio
 import codecs

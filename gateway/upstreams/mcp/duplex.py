@@ -1,5 +1,11 @@
 """A server at the other end of one stream in each direction: HTTP+SSE and standard input and
-output."""
+output.
+
+Answers and whatever else come in one row and are told apart by their ids and tokens.
+
+What the row holds for one request waits in its mailbox, so that nobody's slow client holds up the
+others; what fits in there no more is forgotten, but never an answer.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,8 @@
-"""Bytes of a body to the messages in it: server-sent events, JSON arrays, JSON lines. Pure."""
+"""Bytes of a body to the messages in it: server-sent events, JSON arrays, JSON lines. Pure.
+
+Source: WHATWG HTML, section 9.2. JSON on lines under `application/json` is in no specification, but
+servers exist that answer so (the TypeScript SDK's example, 2026-07-28).
+"""
 
 from functools import cache
 

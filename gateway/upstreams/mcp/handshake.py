@@ -1,4 +1,9 @@
-"""`initialize`, the envelope of stateless requests, and translation between eras. Pure."""
+"""`initialize`, the envelope of stateless requests, and translation between eras. Pure.
+
+A request without capabilities of its own says that its client can be asked nothing.
+
+Pure, but for telling a hearer.
+"""
 
 from collections.abc import Mapping
 from typing import Any

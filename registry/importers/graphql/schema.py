@@ -1,5 +1,12 @@
 """A GraphQL schema as this importer holds it, its scalars, and how it is loaded: SDL or
-introspection."""
+introspection.
+
+What is missing or contradicts itself costs what needs it, and nothing else; so this is not
+graphql-core's schema, which exists as a whole or not at all.
+
+What a custom scalar takes is the service's own affair: names that are
+used alike everywhere are known here, and about others only their descriptions say anything.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Selections of a root field: chosen, written by a person, printed."""
+"""Selections of a root field: chosen, written by a person, printed.
+
+The same schema always gives the same selection.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator

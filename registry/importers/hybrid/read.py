@@ -1,4 +1,9 @@
-"""A description of a hybrid service to its actions."""
+"""A description of a hybrid service to its actions.
+
+Nothing is expanded, so a circle stays a circle, and only what can be reached comes along. Inside a
+schema, `#/schemas/X` means the shared schema X of the document; any other pointer means a place in
+the schema that it stands in.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

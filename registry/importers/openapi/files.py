@@ -1,5 +1,10 @@
-"""Descriptions in several files: their names, their references, and the one document they
-become."""
+"""Descriptions in several files: their names, their references, and the one document they become.
+
+The other files hang below the member `x-files` of the first one, and every reference between files
+becomes a pointer into it: `../models/pet.yaml#/Cat` is `#/x-files/models~1pet.yaml/Cat`. So only
+this module knows that there were several. Pure: it names the files that are wanted, and others
+read them.
+"""
 
 import posixpath
 import re

@@ -1,4 +1,11 @@
-"""Bytes to a document: JSON or YAML, told apart by content. Errors name line and column."""
+"""Bytes to a document: JSON or YAML, told apart by content. Errors name line and column.
+
+Built on libyaml's events instead of PyYAML's loader: that one turns `2024-01-01` into a date, `no`
+into False and `200:` into a number, recurses once per level, and shares what aliases expand to
+without a limit. It also takes a quarter of the time (GitHub's description: 0.5 s).
+
+Errors name line and column.
+"""
 
 import json
 import re

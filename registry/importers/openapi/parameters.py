@@ -1,4 +1,8 @@
-"""Parameter Objects (OpenAPI 3.1, section 4.8.12) and path templates."""
+"""Parameter Objects (OpenAPI 3.1, section 4.8.12) and path templates.
+
+Left out, because a model must not choose them: what a security scheme fills, and the headers that
+OpenAPI or HTTP reserve.
+"""
 
 import re
 from collections.abc import Collection

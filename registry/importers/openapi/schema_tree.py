@@ -1,4 +1,16 @@
-"""One schema, without what it refers to, in the words of JSON Schema 2020-12."""
+"""One schema, without what it refers to, in the words of JSON Schema 2020-12.
+
+OpenAPI 3.0 (4.7.24, an extended subset of the Wright draft 00) and drafts 4 to 7. They are
+understood in 3.1 documents as well: many were converted by changing the version only.
+
+`Node -> properties -> children -> Node` ends with the data. `Pet -> oneOf -> Cat -> allOf -> Pet`,
+the usual way to write a base class with a discriminator, never ends: jsonschema overflows its
+stack there. Components and the references *in place* between them form a graph; a reference
+inside a strongly connected group of it is one that can come back.
+
+Keywords that are legal are kept, whatever is broken is dropped or repaired with a note, and
+`readOnly` properties are left out. Order is kept: a model reads it.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager

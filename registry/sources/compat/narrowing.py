@@ -1,4 +1,9 @@
-"""Whether a schema still accepts all that another one accepted, and where it does not. Pure."""
+"""Whether a schema still accepts all that another one accepted, and where it does not. Pure.
+
+In doubt it does not: what is found may be harmless, but where nothing is found nothing is lost.
+One thing is taken as given: where an object describes properties and does not say what else it
+takes, nobody sends anything else. So a property that is new there breaks no one.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations

@@ -93,7 +93,8 @@ def test_an_import_that_loses_its_database_says_so_and_has_written_nothing(
         _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 3
     assert err == (
-        "toolgate: the database failed: terminating connection due to administrator command\n"
+        "toolgate: the database server stopped or cut the work off: "
+        "terminating connection due to administrator command. Try again\n"
     )
     assert toolgate("tools", "list").out == before
 

@@ -29,7 +29,7 @@ async def call(function: Any, arguments: Any = None, keys: Keys | None = None, *
     """The result of `function`; `said` is for its binding, or the letter (`idempotency_key`)."""
     key = said.pop("idempotency_key", None)
 
-    async def run(data: Any, of: hybrid.ActionCall) -> Any:
+    async def run(data: Any, of: hybrid.Call) -> Any:
         return function(data, of)
 
     upstream = upstream_of(Handler(run, takes_call=True, is_async=True), (keys or Keys()).once)
@@ -100,7 +100,7 @@ async def test_a_failure_is_an_error_that_a_model_can_read(
 
 
 async def test_it_gets_the_data_and_the_call() -> None:
-    def seen(data: Any, of: hybrid.ActionCall) -> Any:
+    def seen(data: Any, of: hybrid.Call) -> Any:
         return [data, of.principal.id, of.request_id, of.service, of.correlation_id]
 
     result = await call(seen, {"x": 1})

@@ -1,0 +1,65 @@
+"""Somebody else's Python: found, run, and where it breaks the line is named."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from schemas.errors import ToolgateError
+
+_OURS = (__file__, importlib.__file__)
+
+
+def module(target: str) -> ModuleType:
+    """The module, or the .py file, `target`. Raises ToolgateError."""
+    is_file = target.endswith(".py")
+    if is_file and not Path(target).is_file():
+        raise ToolgateError(f"{target}: there is no such file")
+    try:
+        return _from_file(target) if is_file else importlib.import_module(target)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{target}.".startswith(f"{error.name}."):
+            raise _unloadable(target, error) from error  # one that it imports
+        looked = ", ".join(dict.fromkeys(entry or str(Path.cwd()) for entry in sys.path))
+        raise ToolgateError(
+            f"{target}: there is no module {error.name}; looked for in {looked}. Set PYTHONPATH to "
+            "the folder that has it"
+        ) from error
+    except (Exception, SystemExit) as error:  # whatever it does when it is imported
+        raise _unloadable(target, error) from error
+
+
+def _unloadable(target: str, error: BaseException) -> ToolgateError:
+    return ToolgateError(f"{target} cannot be loaded: {_place(error)}{_said(error)}")
+
+
+def _from_file(file: str) -> ModuleType:
+    name = f"toolgate_service_{abs(hash(file)):x}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("it is no Python file")
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made  # dataclasses and pickling look it up
+    try:
+        spec.loader.exec_module(made)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return made
+
+
+def _place(error: BaseException) -> str:
+    """ "file:line: " of the statement that failed; empty when nothing of the module ran."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}: "
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename not in _OURS and not frame.filename.startswith("<frozen "):
+            return f"{frame.filename}:{frame.lineno}: "
+    return ""
+
+
+def _said(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
