@@ -18,6 +18,7 @@ from schemas.errors import ToolgateError
 
 _NAT64 = ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are the IPv4 address behind it
 _COMPATIBLE = ip_network("::/96")  # RFC 4291, section 2.5.5.1, deprecated
+_IETF = ip_network("192.0.0.0/24")  # RFC 6890; Oracle's cloud tells credentials at 192.0.0.192
 _AZURE_WIRE_SERVER = IPv4Address("168.63.129.16")  # inside every Azure VM; looks public
 
 
@@ -118,5 +119,6 @@ def _public(ip: IPv4Address | IPv6Address) -> bool:
         and not ip.is_multicast
         and not ip.is_reserved
         and not site_local
+        and ip not in _IETF
         and ip != _AZURE_WIRE_SERVER
     )

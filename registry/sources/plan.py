@@ -132,9 +132,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-_READ = frozenset(  # fields of drafts that models and people read
+_READ = frozenset(  # fields of drafts, and of changes by hand, that models and people read
     ("title", "description", "input_schema", "output_schema", "annotations", "tags", "definition")
-)
+) | {"examples"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ def test_addresses_of_the_public_internet(address):
         "169.254.169.254",  # metadata of most clouds
         "100.100.100.200",  # of Alibaba, in the carriers' range
         "168.63.129.16",  # Azure's wire server: looks public
+        "192.0.0.192",  # metadata of an older cloud of Oracle
         "0.0.0.0",
         "224.0.0.1",
         "255.255.255.255",

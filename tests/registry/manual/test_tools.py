@@ -291,8 +291,9 @@ async def test_nothing_that_nobody_sees_is_written_by_hand(
     tools: ManualTools, store: ToolStore
 ) -> None:
     await tools.add([new("own", description="Does\U000e0041 it.")])
-    await tools.edit("own", HandChange(title="O\u202ewn"), "ada")
+    await tools.edit("own", HandChange(title="O\u202ewn", examples=({"a": "x\u200b"},)), "ada")
     await tools.edit("listPets", HandChange(description="Lists\u200b pets."), "ada")
     found = {one.name: one for one in await store.tools(HOST)}
     assert (found["own"].title, found["own"].description) == ("Own", "Does it.")
+    assert '"examples":[{"a":"x"}]' in bytes(found["own"].input_schema).decode().replace(" ", "")
     assert found["listPets"].description == "Lists pets."
