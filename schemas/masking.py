@@ -74,7 +74,7 @@ class Masks:
         """Whether a text that is no JSON may tell a marked value: it has the name of one, in any
         spelling; or some have no names."""
         said = _plain(text)
-        return self._has_nameless or any(word in said for word in self._words)
+        return said != "" and (self._has_nameless or any(word in said for word in self._words))
 
 
 class _Place:

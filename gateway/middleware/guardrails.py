@@ -34,7 +34,7 @@ from schemas.errors import ParseError, RelayedFault
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
 from schemas.globs import ToolGlobs
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
-from schemas.masking import MASK, Masks, masks_of
+from schemas.masking import MASK, Masks, json_in, masks_of
 from schemas.memo import Memo
 from schemas.patterns import InvalidPattern, Pattern
 from schemas.tool import (
@@ -49,8 +49,12 @@ from schemas.tool import (
 SHORTEST = 4  # characters of what is hidden wherever it stands; less only as a word of a text
 
 _LOOKED_AT = frozenset(("text", "image", "audio", "resource_link"))
+# What is looked at by itself, or says nothing, of a result and of an item of its content.
+_OF_RESULTS = frozenset(("content", "structuredContent", "isError", "resultType", "task"))
+_OF_ITEMS = frozenset(("type", "text", "data", "blob", "mimeType", "resource"))
 
 _items = msgspec.json.Decoder(list[Any])
+_rest = msgspec.json.Decoder(dict[str, Raw])
 
 
 Result = ToolResult | RelayedResult
@@ -148,11 +152,21 @@ def _of_theirs(result: RelayedResult) -> Seen:
     structure, raw = members.get("structuredContent"), members.get("content")
     content = [] if raw is None else _items.decode(raw)
     holders = [one for item in content for one in _holders(item)]
+    besides = [one for item in content for one in _objects(item) if _besides(one, _OF_ITEMS)]
+    own = _besides(members, _OF_RESULTS)
+    more = [encode(_besides(holder, _OF_ITEMS)).decode() for holder in besides]
+    more += [encode(own).decode()] if own else []
+    if unread := any(json_in(text) is None for text in more):
+        besides, own, more = [], {}, []
 
     def rebuilt(texts: list[str], structure: Raw | None) -> RelayedResult:
-        for holder, text in zip(holders, texts, strict=True):
-            holder["text"] = text
-        changed = {"content": Raw(encode(content))} if holders else {}
+        left = iter(texts)
+        for holder in holders:
+            holder["text"] = next(left)
+        for holder in besides:
+            holder.update(decode_json(next(left).encode()))
+        changed = {"content": Raw(encode(content))} if content else {}
+        changed |= _rest.decode(next(left)) if own else {}
         if structure is not None:
             changed["structuredContent"] = structure
         return RelayedResult({**members, **changed})
@@ -162,9 +176,9 @@ def _of_theirs(result: RelayedResult) -> Seen:
     linked = any(_kind(item) == "resource_link" for item in content)
     return Seen(
         value,
-        [holder["text"] for holder in holders],
+        [*(holder["text"] for holder in holders), *more],
         sum(len(memoryview(member)) for member in members.values()),
-        promised or linked or not is_read,
+        promised or linked or unread or not is_read,
         members.get("isError") == Raw(b"true"),
         any(map(_has_bytes, content)),
         result,
@@ -226,17 +240,25 @@ def _without(value: Any, hidden: Pattern, numbers: frozenset[str]) -> Any:
 
 def _holders(item: Any) -> list[dict[str, Any]]:
     """The objects whose `text` a model reads."""
-    if not isinstance(item, dict):
-        return []
-    inner = item.get("resource")
-    return [one for one in (item, inner) if isinstance(one, dict) and type(one.get("text")) is str]
+    return [one for one in _objects(item) if type(one.get("text")) is str]
+
+
+def _objects(item: Any) -> list[dict[str, Any]]:
+    """An item of content, and the resource in it."""
+    inner = item.get("resource") if isinstance(item, dict) else None
+    return [one for one in (item, inner) if isinstance(one, dict)]
+
+
+def _besides(members: Mapping[str, Any], apart: frozenset[str]) -> dict[str, Any]:
+    """What else is said, as in `_meta`: looked at as a text that is JSON."""
+    return {name: value for name, value in members.items() if name not in apart}
 
 
 def _has_bytes(item: Any) -> bool:
     """Whether it has what no rule looks into, and no picture or sound either."""
     if not isinstance(item, dict):
         return True
-    if (kind := item.get("type")) == "resource":
+    if (kind := item.get("type")) in {"resource", "text"}:
         return not _holders(item)
     return kind not in _LOOKED_AT
 

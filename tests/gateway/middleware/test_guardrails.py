@@ -402,6 +402,14 @@ MASKED_SHAPES = {
         content=[{"type": "resource", "resource": {"uri": "x://y", "text": json.dumps([RECORD])}}]
     ),
     "prose beside structure": structured(RECORD, f"Card {CARD}, cvv {CVV}, of Ada."),
+    "members that only clients read": relayed(
+        content=[
+            {"type": "text", "text": "fine", "_meta": {"row": RECORD}},
+            {"type": "resource", "resource": {"uri": "x://y", "text": "fine", "_meta": RECORD}},
+        ],
+        _meta={"widget": {"rows": [RECORD]}},
+        more=RECORD,
+    ),
 }
 
 
@@ -435,6 +443,10 @@ OPAQUE_SHAPES = {
     ),
     "a relayed file": relayed(
         content=[{"type": "resource", "resource": {"uri": "x://y", "blob": "eyJjYXJkIjogMX0="}}]
+    ),
+    "a text that is none": relayed(content=[{"type": "text", "text": RECORD}]),
+    "a number out of range beside the content": RelayedResult(
+        {"content": Raw(b"[]"), "_meta": Raw(b'{"n": 1e400, "card": "%s"}' % CARD.encode())}
     ),
     "content of no known type": relayed(content=[{"type": "record", "record": RECORD}]),
 }
