@@ -72,6 +72,7 @@ class _Composer:
         self.result: Any = None
         self.size = 0  # values in the result, aliases expanded
         self.written = 0  # values in the text
+        self.merged = 0  # members that `<<` has copied: aliases alone share what they expand to
         self.documents = 0
         self.stack: list[_Container] = []
         self.anchors: dict[str, tuple[Any, int]] = {}
@@ -138,6 +139,9 @@ class _Composer:
             for base in merged if isinstance(merged, list) else [merged]:
                 if not isinstance(base, dict):
                     self.reject(event, "`<<` must name an object or a list of objects")
+                self.merged += len(base)
+                if self.merged > GROWTH_FREE + GROWTH_LIMIT * self.written:
+                    self.reject(event, f"aliases expand it more than {GROWTH_LIMIT} times")
                 own.update({key: value for key, value in base.items() if key not in own})
 
     def _expects_key(self) -> bool:

@@ -128,6 +128,15 @@ def test_yaml_nested_too_deep_is_refused(depth):
     assert f"nested deeper than {DEPTH_LIMIT} levels" in refusal(b"a: " + b"[" * depth)
 
 
+def test_merges_are_refused_before_they_fill_the_memory():
+    """`<<` copies: 10,000 members 30 times a line are refused at the line, not at the end."""
+    base = ["base: &base", *(f"  k{number}: 1" for number in range(10_000))]
+    merges = [f"  - {{<<: [{', '.join(['*base'] * 30)}]}}"] * 1000
+    said = refusal("\n".join([*base, "list:", *merges]).encode())
+    assert "aliases expand it more than 10 times" in said
+    assert "line 10004," in said
+
+
 def test_aliases_that_expand_to_a_billion_values_are_refused():
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     assert "aliases expand it" in refusal("\n".join(["a0: &a0 x", *levels]).encode())
