@@ -1,10 +1,13 @@
 """Bindings: how one tool's arguments become one call to the service behind it.
 
 A binding is data. It is stored as JSON in `tool_t.binding`, told apart by its `type` tag, and
-executed by the upstream that `gateway/app/` registers for its class.
+executed by the upstream that `gateway/app/` registers for its class. What the gateway does
+otherwise for one kind than for another is read off the binding: its `facts`, and what `Binding`
+says of all.
 """
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -102,8 +105,72 @@ class Pagination(Struct, frozen=True, omit_defaults=True):
     integers: tuple[str, ...] = ()  # of these arguments, those that are whole numbers
 
 
-class OpenAPIBinding(Struct, frozen=True, tag="openapi", omit_defaults=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the gateway does otherwise for the tools of one kind; the defaults ask for nothing."""
+
+    remote: bool = False  # its calls leave the gateway: the circuit breaker counts them
+    relayed: bool = False  # another MCP server's: handed on as it came, and checked there as well
+    own: bool = False  # the gateway's own: stored nowhere, and no rule judges it
+    loaded: bool = False  # code that the settings name: it runs only in a gateway that has them
+    keeps_answers: bool = False  # an answer too long for a model is cut, and the rest is kept
+    projects: Literal["answer", "selection"] | None = None  # what `_fields` narrows
+
+
+class Mirrored(Struct, frozen=True):
+    """An argument that 2026-07-28 clients repeat in a header (its `x-mcp-header`)."""
+
+    path: tuple[str, ...]  # names of properties, from the arguments down to the value
+    header: str  # what follows `Mcp-Param-`
+
+
+class Binding(Struct, frozen=True, omit_defaults=True):
+    """What all kinds have in common. A kind that has more to say has a field of that name."""
+
+    facts: ClassVar[Facts] = Facts()
+
+    @property
+    def action(self) -> "ServiceBinding | None":
+        """Itself, if it is called by the id of a hybrid action too."""
+        return None
+
+    @property
+    def method(self) -> str:
+        """The HTTP method that tells how much it may change."""
+        return "POST"
+
+    @property
+    def security(self) -> tuple[tuple[Credential, ...], ...]:
+        """Credentials that a call needs: all of one of these lists; of none: nobody said."""
+        return ()
+
+    @property
+    def mirrored(self) -> tuple[Mirrored, ...]:
+        """The arguments that clients repeat in headers."""
+        return ()
+
+    @property
+    def peer_name(self) -> str:
+        """What the MCP server that has the tool calls it; "" for a tool of no other server."""
+        return ""
+
+    @property
+    def language(self) -> Language | None:
+        """That of the source code which it runs in a sandbox; None: it runs none."""
+        return None
+
+    def target(self, address: str | None) -> str:
+        """What a call reaches, in words; `address` is that of its source."""
+        return address or NO_ADDRESS
+
+
+NO_ADDRESS = "(no address)"
+
+
+class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     """One operation of a REST service."""
+
+    facts: ClassVar[Facts] = Facts(remote=True, keeps_answers=True, projects="answer")
 
     method: str  # upper case
     path: str  # template as in the description: /repos/{owner}/{repo}
@@ -115,6 +182,9 @@ class OpenAPIBinding(Struct, frozen=True, tag="openapi", omit_defaults=True):
     accept: str | None = None  # media types of its good answers, the best first
     pagination: Pagination | None = None
 
+    def target(self, address: str | None) -> str:
+        return f"{self.method} {address or NO_ADDRESS}{self.path}"
+
 
 class Variable(Struct, frozen=True, omit_defaults=True):
     """A variable of a GraphQL operation and the tool argument that feeds it."""
@@ -125,8 +195,10 @@ class Variable(Struct, frozen=True, omit_defaults=True):
     fixed: Raw | UnsetType = UNSET  # hidden from callers: always this JSON value
 
 
-class GraphQLBinding(Struct, frozen=True, tag="graphql", omit_defaults=True):
+class GraphQLBinding(Binding, frozen=True, tag="graphql", omit_defaults=True):
     """One root field of a GraphQL service."""
+
+    facts: ClassVar[Facts] = Facts(remote=True, keeps_answers=True, projects="selection")
 
     operation: Literal["query", "mutation"]
     field: str  # of Query or Mutation
@@ -135,8 +207,12 @@ class GraphQLBinding(Struct, frozen=True, tag="graphql", omit_defaults=True):
     pagination: Pagination | None = None
     page_size: int | None = None  # sent as `pagination.limit` by a call that says no size at all
 
+    def target(self, address: str | None) -> str:
+        asks = f"\nasks for {self.selection}" if self.selection else ""
+        return f"{self.operation} {self.field}  {address or NO_ADDRESS}{asks}"
 
-class ServiceBinding(Struct, frozen=True, omit_defaults=True):
+
+class ServiceBinding(Binding, frozen=True, omit_defaults=True):
     """One action of a hybrid service, wherever it runs."""
 
     service: str  # its id: host/service/action/version
@@ -146,31 +222,67 @@ class ServiceBinding(Struct, frozen=True, omit_defaults=True):
     validated: bool = True  # False: the action says nothing about its data, so all is let through
     argument: str | None = None  # the whole `data`, no object, is this one argument
 
+    @property
+    def action(self) -> "ServiceBinding":
+        return self
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """Names of the arguments that an array of params holds."""
+        return ()
+
+    @property
+    def rest(self) -> str | None:
+        """The argument that takes the members after those."""
+        return None
+
+    def target(self, address: str | None) -> str:
+        facts = [
+            f"side {self.side or 'query and command'}",
+            f"scope {self.scope or 'any'}",
+            *(["needs no token"] if self.skip_auth else []),
+            *([] if self.validated else ["its data is not checked"]),
+        ]
+        return f"service {self.service}  {self._where(address)}\n{', '.join(facts)}"
+
+    def _where(self, address: str | None) -> str:
+        return address or NO_ADDRESS
+
 
 class HybridBinding(ServiceBinding, frozen=True, tag="hybrid", omit_defaults=True):
     """An action of a service behind the gateway."""
+
+    facts: ClassVar[Facts] = Facts(remote=True)
 
 
 class PythonBinding(ServiceBinding, frozen=True, tag="python", omit_defaults=True):
     """An action of a Python service inside the gateway."""
 
+    facts: ClassVar[Facts] = Facts(loaded=True)
+
     positional: tuple[str, ...] = ()  # names of the arguments that an array of params holds
     rest: str | None = None  # name of the argument that takes the members after those
 
-
-class Mirrored(Struct, frozen=True):
-    """An argument that 2026-07-28 clients repeat in a header (its `x-mcp-header`)."""
-
-    path: tuple[str, ...]  # names of properties, from the arguments down to the value
-    header: str  # what follows `Mcp-Param-`
+    def _where(self, _address: str | None) -> str:
+        return "in this gateway"
 
 
-class McpBinding(Struct, frozen=True, tag="mcp", omit_defaults=True):
+class McpBinding(Binding, frozen=True, tag="mcp", omit_defaults=True):
     """One tool of another MCP server."""
+
+    facts: ClassVar[Facts] = Facts(remote=True, relayed=True)
 
     name: str  # as that server calls it
     eras: Eras = "both"
     mirrored: tuple[Mirrored, ...] = ()
+
+    @property
+    def peer_name(self) -> str:
+        return self.name
+
+    def target(self, address: str | None) -> str:
+        spoken = "" if self.eras == "both" else f", in its {self.eras} era only"
+        return f"tool {self.name}  {address or 'of a process'}{spoken}"
 
 
 Does = Literal[
@@ -178,32 +290,33 @@ Does = Literal[
 ]
 
 
-class FunctionBinding(Struct, frozen=True, tag="function", omit_defaults=True):
+class FunctionBinding(Binding, frozen=True, tag="function", omit_defaults=True):
     """A Python function inside the gateway, of a tool that was made by hand."""
+
+    facts: ClassVar[Facts] = Facts(loaded=True)
 
     name: str  # in `functions` of the settings
 
+    def target(self, _address: str | None) -> str:
+        return f"function {self.name} of the settings, in this gateway"
 
-class ScriptBinding(Struct, frozen=True, tag="script", omit_defaults=True):
+
+class ScriptBinding(Binding, frozen=True, tag="script", omit_defaults=True):
     """Source code that is run in a process of its own, of a tool that was made by hand."""
 
     language: Language
     source: str  # defines main(arguments), which returns what JSON can hold
 
+    def target(self, _address: str | None) -> str:
+        return f"a script in {self.language}, {len(self.source)} characters, in a sandbox"
 
-class GatewayBinding(Struct, frozen=True, tag="gateway", omit_defaults=True):
+
+class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
     """A tool of the gateway's own; none of these is stored."""
+
+    facts: ClassVar[Facts] = Facts(own=True, keeps_answers=True)
 
     does: Does
 
-
-Binding = (
-    OpenAPIBinding
-    | GraphQLBinding
-    | HybridBinding
-    | PythonBinding
-    | McpBinding
-    | FunctionBinding
-    | ScriptBinding
-    | GatewayBinding
-)
+    def target(self, _address: str | None) -> str:
+        return "this gateway itself"

@@ -2,10 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, reduce
+from operator import or_
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.json import Decoder
 
+from schemas.binding import (
+    Binding,
+    FunctionBinding,
+    GatewayBinding,
+    GraphQLBinding,
+    HybridBinding,
+    McpBinding,
+    OpenAPIBinding,
+    PythonBinding,
+    ScriptBinding,
+)
 from schemas.hybrid import Side
 from schemas.mcp.snapshot import ServerFacts
 
@@ -62,13 +76,78 @@ class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):
 
 MANUAL = "manual"  # the kind of a source that nobody imported: tools made by hand call it
 Options = HybridOptions | McpOptions | OpenAPIOptions | GraphQLOptions
-OPTIONS: Mapping[str, type[Options]] = {  # by kind of source
-    "openapi": OpenAPIOptions,
-    "graphql": GraphQLOptions,
-    "hybrid": HybridOptions,
-    "python": HybridOptions,
-    "mcp": McpOptions,
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """What the gateway does otherwise for the sources of one kind; the defaults ask for nothing."""
+
+    options: type[Options] = HybridOptions
+    server: bool = False  # an MCP server: asked what it has, watched, and called where it is found
+    loaded: bool = False  # code inside the gateway: without an address, served where it is loaded
+    keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.Facts`
+    schemes: bool = False  # its tools name the credentials that they need; else headers are sent
+    final: str = ""  # why there is no rollback, as it follows the name of a source
+
+    @property
+    def described(self) -> bool:
+        """Whether it is read from a description, which is somewhere and may move."""
+        return not (self.server or self.loaded)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of tool. Its name is the tag of its bindings, and the kind of its sources."""
+
+    binding: type[Binding]
+    source: SourceFacts | None = None  # None: nothing of that kind is imported
+
+
+# What another server has is its own affair (`pin` holds back what it changed), and what is written
+# in Python is in the code.
+_SERVER = "is another MCP server: only that can bring back what it had. --pin holds back changes"
+_CODE = "is written in Python: bring back its code"
+
+KINDS: dict[str, Kind] = {
+    "openapi": Kind(
+        OpenAPIBinding, SourceFacts(options=OpenAPIOptions, keeps_answers=True, schemes=True)
+    ),
+    "graphql": Kind(GraphQLBinding, SourceFacts(options=GraphQLOptions, keeps_answers=True)),
+    "hybrid": Kind(HybridBinding, SourceFacts()),
+    "python": Kind(PythonBinding, SourceFacts(loaded=True, final=_CODE)),
+    "mcp": Kind(McpBinding, SourceFacts(options=McpOptions, server=True, final=_SERVER)),
+    "function": Kind(FunctionBinding),
+    "script": Kind(ScriptBinding),
+    "gateway": Kind(GatewayBinding),
 }
+"""The kinds of tools by name. Another one is a row here, one in `registry.sources.source_reader`
+where it is imported, and one in `gateway.app.upstreams`, which says what executes its bindings."""
+
+BY_HAND = SourceFacts(keeps_answers=True)
+_UNKNOWN = SourceFacts()
+
+
+def facts_of(kind: str) -> SourceFacts:
+    """Those of a kind of source; of one that only a newer release knows, the usual ones."""
+    if kind == MANUAL:
+        return BY_HAND
+    known = KINDS.get(kind)
+    return (known and known.source) or _UNKNOWN
+
+
+def is_importable(kind: object) -> bool:
+    """Whether a source can be of this kind; `kind` may be what another release has stored."""
+    return isinstance(kind, str) and kind in KINDS and KINDS[kind].source is not None
+
+
+def binding_decoder() -> Decoder[Binding]:
+    """Reads stored bindings of every kind that is known by now."""
+    return _decoder(tuple(one.binding for one in KINDS.values()))
+
+
+@cache
+def _decoder(bindings: tuple[type[Binding], ...]) -> Decoder[Binding]:
+    return Decoder(reduce(or_, bindings))
 
 
 class RolledBack(Struct, frozen=True):
@@ -101,7 +180,7 @@ class Source:
 
     id: str  # UUID
     name: str  # unique in its tenant; [a-z0-9][a-z0-9_-]{0,62}
-    kind: str  # "openapi", "graphql", "hybrid", "python" or "mcp"; or MANUAL
+    kind: str  # a name in KINDS, or MANUAL
     location: str  # path or URL of the description
     base_url: str | None  # where calls go; None while nobody said and the document does not
     base_url_trusted: bool  # False: it stands in the document only, so SSRF guards apply to it
@@ -118,6 +197,10 @@ class Source:
     rolled_back: RolledBack | None = None
     origin: Origin | None = None  # None: made for tools by hand, or it was not kept
     foreign: str = ""  # its tenant, where that is not the gateway's own
+
+    @property
+    def facts(self) -> SourceFacts:
+        return facts_of(self.kind)
 
     @property
     def place(self) -> str:

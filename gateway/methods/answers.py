@@ -26,7 +26,6 @@ from prometheus_client.registry import Collector
 from gateway.context import Context
 from gateway.state.stored_answers import About, Full, Kept, Slice, uri_of
 from registry.display.budgets import CHARACTERS
-from schemas.binding import GatewayBinding, GraphQLBinding, OpenAPIBinding
 from schemas.errors import InvalidParams, ParseError, Unavailable
 from schemas.jsonrpc import decode_json, encode
 from schemas.jsonschema import ArgumentProblem, Checker
@@ -200,7 +199,7 @@ class Answering:
         nothing = ReservedArguments(called=called) if called else NOTHING_ASKED
         if FIELDS not in arguments and CONTINUE not in arguments:
             return nothing, arguments
-        if not isinstance(tool.binding, OpenAPIBinding | GraphQLBinding | GatewayBinding):
+        if not tool.binding.facts.keeps_answers:
             return nothing, arguments
         own = _own_arguments(tool)
         reserved = {key for key in (FIELDS, CONTINUE) if key in arguments and key not in own}
@@ -224,7 +223,7 @@ class Answering:
             return result
         if self._validates(tool.source) and not result.is_error:
             result = self._compared(result, tool)
-        if asked.fields and not result.is_error and isinstance(tool.binding, OpenAPIBinding):
+        if asked.fields and not result.is_error and tool.binding.facts.projects == "answer":
             # in a thread: ten megabytes take half a second
             told = context.revision.mcp
             result = await to_thread.run_sync(_projected, result, asked.fields, told)

@@ -1,7 +1,7 @@
 """call_tool: a call of another tool by name; and the executor of the gateway's own tools."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from gateway.abc import Upstream
 from gateway.context import Context
@@ -65,8 +65,8 @@ class Own:
     async def call(
         self, tool: Tool, source: Source | None, arguments: Any, context: Context
     ) -> ToolResult | RelayedResult:
-        binding = tool.binding
-        upstream = self._by_what.get(binding.does) if isinstance(binding, GatewayBinding) else None
+        binding = cast("GatewayBinding", tool.binding)  # app.py: each upstream has its own kind
+        upstream = self._by_what.get(binding.does)
         if upstream is None:
             raise MethodNotFound(f"{tool.name} cannot be called here")
         return await upstream.call(tool, source, arguments, context)

@@ -17,7 +17,7 @@ from gateway.methods.results import call_result, plain_result, spoken
 from gateway.protocol.dialects import Payload
 from gateway.protocol.shapes import tool_result
 from registry.catalog.catalog import Catalog
-from schemas.binding import PythonBinding, ServiceBinding
+from schemas.binding import ServiceBinding
 from schemas.errors import Denied, InvalidParams, MethodNotFound
 from schemas.hybrid import (
     HANDLER_NOT_FOUND,
@@ -112,10 +112,10 @@ class Services:
     def _find(self, context: Context, id_: str) -> _Found | None:
         catalog = self._lists.whole(context)
         tool = catalog.service(id_)
-        if tool is None or not isinstance(tool.binding, ServiceBinding):
+        if tool is None or (action := tool.binding.action) is None:
             return None
-        sides = {tool.binding.side, context.letter.side} - {None}
-        return _Found(tool, tool.binding, catalog) if len(sides) < 2 else None
+        sides = {action.side, context.letter.side} - {None}
+        return _Found(tool, action, catalog) if len(sides) < 2 else None
 
     async def _run(self, found: _Found, data: Any, context: Context) -> ToolResult:
         binding = found.binding
@@ -146,8 +146,7 @@ def _by_name(binding: ServiceBinding, params: Any) -> Any:
         raise InvalidParams(text)
     if binding.argument is not None:
         return params
-    names = binding.positional if isinstance(binding, PythonBinding) else ()
-    rest = binding.rest if isinstance(binding, PythonBinding) else None
+    names, rest = binding.positional, binding.rest
     if not names and rest is None:
         raise InvalidParams("Invalid params: positional array params are not supported")
     if len(params) > len(names) and rest is None:
@@ -189,5 +188,6 @@ def _listed(catalog: Catalog) -> dict[str, Any]:
 
 
 def _member(tool: Tool) -> dict[str, Any]:
-    name = tool.binding.service if isinstance(tool.binding, ServiceBinding) else tool.name
+    action = tool.binding.action
+    name = action.service if action is not None else tool.name
     return {"name": name, "description": tool.description, "inputSchema": tool.input_schema}

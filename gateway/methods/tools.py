@@ -21,13 +21,7 @@ from gateway.methods.search_tools import Usage
 from gateway.protocol import failures
 from gateway.protocol.shapes import Members, tool_result
 from registry.catalog.catalog import Catalog
-from schemas.binding import (
-    GatewayBinding,
-    GraphQLBinding,
-    McpBinding,
-    OpenAPIBinding,
-    ServiceBinding,
-)
+from schemas.binding import Binding
 from schemas.errors import (
     ApprovalRequired,
     Denied,
@@ -93,10 +87,10 @@ class ToolMethods:
         if tool is None:
             raise InvalidParams(f"Unknown tool: {params.name[:100]}")
         arguments = params.arguments or {}
-        own = isinstance(tool.binding, GatewayBinding)
+        own = tool.binding.facts.own
         if context.revision.tasks and not own and "task" in members_of(request):
             check_task(catalog, tool)
-        if isinstance(tool.binding, McpBinding):
+        if tool.binding.facts.relayed:
             surroundings = handed_on(context, request)
             result = await self._relayed(catalog, tool, tool.binding, arguments, surroundings)
         else:
@@ -159,7 +153,7 @@ class ToolMethods:
             except Denied as denied:
                 text = unknown_tool(name, self._lists.visible(context))
                 raise InvalidParams(text) from denied
-        if isinstance(tool.binding, McpBinding):
+        if tool.binding.facts.relayed:
             result = await self._relayed(catalog, tool, tool.binding, arguments, context)
         else:
             result = await self._run(catalog, tool, arguments, context)
@@ -169,10 +163,10 @@ class ToolMethods:
         self, catalog: Catalog, tool: Tool, arguments: Json, context: Context, called: str = ""
     ) -> ToolResult:
         """`called` is what the caller's list calls the tool, where that is not its name."""
-        if isinstance(tool.binding, ServiceBinding):
+        if (action := tool.binding.action) is not None:
             if self._verify_scope:
-                check_scope(tool.binding, context.identity)
-            check_key(tool.binding, context.letter.idempotency_key)
+                check_scope(action, context.identity)
+            check_key(action, context.letter.idempotency_key)
         try:
             asked, arguments = self._answering.taken(tool, arguments, called)
         except InvalidParams as fault:
@@ -187,7 +181,7 @@ class ToolMethods:
         problems = problems_of(checker, arguments)
         if problems:
             return _rejected(tool, problems, context)
-        if asked.fields and isinstance(tool.binding, GraphQLBinding):
+        if asked.fields and tool.binding.facts.projects == "selection":
             arguments = {**arguments, FIELDS: asked.texts}  # they choose what is selected
         source = catalog.sources.get(tool.source)
         try:
@@ -196,7 +190,7 @@ class ToolMethods:
             return _rejected(tool, [ArgumentProblem("", fault.message)], context)
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
-        if isinstance(tool.binding, OpenAPIBinding | GraphQLBinding | GatewayBinding):
+        if tool.binding.facts.keeps_answers:
             return await self._answering.finished(result, tool, asked, context, checker)
         return result
 
@@ -204,7 +198,7 @@ class ToolMethods:
         self,
         catalog: Catalog,
         tool: Tool,
-        binding: McpBinding,
+        binding: Binding,
         arguments: Json,
         context: Context,
     ) -> ToolResult | Members:

@@ -17,13 +17,6 @@ from prometheus_client.registry import Collector
 from config.access import BreakerSettings as Settings
 from gateway.abc import Call, Execute
 from gateway.middleware.circuit import Circuit
-from schemas.binding import (
-    GraphQLBinding,
-    HybridBinding,
-    McpBinding,
-    OpenAPIBinding,
-    ServiceBinding,
-)
 from schemas.errors import RelayedFault, SourceDown, whole_seconds
 from schemas.hybrid import UNAVAILABLE, Status, status_members
 from schemas.jsonrpc import encode
@@ -31,7 +24,6 @@ from schemas.tool import Outage, RelayedResult, TextContent, ToolResult
 
 log = logging.getLogger("toolgate.upstream")
 
-ELSEWHERE = frozenset({OpenAPIBinding, GraphQLBinding, HybridBinding, McpBinding})
 GAUGE = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 
 
@@ -81,7 +73,7 @@ class Breaker(Collector):
             return execute
 
         async def spared(call: Call) -> ToolResult | RelayedResult:
-            if call.source is None or type(call.tool.binding) not in ELSEWHERE:
+            if call.source is None or not call.tool.binding.facts.remote:
                 return await execute(call)
             name = call.source.name
             circuit = self._circuits.get(call.source.place)
@@ -130,11 +122,11 @@ class Breaker(Collector):
         )
         told: dict[str, Any] = {"retryAfter": retry_after}
         binding = call.tool.binding
-        if isinstance(binding, McpBinding):
+        if binding.facts.relayed:
             raise SourceDown(text, told)
         status, code, message = UNAVAILABLE.http, UNAVAILABLE.code, UNAVAILABLE.message
         body: Any = text
-        if isinstance(binding, ServiceBinding):
+        if binding.action is not None:
             body = status_members(Status(status, code, message, text, told))
         structure = Raw(encode({"status": status, "body": body, **told}))
         return ToolResult((TextContent(text),), structure, is_error=True)

@@ -29,7 +29,6 @@ from config.access import GuardrailsSettings as Settings
 from gateway.abc import Call, Execute
 from gateway.middleware.told import Told
 from gateway.policy.rules import facts_of
-from schemas.binding import GatewayBinding, ServiceBinding
 from schemas.errors import ParseError, RelayedFault
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
 from schemas.globs import ToolGlobs
@@ -460,7 +459,7 @@ class Guardrails:
         return self._plans.put(key, self._made(tool)) if plan is UNSET else plan
 
     def _made(self, tool: Tool) -> _Plan | None:
-        if isinstance(tool.binding, GatewayBinding):
+        if tool.binding.facts.own:
             return None  # what it says stands in descriptions
         inputs = outputs = None
         if self._settings.mask:
@@ -577,6 +576,6 @@ def _refusal(call: Call, denied: _Denied) -> ToolResult:
     text = f"Refused by the guardrail {denied.rule!r}"
     text += f": {denied.reason}" if denied.reason else ""
     told: Raw | Any = UNSET
-    if isinstance(call.tool.binding, ServiceBinding):  # its callers know failures with a status
+    if call.tool.binding.action is not None:  # its callers know failures with a status
         told = Raw(encode({"status": 403, "body": text}))
     return ToolResult((TextContent(text),), told, is_error=True)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from config.access import RULE_VARIABLES, Rule
 from gateway.context import Principal
-from schemas.binding import GatewayBinding
 from schemas.expressions import (
     Expression,
     ExpressionFailed,
@@ -101,7 +100,7 @@ class Subject:
 
 def is_judged(tool: Tool) -> bool:
     """The gateway's own tools tell nobody more than they may see, and are for everybody."""
-    return not isinstance(tool.binding, GatewayBinding)
+    return not tool.binding.facts.own
 
 
 class CompiledRule:

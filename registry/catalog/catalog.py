@@ -21,7 +21,7 @@ from registry.display.shaping import Shaping
 from registry.names.reserved import is_reserved
 from registry.skills.items import beside, prompts_of, resources_of
 from registry.skills.snapshot import NO_SKILLS, Agent, SkillSnapshot
-from schemas.binding import Does, GatewayBinding, ScriptBinding, ServiceBinding
+from schemas.binding import Does
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
@@ -115,7 +115,7 @@ class Catalog:
     def checker(self, tool: Tool) -> Checker:
         """The compiled input schema of `tool`, compiled when first asked for."""
         # ours may have the name of a tool that is in another toolset
-        key = tool.digest if isinstance(tool.binding, GatewayBinding) else tool.name
+        key = tool.digest if tool.binding.facts.own else tool.name
         checker = self._checkers.get(key)
         if checker is None:
             checker = self._checkers[key] = Checker(bytes(tool.input_schema))
@@ -254,7 +254,7 @@ class Catalog:
     @cached_property
     def without_scripts(self) -> "Catalog":
         """This catalog where scripts are switched off."""
-        scripts = {tool.id for tool in self.tools if isinstance(tool.binding, ScriptBinding)}
+        scripts = {tool.id for tool in self.tools if tool.binding.language is not None}
         return self.without(scripts, (), self.denied | scripts) if scripts else self
 
     @cached_property
@@ -308,7 +308,8 @@ class Catalog:
         return tool.definition is not None and relays_tasks(self.servers.get(tool.source))
 
     def _shown(self, tool: Tool) -> bytes:
-        service = tool.binding.service if isinstance(tool.binding, ServiceBinding) else ""
+        action = tool.binding.action
+        service = action.service if action is not None else ""
         # rules may look at them
         facts = f"{service} {tool.tier or ''} {tool.domain or ''} {' '.join(tool.tags)}"
         return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
@@ -316,10 +317,10 @@ class Catalog:
 
 def _wanted(tool: Tool) -> Sequence[str]:
     """The scopes of which a caller of the tool needs one; none: it is for everybody."""
-    binding = tool.binding
-    if not isinstance(binding, ServiceBinding) or binding.skip_auth or not binding.scope:
+    action = tool.binding.action
+    if action is None or action.skip_auth or not action.scope:
         return ()
-    return binding.scope.split()
+    return action.scope.split()
 
 
 def _is_open_to(tool: Tool, scopes: frozenset[str]) -> bool:

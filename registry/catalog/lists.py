@@ -18,7 +18,6 @@ from registry.display.disclosure import DESCRIBER, DESCRIBES
 from registry.display.output_schemas import for_objects
 from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping, Shown, shown_names
-from schemas.binding import ServiceBinding
 from schemas.mcp.revisions import V2026_07_28, Revision
 from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
 from schemas.tool import Annotations, Tool
@@ -159,7 +158,8 @@ def _output_schema(tool: Tool, revision: Revision) -> Raw | UnsetType:
 
 
 def _meta(tool: Tool) -> dict[str, str] | UnsetType:
-    return {SERVICE: tool.binding.service} if isinstance(tool.binding, ServiceBinding) else UNSET
+    action = tool.binding.action
+    return {SERVICE: action.service} if action is not None else UNSET
 
 
 def _merged(

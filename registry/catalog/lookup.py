@@ -8,11 +8,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import cast
 
 from registry.display.profiles import Chosen, Profiles
 from registry.display.shaping import shown_names
-from schemas.binding import PythonBinding, ServiceBinding
 from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.catalog")
@@ -25,25 +23,26 @@ def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
     names. Of several for one id, one serves it, and the log says which."""
     claims: dict[str, list[Tool]] = {}
     for tool in tools:
-        if isinstance(tool.binding, ServiceBinding):
-            claims.setdefault(tool.binding.service, []).append(tool)
-    found = {id_: min(claiming, key=_is_elsewhere) for id_, claiming in claims.items()}
-    twice = [_told(found[id_], claiming) for id_, claiming in claims.items() if len(claiming) > 1]
+        if (action := tool.binding.action) is not None:
+            claims.setdefault(action.service, []).append(tool)
+    found = {id_: min(claiming, key=_is_remote) for id_, claiming in claims.items()}
+    twice = [
+        _told(id_, found[id_], claiming) for id_, claiming in claims.items() if len(claiming) > 1
+    ]
     if twice:
         log.warning("service_twice", extra={"services": twice[:TWICE_SHOWN]})
     return found
 
 
-def _told(serving: Tool, claiming: Sequence[Tool]) -> str:
+def _told(id_: str, serving: Tool, claiming: Sequence[Tool]) -> str:
     """Which source serves an id, and which others have it too."""
     others = ", ".join(tool.source for tool in claiming if tool is not serving)
-    binding = cast("ServiceBinding", serving.binding)
-    return f"{binding.service} served by {serving.source}, not by {others}"
+    return f"{id_} served by {serving.source}, not by {others}"
 
 
-def _is_elsewhere(tool: Tool) -> bool:
+def _is_remote(tool: Tool) -> bool:
     """Whether what `tool` calls is behind the gateway: what runs inside goes first."""
-    return not isinstance(tool.binding, PythonBinding)
+    return tool.binding.facts.remote
 
 
 WORDS = 32  # of a query that are looked up

@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Raw
+from msgspec.json import Decoder
 from psycopg import AsyncConnection
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
@@ -18,7 +19,7 @@ from psycopg.adapt import Loader
 from registry.names.reserved import is_reserved
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import OPTIONS, HybridOptions, Options, Origin, RolledBack, Source
+from schemas.source import Options, Origin, RolledBack, Source, binding_decoder, facts_of
 from schemas.tool import Annotations, Tool
 
 
@@ -34,7 +35,6 @@ async def lock(connection: AsyncConnection, host_id: str) -> None:
 
 log = logging.getLogger("toolgate.database")
 
-_bindings = msgspec.json.Decoder(Binding)
 _annotations = msgspec.json.Decoder(Annotations)
 
 
@@ -47,17 +47,19 @@ class RawLoader(Loader):
 
 def readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
     """The tools of `rows`; a newer release may have stored some that this one cannot call."""
+    bindings = binding_decoder()
     for row in rows:
         if is_reserved(row[1]):  # stored before its name was reserved; the next import renames it
             log.warning("tool_name_reserved", extra={"tool": row[1], "source": row[8]})
             continue
         try:
-            yield _tool(*row)
+            yield _tool(bindings, *row)
         except msgspec.ValidationError as error:
             log.warning("tool_not_readable", extra={"tool": row[1], "reason": str(error)})
 
 
 def _tool(
+    bindings: Decoder[Binding],
     tool_id: str,
     name: str,
     title: str | None,
@@ -83,7 +85,7 @@ def _tool(
         input_schema=input_schema,
         output_schema=output_schema,
         annotations=_annotations.decode(annotations),
-        binding=_bindings.decode(binding),
+        binding=bindings.decode(binding),
         source=source,
         digest=digest,
         definition=definition,
@@ -139,7 +141,7 @@ def source_of(
 
 def options_of(source: str, kind: str, stored: Mapping[str, Any]) -> Options:
     """A newer release may have stored some that this one does not know: as in `readable`."""
-    wanted = OPTIONS.get(kind, HybridOptions)
+    wanted = facts_of(kind).options
     try:
         return msgspec.convert(stored, wanted)
     except msgspec.ValidationError as error:

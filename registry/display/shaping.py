@@ -19,7 +19,6 @@ from registry.display.profiles import UNCHANGED, Chosen, Profiles
 from registry.display.rewriting import Inexpressible, changes, rewritten
 from registry.display.summaries import shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
-from schemas.binding import GraphQLBinding, McpBinding, OpenAPIBinding
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 from schemas.memo import Memo
@@ -103,7 +102,7 @@ class Shaping:
         tells of no headers."""
         limits = room_of(most, self.budgets)
         tool = replace(tool, output_schema=None)
-        if isinstance(tool.binding, McpBinding) and tool.binding.mirrored:
+        if tool.binding.mirrored:
             tool = replace(tool, binding=msgspec.structs.replace(tool.binding, mirrored=()))
         return self._made((tool.digest, chosen.name, -most, describer), tool, chosen, limits)
 
@@ -134,7 +133,7 @@ class Shaping:
         if limits and self._hides_output(tool, limits):
             tool = replace(tool, output_schema=None)
         try:
-            if self._fields and isinstance(tool.binding, OpenAPIBinding | GraphQLBinding):
+            if self._fields and tool.binding.facts.projects is not None:
                 tool = replace(tool, input_schema=_with_fields(tool.input_schema))
             schema, shortened = _schema_of(tool, chosen, limits, f"Call {describer} for all.")
         except Inexpressible as reason:
@@ -143,9 +142,7 @@ class Shaping:
         return Shown(replace(tool, input_schema=schema), shortened or cut)
 
     def _hides_output(self, tool: Tool, limits: Room) -> bool:
-        if tool.output_schema is None:
-            return False
-        if not isinstance(tool.binding, OpenAPIBinding | GraphQLBinding):
+        if tool.output_schema is None or tool.binding.facts.projects is None:
             return False
         whole = len(tool.input_schema) + len(tool.output_schema) + _texts(tool)
         return not (self.budgets and self.budgets.output_schemas) or whole > limits.tool
@@ -188,7 +185,7 @@ def _schema_of(tool: Tool, chosen: Chosen, limits: Room | None, more: str) -> tu
     raw, profile = tool.input_schema, chosen.profile
     left = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
     refers = not profile.references and b'"$ref"' in bytes(raw)
-    mirrored = isinstance(tool.binding, McpBinding) and bool(tool.binding.mirrored)
+    mirrored = bool(tool.binding.mirrored)
     within = None if mirrored else limits
     folds = refers or (within is not None and len(raw) > left)
     trims = not folds and within is not None and len(raw) > within.text

@@ -20,7 +20,6 @@ from registry.skills.document import (
     read_document,
 )
 from registry.skills.folders import SkillFolder
-from schemas.binding import OpenAPIBinding
 from schemas.errors import ImportRejected
 from schemas.tool import Tool
 
@@ -121,7 +120,7 @@ def _required(tool: Tool) -> list[str]:
 def _place(tool: Tool) -> tuple[bool, int, int, str]:
     """Reading first, and of that what needs the least; by methods after that."""
     reads = needed(tool.annotations) == "read"
-    method = tool.binding.method.upper() if isinstance(tool.binding, OpenAPIBinding) else "POST"
+    method = tool.binding.method.upper()
     rank = _ORDER.index(method) if method in _ORDER else len(_ORDER)
     return not reads, rank, len(_required(tool)), tool.name
 

@@ -1,6 +1,6 @@
 """Differences that another description makes: tools that come, change and go. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -15,26 +15,39 @@ from registry.sources.compat import (
 )
 from registry.sources.plan import Changes, Row
 from registry.sources.store import Served
-from schemas.binding import Binding, Credential, GraphQLBinding, OpenAPIBinding, ServiceBinding
+from schemas.binding import (
+    Binding,
+    Credential,
+    GraphQLBinding,
+    HybridBinding,
+    OpenAPIBinding,
+    PythonBinding,
+    ServiceBinding,
+)
 from schemas.tool import Tool
 
 
 def request_changes(before: Binding, after: Binding) -> Iterator[SchemaChange]:
     """Where arguments travel, and what callers have to bring along."""
-    if isinstance(before, OpenAPIBinding) and isinstance(after, OpenAPIBinding):
-        yield from _moved(_places(before), _places(after))
-        yield from _media_types(before, after)
-        yield from _security(before.security, after.security)
-        if before.server != after.server:
-            servers = (one.server or "the source's" for one in (before, after))
-            yield SchemaChange("wire", "", False, "server was {}, is {}".format(*servers))
-    elif isinstance(before, GraphQLBinding) and isinstance(after, GraphQLBinding):
-        if before.selection != after.selection:
-            yield SchemaChange("wire", "", False, "other fields are selected")
-    elif isinstance(before, ServiceBinding) and isinstance(after, ServiceBinding):
-        yield from _service(before, after)
+    compare = COMPARISONS.get(type(before))
+    if compare is not None and compare is COMPARISONS.get(type(after)):
+        yield from compare(before, after)
     elif type(before) is not type(after):
         yield SchemaChange("wire", "", False, "called by another protocol")
+
+
+def _openapi(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[SchemaChange]:
+    yield from _moved(_places(before), _places(after))
+    yield from _media_types(before, after)
+    yield from _security(before.security, after.security)
+    if before.server != after.server:
+        servers = (one.server or "the source's" for one in (before, after))
+        yield SchemaChange("wire", "", False, "server was {}, is {}".format(*servers))
+
+
+def _graphql(before: GraphQLBinding, after: GraphQLBinding) -> Iterator[SchemaChange]:
+    if before.selection != after.selection:
+        yield SchemaChange("wire", "", False, "other fields are selected")
 
 
 def _places(binding: OpenAPIBinding) -> dict[str, str]:
@@ -105,6 +118,15 @@ def _callers(scopes: frozenset[str] | None) -> str:
     if scopes is None:
         return "all"
     return f"the scope {' or '.join(sorted(scopes))}" if scopes else "all with a token"
+
+
+COMPARISONS: dict[type[Binding], Callable[[Any, Any], Iterator[SchemaChange]]] = {
+    OpenAPIBinding: _openapi,
+    GraphQLBinding: _graphql,
+    HybridBinding: _service,
+    PythonBinding: _service,
+}
+"""What compares two bindings of a kind; of a kind that is not here, nothing is told."""
 
 
 Fate = Literal["added", "changed", "removed"]

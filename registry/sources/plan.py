@@ -293,12 +293,21 @@ def storable(draft: T) -> tuple[T, str]:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
         # by way of JSON: values that bindings carry verbatim are made of nothing else
-        plain = scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded))
-        draft = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
+        draft = _made_of(scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded)), draft)
         encoded = msgspec.json.encode(_said(draft))
     if (clean := seen(draft)) is not draft:
         draft, encoded = clean, msgspec.json.encode(_said(clean))
     return draft, hashlib.sha256(encoded).hexdigest()
+
+
+def _made_of(plain: Any, draft: T) -> T:
+    """What `plain` says, as a value of the type of `draft`."""
+    made = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
+    if not (isinstance(draft, ToolDraft) and isinstance(made, ToolDraft)):
+        return made
+    said = msgspec.json.encode(plain["binding"])  # the type of a draft knows no fields of it
+    binding = msgspec.json.decode(said, type=type(draft.binding))
+    return dataclasses.replace(made, binding=binding)
 
 
 def seen(draft: T) -> T:

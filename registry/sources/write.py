@@ -31,7 +31,6 @@ from registry.sources.plan import (
     changes,
     storable,
 )
-from schemas.binding import McpBinding
 from schemas.errors import ImportRejected
 from schemas.source import McpOptions, RolledBack, Source
 from schemas.tool import ToolDraft
@@ -524,9 +523,9 @@ class ImportWriter:
 def _documents(drafts: Sequence[ToolDraft]) -> dict[str, bytes]:
     """What has to be approved, by key."""
     return {
-        draft.key: document(draft, draft.binding.name)
+        draft.key: document(draft, draft.binding.peer_name)
         for draft in drafts
-        if isinstance(draft.binding, McpBinding)
+        if draft.binding.facts.relayed
     }
 
 

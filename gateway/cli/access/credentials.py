@@ -12,7 +12,7 @@ from gateway.upstreams.auth.credentials import Alternative, bears, borne, chosen
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.access.secrets import Keys, Secrets
 from registry.sources.imports import ImportReport
-from schemas.binding import Binding, Credential, OpenAPIBinding
+from schemas.binding import Binding, Credential
 from schemas.tool import Tool
 
 Security = tuple[Alternative, ...]  # of one operation
@@ -67,7 +67,7 @@ def standing(
         return chosen(security, credentials, headers) is not None
 
     for binding in bindings:
-        if not isinstance(binding, OpenAPIBinding) or not binding.security:
+        if not binding.security:
             continue
         found.guarded += 1
         for credential in (one for alternative in binding.security for one in alternative):

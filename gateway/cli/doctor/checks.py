@@ -25,7 +25,7 @@ from gateway.guards.issuers import ANY_AUDIENCE, Issuer, issuers_of, takes_any_a
 from gateway.guards.keys import RemoteKeys
 from gateway.upstreams.sandbox.runs import Sandbox
 from registry.importers.hybrid import described, select
-from schemas.binding import Language, ScriptBinding
+from schemas.binding import Language
 from schemas.errors import ToolgateError
 from schemas.tool import Tool
 
@@ -239,7 +239,7 @@ def functions(targets: Mapping[str, str]) -> Iterator[Check]:
 
 def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:
     """Tools that nobody is shown, because scripts are switched off."""
-    count = sum(isinstance(tool.binding, ScriptBinding) for tool in tools)
+    count = sum(tool.binding.language is not None for tool in tools)
     if count and not settings.enabled:
         some = "1 script tool" if count == 1 else f"{count} script tools"
         yield Check("scripts", "warning", f"{some}, scripts are off (scripts.enabled)")

@@ -31,7 +31,7 @@ from registry.tools.by_hand.changes import (
 )
 from registry.tools.by_hand.making import make, way_of
 from registry.tools.by_hand.tools import ManualTools
-from schemas.binding import FunctionBinding, Language, ScriptBinding
+from schemas.binding import Language
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict
 
@@ -230,11 +230,11 @@ def _told(new: New) -> dict[str, Any]:
 
 def _warnings(settings: Settings, made: Sequence[New]) -> Iterator[str]:
     bindings = [new.draft.binding for new in made]
-    languages = {one.language for one in bindings if isinstance(one, ScriptBinding)}
+    languages = {one.language for one in bindings if one.language is not None}
     if languages and not settings.scripts.enabled:
         yield f"{OFF}: nobody can call them until they are switched on"
     for language in sorted(languages if settings.scripts.enabled else ()):
         if reason := asyncio.run(Sandbox(lambda: settings.scripts).missing(language)):
             yield f"{language} {reason}"
-    if any(isinstance(one, FunctionBinding) for one in bindings):
+    if any(one.facts.loaded for one in bindings):
         yield "a gateway that runs needs the function in its settings (SIGHUP reads them again)"

@@ -17,7 +17,6 @@ from gateway.cli.common.output import harmless, out, print_json
 from gateway.cli.tools.arguments import read_object, read_pairs, typed
 from gateway.context import Context, Identity, new_request_id
 from registry.catalog.lookup import by_service
-from schemas.binding import PythonBinding
 from schemas.jsonrpc import ErrorReply, Request
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import Tool
@@ -126,7 +125,7 @@ async def _dispatch(
 
 def _check_loaded(tool: Tool, gateway: Gateway) -> None:
     """What is written in Python runs only where the settings name it."""
-    if isinstance(tool.binding, PythonBinding) and tool.source not in gateway.upstreams.services:
+    if tool.source and tool.binding.facts.loaded and tool.source not in gateway.upstreams.services:
         fail(
             f"{tool.name} is written in Python, and these settings do not name its source "
             f"{tool.source}: give the settings file that does, as in "

@@ -19,16 +19,6 @@ from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.sources.pins import Pins
 from registry.tools.by_hand.changes import CatalogRow, NoSuchTool
 from registry.tools.by_hand.tools import ManualTools
-from schemas.binding import (
-    Binding,
-    FunctionBinding,
-    GatewayBinding,
-    GraphQLBinding,
-    McpBinding,
-    OpenAPIBinding,
-    PythonBinding,
-    ScriptBinding,
-)
 from schemas.source import Source
 from schemas.tool import Tool
 
@@ -67,7 +57,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
     if tool.aliases:
         say(f"It was {', '.join(tool.aliases)}; that still calls it.")
     say(tool.description)
-    say(f"\n{_target(tool.binding, address)}\n{cost_of(settings, tool)}")
+    say(f"\n{tool.binding.target(address)}\n{cost_of(settings, tool)}")
     for line in (*_standing(standing), _embedding(embedding)):
         say(line)
     say("")
@@ -138,33 +128,6 @@ def _print_arguments(arguments: Sequence[Argument]) -> None:
         ],
         wrap=True,
     )
-
-
-def _target(binding: Binding, address: str | None) -> str:
-    """What a call of the tool reaches, and who may make it."""
-    match binding:
-        case OpenAPIBinding():
-            return f"{binding.method} {address or '(no address)'}{binding.path}"
-        case GraphQLBinding():
-            asks = f"\nasks for {binding.selection}" if binding.selection else ""
-            return f"{binding.operation} {binding.field}  {address or '(no address)'}{asks}"
-        case McpBinding():
-            spoken = "" if binding.eras == "both" else f", in its {binding.eras} era only"
-            return f"tool {binding.name}  {address or 'of a process'}{spoken}"
-        case FunctionBinding():
-            return f"function {binding.name} of the settings, in this gateway"
-        case ScriptBinding():
-            return f"a script in {binding.language}, {len(binding.source)} characters, in a sandbox"
-        case GatewayBinding():
-            return "this gateway itself"
-    where = "in this gateway" if isinstance(binding, PythonBinding) else address or "(no address)"
-    facts = [
-        f"side {binding.side or 'query and command'}",
-        f"scope {binding.scope or 'any'}",
-        *(["needs no token"] if binding.skip_auth else []),
-        *([] if binding.validated else ["its data is not checked"]),
-    ]
-    return f"service {binding.service}  {where}\n{', '.join(facts)}"
 
 
 def _detail(tool: Tool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from registry.names.similar_names import meant
 from registry.sources.store import ToolStore
-from schemas.binding import Credential, OpenAPIBinding
+from schemas.binding import Credential
 from schemas.errors import ToolgateError
 from schemas.source import Source
 
@@ -53,7 +53,7 @@ async def check_asked_for(
     wanted = {
         credential.scheme: credential
         for tool in await store.tools(host_id)
-        if tool.source == source and isinstance(tool.binding, OpenAPIBinding)
+        if tool.source == source
         for alternative in tool.binding.security
         for credential in alternative
     }

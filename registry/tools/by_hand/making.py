@@ -27,13 +27,11 @@ from schemas.binding import (
     Credential,
     FunctionBinding,
     HybridBinding,
-    McpBinding,
-    OpenAPIBinding,
     ScriptBinding,
 )
 from schemas.hybrid import split
 from schemas.source import MANUAL, HybridOptions
-from schemas.tool import Annotations, Tool, ToolDraft
+from schemas.tool import Annotations, ToolDraft
 
 
 def address_of(
@@ -68,11 +66,7 @@ def address_of(
 
 def security_of(known: KnownSources, source: str) -> tuple[tuple[Credential, ...], ...]:
     """What most tools of the source need to be called; none for one that nobody imported."""
-    counts = Counter(
-        one.binding.security
-        for one in known.tools
-        if one.source == source and isinstance(one.binding, OpenAPIBinding)
-    )
+    counts = Counter(one.binding.security for one in known.tools if one.source == source)
     return counts.most_common(1)[0][0] if counts else ()
 
 
@@ -205,9 +199,9 @@ def _hybrid(wanted: ToolRequest, known: KnownSources) -> New:
 def _mcp(wanted: ToolRequest, known: KnownSources) -> New:
     address = address_of(wanted, known, None, ("mcp",))
     own = [one for one in known.tools if one.source == address.name]
-    found = [one for one in own if _mcp_name(one) == wanted.mcp or one.name == wanted.mcp]
+    found = [one for one in own if one.binding.peer_name == wanted.mcp or one.name == wanted.mcp]
     if not found:
-        names = ", ".join(sorted(filter(None, map(_mcp_name, own)))[:10])
+        names = ", ".join(sorted(filter(None, (one.binding.peer_name for one in own)))[:10])
         raise ToolRefused(
             f"{wanted.name}: {address.name} has no tool {wanted.mcp!r}; it has {names or 'none'}"
         )
@@ -223,10 +217,6 @@ def _mcp(wanted: ToolRequest, known: KnownSources) -> New:
         definition=tool.definition and msgspec.json.decode(tool.definition),
     )
     return New(draft, address)
-
-
-def _mcp_name(tool: Tool) -> str:
-    return tool.binding.name if isinstance(tool.binding, McpBinding) else ""
 
 
 def _function(wanted: ToolRequest, known: KnownSources) -> New:
