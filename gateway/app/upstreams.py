@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from config.settings import Settings
+from config.settings import Scripts, Settings
 from config.sources import SourceSettings
 from gateway import hybrid
 from gateway.abc import Upstream
@@ -40,6 +40,7 @@ from registry.catalog.catalog import Catalog, Kind, Located
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.binding import (
+    Binding,
     FunctionBinding,
     GraphQLBinding,
     HybridBinding,
@@ -82,6 +83,32 @@ class Loaded:
     functions: dict[str, Function]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What upstreams are made of."""
+
+    client: Client
+    uploads: Uploads
+    downloads: Downloads
+    python: PythonUpstream
+    mcp: Upstream
+    functions: Mapping[str, Function]  # by the names in the settings of now
+    timeout_of: Callable[[str], float]  # seconds, by the name of a source
+    scripts: Callable[[], Scripts]
+
+
+UPSTREAMS: dict[type[Binding], Callable[[Parts], Upstream]] = {
+    OpenAPIBinding: lambda of: OpenAPIUpstream(of.client, of.uploads, of.downloads),
+    GraphQLBinding: lambda of: GraphQLUpstream(of.client),
+    HybridBinding: lambda of: HybridUpstream(of.client),
+    PythonBinding: lambda of: of.python,
+    McpBinding: lambda of: of.mcp,
+    FunctionBinding: lambda of: FunctionUpstream(of.functions, of.python, of.timeout_of),
+    ScriptBinding: lambda of: ScriptUpstream(of.scripts),
+}
+"""What makes the executor of a kind of bindings; see `schemas.source.KINDS`."""
+
+
 class Upstreams:
     def __init__(self, settings: Settings, pool: Callable[[], Pool | None]) -> None:
         self._settings = settings
@@ -107,15 +134,17 @@ class Upstreams:
         answers = self._settings.answers
         downloads = Downloads(kept, answers.inline_bytes, answers.download_bytes)
         uploads = Uploads(lambda: self._settings.upstream, read_resource)
-        return {
-            OpenAPIBinding: OpenAPIUpstream(self.client, uploads, downloads),
-            GraphQLBinding: GraphQLUpstream(self.client),
-            HybridBinding: HybridUpstream(self.client),
-            PythonBinding: self.python,
-            McpBinding: mcp,
-            FunctionBinding: FunctionUpstream(self.functions, self.python, self._timeout_of),
-            ScriptBinding: ScriptUpstream(lambda: self._settings.scripts),
-        }
+        parts = Parts(
+            client=self.client,
+            uploads=uploads,
+            downloads=downloads,
+            python=self.python,
+            mcp=mcp,
+            functions=self.functions,
+            timeout_of=self._timeout_of,
+            scripts=lambda: self._settings.scripts,
+        )
+        return {binding: make(parts) for binding, make in UPSTREAMS.items()}
 
     def validates(self, source: str) -> bool:
         """Whether the answers of a source are held against its description."""

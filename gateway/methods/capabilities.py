@@ -14,7 +14,6 @@ from schemas.jsonrpc import decode_members
 from schemas.mcp.messages import TASKS_EXTENSION
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import MANUAL
 from schemas.tool import Tool
 
 Json = dict[str, Any]
@@ -58,7 +57,7 @@ def offers(catalog: Catalog, capability: str) -> bool:
 
 def keeps_answers(catalog: Catalog) -> bool:
     """Whether a tool's answer may be a resource of ours: too long to be given at once."""
-    return any(source.kind in ("openapi", "graphql", MANUAL) for source in catalog.sources.values())
+    return any(source.facts.keeps_answers for source in catalog.sources.values())
 
 
 def has(facts: ServerFacts, capability: str) -> bool:

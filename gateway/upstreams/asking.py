@@ -16,7 +16,7 @@ class Asking:
 
     async def __call__(self, spec: ImportSpec) -> bytes:
         """See `registry.sources.source_reader.Lister`. Raises ImportRejected."""
-        if spec.kind == "mcp":
+        if spec.facts.server:
             return await self._lister(spec)
         guarded = spec.options.guarded  # and then no place for the operator's credentials
         return await introspect(

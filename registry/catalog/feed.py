@@ -247,7 +247,7 @@ class Feed:
 
         def can_wait(spec: ImportSpec) -> bool:
             # Not what is written in Python: no code runs with the schemas of an older edition.
-            return spec.name in known and spec.kind != "python"
+            return spec.name in known and not spec.facts.loaded
 
         await self._import(store, [spec for spec in self._described() if not can_wait(spec)])
         self.state.loaded = True

@@ -70,7 +70,7 @@ class CatalogResources:
     def _inside(self, name: str, uri: str) -> Located | None:
         """A `toolgate://` URI: never of another server than it says."""
         source = self._sources.get(name)
-        if source is None or source.kind != "mcp" or not uri:
+        if source is None or not source.facts.server or not uri:
             return None
         item = self._by_key.get((name, uri)) or self._template(uri, name)
         return Located(source, uri, item.eras if item else "both", item)

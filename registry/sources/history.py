@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 
 from anyio import to_thread
 
@@ -16,11 +16,11 @@ from registry.database.rows import options_of
 from registry.importers.imported import Imported
 from registry.sources.differences import Difference, difference
 from registry.sources.imports import ImportReport, drafted
-from registry.sources.source_reader import ImportSpec, Kind, Lister, Origins, find, reread
+from registry.sources.source_reader import ImportSpec, Lister, Origins, find, reread
 from registry.sources.store import SourceDraft, ToolStore
 from registry.sources.write import Before, Check, Progress, RollbackTarget
 from schemas.errors import ImportRejected
-from schemas.source import RolledBack, Source, Version
+from schemas.source import RolledBack, Source, Version, is_importable
 
 
 class Versions:
@@ -83,14 +83,6 @@ def _version(
     )
 
 
-# What another server has is its own affair (`pin` holds back what it changed), and what is written
-# in Python is in the code.
-WITHOUT_ROLLBACK = {
-    "mcp": "is another MCP server: only that can bring back what it had. --pin holds back changes",
-    "python": "is written in Python: bring back its code",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class RolledTo:
     """A version that is served again."""
@@ -134,8 +126,8 @@ class History:
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
-        if source.kind in WITHOUT_ROLLBACK:
-            raise ImportRejected(f"{name} {WITHOUT_ROLLBACK[source.kind]}.")
+        if final := source.facts.final:
+            raise ImportRejected(f"{name} {final}.")
         versions = {one.number: one for one in await self._versions.listed(self._host_id, name)}
         version = _wanted(name, versions, to)
         document = await self._versions.document(self._host_id, name, version.number)
@@ -214,7 +206,7 @@ def _not_kept(name: str, number: int) -> str:
 def _spec(source: Source, version: Version) -> ImportSpec:
     """How it was imported. Raises ImportRejected for what only a newer release knows."""
     name, asked = source.name, version.asked
-    if asked.get("kind") not in get_args(Kind):
+    if not is_importable(asked.get("kind")):
         raise ImportRejected(
             f"How version {version.number} of {name} was imported is not known here: "
             f"{asked.get('kind') or 'an older release did not keep it'}."

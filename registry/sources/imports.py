@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from config.settings import Imports
 from registry.documents.bundles import Bundle
@@ -16,13 +16,16 @@ from registry.importers.imported import Imported
 from registry.names.reserved import is_reserved
 from registry.sources.plan import scrubbed
 from registry.sources.source_reader import (
+    IMPORTERS,
     NO_SERVICES,
     Found,
     ImportSpec,
     Lister,
     Origins,
     Services,
+    declared_base,
     find,
+    is_url,
     reread,
 )
 from registry.sources.specs import STDIO, UPLOAD, as_imported, spec_of
@@ -35,11 +38,7 @@ from schemas.tool import ToolDraft
 
 def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
     """The source that the import makes."""
-    declared = None
-    if spec.kind == "openapi":
-        declared = _declared_base(found.location, imported.servers)
-    elif spec.kind == "graphql" and imported.servers:
-        declared = imported.servers[0]  # an endpoint: the slash at its end counts
+    declared = IMPORTERS[spec.kind].declared(found.location, imported.servers)
     said, declared = said_base(spec), scrubbed(declared)
     return SourceDraft(
         name=spec.name,
@@ -63,10 +62,10 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
 
 def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str | None:
     """What to do where a description that is no URL names a server relative to its own."""
-    if spec.kind != "openapi" or spec.base_url or is_url(found.location):
+    if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(found.location):
         return None
     relative = next((one for one in imported.servers if one and "://" not in one), None)
-    if relative is None or _declared_base(found.location, imported.servers):
+    if relative is None or declared_base(found.location, imported.servers):
         return None
     return (
         f"its server {relative!r} is relative to the URL that the description is served at, and it "
@@ -76,29 +75,11 @@ def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str |
     )
 
 
-def is_url(location: str) -> bool:
-    return location.startswith(("http://", "https://"))
-
-
 def said_base(spec: ImportSpec) -> str | None:
     """Where calls go, if an operator said it; calls of an MCP server go where it is listed."""
-    if spec.kind == "mcp" and not spec.location.startswith(STDIO):
+    if spec.facts.server and not spec.location.startswith(STDIO):
         return spec.location
     return spec.base_url
-
-
-def _declared_base(location: str, servers: tuple[str, ...]) -> str | None:
-    """The first server of the description that is an HTTP address, relative ones resolved."""
-    at = location if is_url(location) else ""
-    for server in servers or ("/",):  # OpenAPI 3.1, 4.8.1: no servers means `/`
-        try:
-            url = urljoin(at, server) if at else server
-            parts = urlsplit(url)
-        except ValueError:  # http://[x
-            continue
-        if parts.scheme in {"http", "https"} and parts.hostname:
-            return url.rstrip("/")
-    return None
 
 
 def same_origin(typed: str, declared: str | None) -> bool:

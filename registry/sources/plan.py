@@ -29,7 +29,7 @@ from registry.sources.items import ItemsSaved
 from schemas.binding import Binding
 from schemas.hidden import without_hidden_in
 from schemas.mcp.snapshot import ServerFacts
-from schemas.source import HybridOptions, Options, Origin
+from schemas.source import HybridOptions, Options, Origin, SourceFacts, facts_of
 from schemas.tool import Annotations, ToolDraft
 
 
@@ -159,6 +159,11 @@ class SourceDraft:
     items: tuple[ItemDraft, ...] = ()  # what it has besides tools
     outcomes: Mapping[str, int] = field(default_factory=dict)  # as in `schemas.source.Version`
     origin: Origin | None = None
+
+    @property
+    def facts(self) -> SourceFacts:
+        """Those of its kind."""
+        return facts_of(self.kind)
 
 
 @dataclass(frozen=True, slots=True)

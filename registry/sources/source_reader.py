@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports
 from registry.documents.bundles import unpack
@@ -25,20 +25,21 @@ from registry.sources.openapi_documents import describe, read_described
 from registry.sources.plan import storable
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
-from schemas.source import GraphQLOptions, HybridOptions, OpenAPIOptions, Origin
+from schemas.source import (
+    GraphQLOptions,
+    HybridOptions,
+    OpenAPIOptions,
+    Origin,
+    SourceFacts,
+    facts_of,
+)
 from schemas.source import Options as SourceOptions
 
 IMPORTER = 3  # raise it when the same document would give other tools than before
 
-Kind = Literal["openapi", "graphql", "hybrid", "python", "mcp"]
 Services = Mapping[str, Sequence[Action]]  # of each source that is written in Python
 
 NO_SERVICES: Services = {}
-CALLED = {
-    "openapi": "an OpenAPI description",
-    "graphql": "a GraphQL schema",
-    "hybrid": "the description of a hybrid service",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,14 @@ class ImportSpec:
     base_url: str | None = None  # None: the description's own server
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    kind: Kind = "openapi"
+    kind: str = "openapi"
     options: SourceOptions = field(default_factory=OpenAPIOptions)
     origin: Origin | None = "cli"
+
+    @property
+    def facts(self) -> SourceFacts:
+        """Those of its kind."""
+        return facts_of(self.kind)
 
 
 Lister = Callable[[ImportSpec], Awaitable[bytes]]
@@ -80,26 +86,18 @@ class Found:
     read: Callable[[], Imported]  # raises ImportRejected, also when there would be no tools
 
 
+Read = Callable[[bytes, str, ImportSpec, Limits], Imported]
+Find = Callable[[ImportSpec, Imports, Origins], Awaitable[Found]]
+
+
 async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
     """Raises ImportRejected."""
-    if spec.kind == "python":
-        return await asyncio.to_thread(_written, spec, origins.services)
-    if spec.kind == "mcp":
-        return await _listed(spec, origins.lister)
-    if spec.kind == "hybrid" and spec.base_url is None:
-        raise ImportRejected(
-            f"The source {spec.name} has no base_url; a hybrid service's description does not say "
-            "where the service is."
-        )
-    if spec.options.guarded and local_path(spec.location) is not None:
-        raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
-    if spec.kind == "openapi":
-        described = await describe(spec.location, _openapi(spec), limits)
-        return reread(replace(spec, location=described.location), described.document, limits)
-    if spec.kind == "graphql":
-        asked = _asking(spec, origins.lister)
-        schema = await describe_graphql(spec.location, _graphql(spec), limits, asked)
-        return reread(replace(spec, location=schema.location), schema.document)
+    return await IMPORTERS[spec.kind].find(spec, limits, origins)
+
+
+async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins) -> Found:
+    """What a file or a URL holds, as it is. Raises ImportRejected."""
+    _check_public(spec)
     fetched = await fetch(
         spec.location,
         limit_bytes=limits.document_limit_bytes,
@@ -108,6 +106,43 @@ async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
         named=not spec.options.guarded,
     )
     return reread(replace(spec, location=fetched.location), fetched.data)
+
+
+def _check_public(spec: ImportSpec) -> None:
+    if spec.options.guarded and local_path(spec.location) is not None:
+        raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
+
+
+async def _find_openapi(spec: ImportSpec, limits: Imports, _origins: Origins) -> Found:
+    _check_public(spec)
+    described = await describe(spec.location, _openapi(spec), limits)
+    return reread(replace(spec, location=described.location), described.document, limits)
+
+
+async def _find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
+    _check_public(spec)
+    asked = _asking(spec, origins.lister)
+    schema = await describe_graphql(spec.location, _graphql(spec), limits, asked)
+    return reread(replace(spec, location=schema.location), schema.document)
+
+
+async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
+    if spec.base_url is None:
+        raise ImportRejected(
+            f"The source {spec.name} has no base_url; a hybrid service's description does not say "
+            "where the service is."
+        )
+    return await find_description(spec, limits, origins)
+
+
+async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> Found:
+    return await asyncio.to_thread(_written, spec, origins.services)
+
+
+async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> Found:
+    if origins.lister is None:
+        raise ImportRejected(f"The source {spec.name} is an MCP server, and nobody here asks one.")
+    return reread(spec, await origins.lister(spec))
 
 
 def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> Found:
@@ -138,7 +173,7 @@ async def asked_ahead(
     if lister is None:
         yield None
         return
-    servers = (spec for spec in specs if _is_asked(spec))
+    servers = (spec for spec in specs if IMPORTERS[spec.kind].asks(spec))
     answers = {spec.name: asyncio.ensure_future(lister(spec)) for spec in servers}
     try:
         yield lambda spec: answers[spec.name]
@@ -146,10 +181,6 @@ async def asked_ahead(
         for answer in answers.values():
             answer.cancel()
         await asyncio.gather(*answers.values(), return_exceptions=True)
-
-
-def _is_asked(spec: ImportSpec) -> bool:
-    return spec.kind == "mcp" or (spec.kind == "graphql" and is_endpoint(spec.location))
 
 
 def _asking(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[bytes]]:
@@ -161,12 +192,6 @@ def _asking(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[b
         return await lister(spec)
 
     return ask
-
-
-async def _listed(spec: ImportSpec, lister: Lister | None) -> Found:
-    if lister is None:
-        raise ImportRejected(f"The source {spec.name} is an MCP server, and nobody here asks one.")
-    return reread(spec, await lister(spec))
 
 
 def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
@@ -189,14 +214,6 @@ def _read_graphql(document: bytes, location: str, spec: ImportSpec, _limits: Lim
         return _some(imported)
 
 
-_READERS: Mapping[Kind, Callable[[bytes, str, ImportSpec, Limits], Imported]] = {
-    "openapi": _read_openapi,
-    "graphql": _read_graphql,
-    "hybrid": _read_hybrid,
-    "mcp": _read_mcp,
-}
-
-
 def _openapi(spec: ImportSpec) -> OpenAPIOptions:
     return spec.options if isinstance(spec.options, OpenAPIOptions) else OpenAPIOptions()
 
@@ -209,9 +226,9 @@ def _side(spec: ImportSpec) -> Side | None:
     return spec.options.side if isinstance(spec.options, HybridOptions) else None
 
 
-def _reader(kind: Kind) -> Callable[[bytes, str, ImportSpec, Limits], Imported]:
+def _reader(kind: str) -> Read:
     """That of a kind; what it rejects it says which importer takes, if another one does."""
-    read = _READERS[kind]
+    read = IMPORTERS[kind].read
 
     def reading(document: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
         try:
@@ -220,7 +237,7 @@ def _reader(kind: Kind) -> Callable[[bytes, str, ImportSpec, Limits], Imported]:
             found = looks_like(_entry(document, location))
             if found in (None, kind) or "toolgate import" in str(error):
                 raise
-            hint = f"This looks like {CALLED[found]}: use `toolgate import {found}`"
+            hint = f"This looks like {IMPORTERS[found].reads}: use `toolgate import {found}`"
             raise ImportRejected(
                 f"{str(error).rstrip('.')}. {hint}, or {found}: in the settings."
             ) from error
@@ -280,3 +297,74 @@ def _nothing(imported: Imported) -> str:
     return (
         f"Nothing to import: every operation was skipped, as {skipped.operation}: {skipped.reason}"
     )
+
+
+def _never(*_spec: object) -> bool:
+    return False
+
+
+def _declares_nothing(*_said: object) -> None:
+    return None
+
+
+def declared_base(location: str, servers: tuple[str, ...]) -> str | None:
+    """The first server of the description that is an HTTP address, relative ones resolved."""
+    at = location if is_url(location) else ""
+    for server in servers or ("/",):  # OpenAPI 3.1, 4.8.1: no servers means `/`
+        try:
+            url = urljoin(at, server) if at else server
+            parts = urlsplit(url)
+        except ValueError:  # http://[x
+            continue
+        if parts.scheme in {"http", "https"} and parts.hostname:
+            return url.rstrip("/")
+    return None
+
+
+def is_url(location: str) -> bool:
+    return location.startswith(("http://", "https://"))
+
+
+def _endpoint(_location: str, servers: tuple[str, ...]) -> str | None:
+    return servers[0] if servers else None  # the slash at its end counts
+
+
+def _no_document(*_read: object) -> Imported:
+    raise ImportRejected("What is written in Python has no description.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importer:
+    """How the sources of one kind are found and read; all of it raises ImportRejected."""
+
+    read: Read  # a document as tools
+    find: Find = find_description
+    asks: Callable[[ImportSpec], bool] = _never  # whether `find` asks the lister
+    declared: Callable[[str, tuple[str, ...]], str | None] = _declares_nothing
+    """Where calls go as the description says it, by its location and its servers."""
+    relative: bool = False  # its servers may be relative to the URL of the description
+    reads: str = "a description"  # what it takes, for a person
+
+
+IMPORTERS: dict[str, Importer] = {
+    "openapi": Importer(
+        read=_read_openapi,
+        find=_find_openapi,
+        declared=declared_base,
+        relative=True,
+        reads="an OpenAPI description",
+    ),
+    "graphql": Importer(
+        read=_read_graphql,
+        find=_find_graphql,
+        asks=lambda spec: is_endpoint(spec.location),
+        declared=_endpoint,
+        reads="a GraphQL schema",
+    ),
+    "hybrid": Importer(
+        read=_read_hybrid, find=_find_hybrid, reads="the description of a hybrid service"
+    ),
+    "python": Importer(read=_no_document, find=_find_python),
+    "mcp": Importer(read=_read_mcp, find=_find_mcp, asks=lambda _spec: True),
+}
+"""By kind of source; see `schemas.source.KINDS`."""

@@ -1,11 +1,11 @@
 """Import specs: as the settings want a source, and as a known source was imported."""
 
 import shlex
-from collections.abc import Iterable, Mapping
-from typing import cast, get_args
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from config.sources import SourceSettings
-from registry.sources.source_reader import ImportSpec, Kind
+from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.source import (
     MANUAL,
@@ -16,6 +16,8 @@ from schemas.source import (
     Options,
     Origin,
     Source,
+    facts_of,
+    is_importable,
 )
 
 UPLOAD = "upload:"  # in front of the name: the location of a description that came by itself
@@ -25,19 +27,13 @@ STDIO = "stdio:"  # in front of a command: the location of an MCP server that ha
 
 def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
     """What the settings want imported as `name`; None when they only adjust how it is called."""
-    locations: dict[Kind, str | None] = {
-        "openapi": wanted.openapi,
-        "graphql": wanted.graphql,
-        "hybrid": wanted.hybrid,
-        "python": wanted.python,
-        "mcp": wanted.mcp or (stdio(wanted.command) if wanted.command else None),
-    }
-    for kind, location in locations.items():
+    for kind, of_kind in _WANTED.items():
+        location = of_kind.location(wanted)
         if location is not None:
             patterns = (wanted.include, wanted.exclude)
-            base_url = None if kind == "mcp" else wanted.base_url
+            base_url = None if facts_of(kind).server else wanted.base_url
             origin: Origin = "example" if wanted.example else "settings"
-            options = _asked(kind, wanted)
+            options = of_kind.options(wanted)
             return ImportSpec(name, location, base_url, *patterns, kind, options, origin)
     return None
 
@@ -47,17 +43,41 @@ def stdio(command: tuple[str, ...]) -> str:
     return STDIO + shlex.join(command)
 
 
-def _asked(kind: Kind, wanted: SourceSettings) -> Options:
-    """The options of a source of this kind that the settings ask for."""
-    if kind == "graphql":
-        return GraphQLOptions(wanted.overlay, wanted.only_marked, wanted.depth, wanted.cost)
-    if kind == "mcp":
-        return McpOptions(
-            wanted.command, wanted.era, wanted.prefix, wanted.own_sessions, wanted.pin
-        )
-    if kind == "openapi":
-        return OpenAPIOptions(wanted.entry, wanted.overlay, wanted.only_marked, wanted.media_types)
+def _openapi(wanted: SourceSettings) -> Options:
+    return OpenAPIOptions(wanted.entry, wanted.overlay, wanted.only_marked, wanted.media_types)
+
+
+def _graphql(wanted: SourceSettings) -> Options:
+    return GraphQLOptions(wanted.overlay, wanted.only_marked, wanted.depth, wanted.cost)
+
+
+def _hybrid(wanted: SourceSettings) -> Options:
     return HybridOptions(wanted.side, wanted.dialect, wanted.batch)
+
+
+def _mcp(wanted: SourceSettings) -> Options:
+    return McpOptions(wanted.command, wanted.era, wanted.prefix, wanted.own_sessions, wanted.pin)
+
+
+def _server(wanted: SourceSettings) -> str | None:
+    return wanted.mcp or (stdio(wanted.command) if wanted.command else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How the settings name a source of one kind."""
+
+    location: Callable[[SourceSettings], str | None]
+    options: Callable[[SourceSettings], Options]
+
+
+_WANTED: Mapping[str, _Wanted] = {
+    "openapi": _Wanted(lambda wanted: wanted.openapi, _openapi),
+    "graphql": _Wanted(lambda wanted: wanted.graphql, _graphql),
+    "hybrid": _Wanted(lambda wanted: wanted.hybrid, _hybrid),
+    "python": _Wanted(lambda wanted: wanted.python, _hybrid),
+    "mcp": _Wanted(_server, _mcp),
+}
 
 
 def spec_of(source: Source) -> ImportSpec:
@@ -70,7 +90,7 @@ def spec_of(source: Source) -> ImportSpec:
             f"{source.name} was uploaded: there is no place where its description could be read "
             "again. Upload it again, by the admin API."
         )
-    if source.kind not in get_args(Kind):
+    if not is_importable(source.kind):
         raise ImportRejected(f"{source.name} is of a kind that is not known here: {source.kind}.")
     return as_imported(source)
 
@@ -83,7 +103,7 @@ def as_imported(source: Source) -> ImportSpec:
         source.base_url if _said(source) else None,
         source.include,
         source.exclude,
-        cast("Kind", source.kind),
+        source.kind,
         source.options,
         source.origin,
     )
@@ -97,4 +117,4 @@ def left_over(sources: Iterable[Source], wanted: Mapping[str, SourceSettings]) -
 
 def _said(source: Source) -> bool:
     """Whether its address holds whatever the description says by now."""
-    return source.kind != "mcp" and (source.base_url_trusted or source.options.guarded)
+    return not source.facts.server and (source.base_url_trusted or source.options.guarded)

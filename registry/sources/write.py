@@ -32,7 +32,7 @@ from registry.sources.plan import (
     storable,
 )
 from schemas.errors import ImportRejected
-from schemas.source import McpOptions, RolledBack, Source
+from schemas.source import McpOptions, RolledBack, Source, facts_of
 from schemas.tool import ToolDraft
 
 
@@ -385,7 +385,8 @@ class ImportWriter:
                 progress(unchanged + written, len(drafts))
         if todo.rows:
             await AliasSaving(self._connection, self._host_id).run(todo.aliases)
-        if not any(kind == "mcp" for kind in (self._source.kind, before and before.kind)):
+        kinds = (self._source.kind, before.kind if before else "")
+        if not any(facts_of(kind).server for kind in kinds):
             return todo.saved
         items = await self._save_items(api_id, naming)
         held = await self._pin(api_id, drafts, todo.saved, before)

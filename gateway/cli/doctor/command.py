@@ -121,10 +121,10 @@ async def _registry(settings: Settings) -> list[Check]:
 
 
 async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
-    if source.kind == "mcp":
+    if source.facts.server:
         async for check in mcp_server(source, settings, lister):
             yield check
-    elif source.kind != "python":  # one of those has no address; that it can be loaded is known
+    elif not source.facts.loaded:  # one of those has no address; that it can be loaded is known
         adjusted = settings.sources.get(source.name)
         confirmed = adjusted.base_url if adjusted else None
         url = confirmed or source.base_url

@@ -31,7 +31,7 @@ def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
     for name, wanted in settings.sources.items():
         if name not in known and (spec := configured(name, wanted)):
             how = "`toolgate serve` imports it"
-            if spec.kind != "python":
+            if not spec.facts.loaded:
                 how += f", or now: toolgate sources refresh {name}"
             yield Check(
                 "source", "warning", f"{name}: the settings name it, not imported yet; {how}"

@@ -299,7 +299,7 @@ def _counts(report: ImportReport, saved: SavedTools) -> dict[str, Any]:
         "unchanged": len(saved.unchanged),
         "removed": len(saved.removed),
     }
-    if report.source.kind != "mcp":
+    if not report.source.facts.server:
         return counts
     items = saved.items
     return {

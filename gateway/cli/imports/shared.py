@@ -36,10 +36,11 @@ from registry.catalog.toolsets import unknown
 from registry.documents.kinds import LOOKED_AT, looks_like
 from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.plan import SourceDraft
-from registry.sources.source_reader import CALLED, ImportSpec
+from registry.sources.source_reader import IMPORTERS, ImportSpec
 from registry.sources.specs import configured
 from registry.sources.write import Progress
 from schemas.errors import ImportRejected
+from schemas.source import facts_of
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
@@ -65,7 +66,9 @@ def _file_hint(value: str) -> str:
             found = looks_like(file.read(LOOKED_AT))
     except (OSError, ValueError):
         return ""
-    what = f" that looks like {CALLED[found]}: use `toolgate import {found}`" if found else ""
+    what = (
+        f" that looks like {IMPORTERS[found].reads}: use `toolgate import {found}`" if found else ""
+    )
     return f", a file{what}"
 
 
@@ -134,7 +137,7 @@ def _advising(kind: str, name: str) -> Iterator[None]:
     try:
         yield
     except ImportRejected as error:
-        advice = _advice(str(error), name) if kind == "mcp" else ""
+        advice = _advice(str(error), name) if facts_of(kind).server else ""
         raise ImportRejected(f"{error}{advice}") from error
 
 

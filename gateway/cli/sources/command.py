@@ -138,7 +138,7 @@ def _aliases(tools: Sequence[Tool]) -> Iterator[str]:
 
 
 def _how_to_import(spec: ImportSpec) -> str:
-    if spec.kind == "python":
+    if spec.facts.loaded:
         return "`toolgate serve` does it."
     return f"Now: toolgate sources refresh {spec.name}"
 
@@ -181,7 +181,7 @@ def _print_source(source: Source, stale: bool) -> None:
 
 
 def _where(source: Source) -> str:
-    if source.kind == "python":
+    if source.facts.loaded:
         return "what is written in it, in the gateway"
     if isinstance(source.options, McpOptions) and source.options.command:
         return f"a process: {shlex.join(source.options.command)}"

@@ -256,7 +256,7 @@ async def _spec(registry: Registry, settings: Settings, name: str) -> ImportSpec
 def _elsewhere(spec: ImportSpec, new: str | None) -> ImportSpec:
     if new is None:
         return spec
-    if spec.kind in {"mcp", "python"}:
+    if not spec.facts.described:
         fail(f"{spec.name} has no description; leave {new} out", USAGE)
     return replace(spec, location=absolute(new, Path.cwd()))
 

@@ -138,7 +138,7 @@ class SourcePool:
         self.address = adjusted.base_url or _address(source)  # None while nobody knows
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
-        unnamed = {} if source.kind == "openapi" else as_headers(stored)
+        unnamed = {} if source.facts.schemes else as_headers(stored)
         self.headers = {**unnamed, **adjusted.headers}
         self._besides = {
             name: value for name, value in self.headers.items() if name.lower() != "authorization"
@@ -362,7 +362,7 @@ def _target(source: Source) -> tuple[str | None, bool]:
 def _address(source: Source) -> str | None:
     """Where the source says that it is; an MCP server describes itself at the place where it is
     called."""
-    return source.base_url or (source.location if source.kind == "mcp" else None)
+    return source.base_url or (source.location if source.facts.server else None)
 
 
 def declared_within(response: aiohttp.ClientResponse, limit_bytes: int) -> bool:

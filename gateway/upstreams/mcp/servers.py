@@ -53,7 +53,7 @@ class Servers:
     def follow(self, sources: Iterable[Source]) -> None:
         """Watch the servers among `sources`, and no others. Those that are but being asked what
         they have, before they become sources, are left alone."""
-        wanted = {self.of(source) for source in sources if source.kind == "mcp"}
+        wanted = {self.of(source) for source in sources if source.facts.server}
         for server in self._following.keys() - wanted:
             self._drop(server)
         for server in wanted - self._following.keys():
