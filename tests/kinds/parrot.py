@@ -1,0 +1,89 @@
+"""A kind of tool as somebody adds it: parrots, each of which says one word as often as it is asked.
+
+Its folder would hold what stands here: a binding, an importer, an upstream, and their rows.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+from gateway.app.upstreams import UPSTREAMS
+from gateway.context import Context
+from registry.importers.imported import Imported
+from registry.sources.compat import SchemaChange
+from registry.sources.differences import COMPARISONS
+from registry.sources.source_reader import IMPORTERS, Importer, ImportSpec, Limits
+from schemas.binding import Facts, ServiceBinding
+from schemas.errors import ImportRejected
+from schemas.source import KINDS, Kind, Outcome, Source, SourceFacts
+from schemas.tool import Outage, TextContent, Tool, ToolDraft, ToolResult
+
+KIND = "parrot"
+
+
+class ParrotBinding(ServiceBinding, frozen=True, tag=KIND, omit_defaults=True, kw_only=True):
+    """One parrot; a portal reaches it as an action of the service `aviary`."""
+
+    facts: ClassVar[Facts] = Facts(remote=True, keeps_answers=True, projects="answer")
+
+    word: str
+
+    def target(self, address: str | None) -> str:
+        return f"a parrot that says {self.word}, at {address}"
+
+
+def read(document: bytes, location: str, _spec: ImportSpec, _limits: Limits) -> Imported:
+    """Each line is a parrot: its name, and its word."""
+    lines = [line.split() for line in document.decode().splitlines()]
+    if any(len(line) != 2 for line in lines):
+        raise ImportRejected(f"{location}: expected a name and a word in each line")
+    drafts = tuple(_draft(name, word) for name, word in lines)
+    outcomes = tuple(Outcome(one.key, one.name, one.name, "imported") for one in drafts)
+    return Imported("Aviary", str(len(drafts)), ("https://aviary.example",), drafts, outcomes)
+
+
+def _draft(name: str, word: str) -> ToolDraft:
+    times = {"type": "integer", "minimum": 1}
+    schema = {"type": "object", "properties": {"times": times}, "required": ["times"]}
+    service = f"example.com/aviary/{name}/0.1.0"
+    binding = ParrotBinding(service=service, word=word)
+    return ToolDraft(name, name, f"A parrot that likes to say {word}", schema, binding)
+
+
+def compare(before: ParrotBinding, after: ParrotBinding) -> Iterator[SchemaChange]:
+    if before.word != after.word:
+        yield SchemaChange("wire", "", False, f"says {after.word}, said {before.word}")
+
+
+@dataclass
+class Aviary:
+    """Implements `Upstream`; `asleep`: no parrot answers anybody."""
+
+    asleep: bool = False
+    heard: list[tuple[str, int]] = field(default_factory=list)
+
+    async def call(
+        self, tool: Tool, source: Source | None, arguments: Any, _context: Context
+    ) -> ToolResult:
+        assert source is not None
+        assert source.kind == KIND
+        binding = cast("ParrotBinding", tool.binding)
+        self.heard.append((binding.word, arguments["times"]))
+        if self.asleep:
+            return Outage((TextContent("Sleeps"),), is_error=True)
+        return ToolResult((TextContent(" ".join([binding.word] * arguments["times"])),))
+
+
+@contextmanager
+def registered() -> Iterator[Aviary]:
+    """The rows of the kind, while somebody needs them."""
+    aviary = Aviary()
+    KINDS[KIND] = Kind(ParrotBinding, SourceFacts(keeps_answers=True))
+    IMPORTERS[KIND] = Importer(read=read, declared=lambda _location, servers: servers[0])
+    COMPARISONS[ParrotBinding] = compare
+    UPSTREAMS[ParrotBinding] = lambda _parts: aviary
+    try:
+        yield aviary
+    finally:
+        del KINDS[KIND], IMPORTERS[KIND], COMPARISONS[ParrotBinding], UPSTREAMS[ParrotBinding]
