@@ -1,10 +1,14 @@
 """Links inside the repository lead somewhere, and the README stays short."""
 
+import re
+
 import pytest
 
 from tests.documentation.pages import ROOT, Page, pages
 
 README_LINES = 220
+PLACE = re.compile(r"(?:gateway|registry|schemas|config|tests|examples|docs|deploy)/[\w./-]+$")
+PLANNED = {"gateway/models/": "docs/architecture.md marks it as planned"}
 
 
 def broken(page: Page) -> list[str]:
@@ -23,6 +27,12 @@ def leads_somewhere(page: Page, target: str) -> bool:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_relative_links_lead_to_files_and_headings(page: Page) -> None:
     assert broken(page) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_files_and_folders_that_are_named_exist(page: Page) -> None:
+    named = {span for span in page.spans() if PLACE.match(span) and "NAME" not in span}
+    assert [one for one in sorted(named - PLANNED.keys()) if not (ROOT / one).exists()] == []
 
 
 def test_every_chapter_is_linked_from_the_readme() -> None:
