@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.admin.health import Health
+from gateway.admin.resources.agents import AgentOperations
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.keys import KeyOperations
@@ -18,6 +19,7 @@ from gateway.admin.resources.policy import PolicyOperations
 from gateway.admin.resources.search import Find, SearchOperations
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.sessions import SessionOperations
+from gateway.admin.resources.skills import SkillOperations
 from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.status import StatusOperations
 from gateway.admin.resources.tools import ToolOperations
@@ -122,6 +124,8 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         ToolOperations(ground, settings.policy.tiers),
         SearchOperations(parts.find),
         EmbeddingOperations(ground),
+        SkillOperations(ground, settings.skills),
+        AgentOperations(ground),
         KeyOperations(ground),
         PolicyOperations(
             ground,

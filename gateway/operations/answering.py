@@ -12,8 +12,10 @@ from gateway.operations.operation import (
     changed,
     invalid,
     not_found,
+    sentence,
     unavailable,
 )
+from registry.skills.known import NoSuchEntry
 from registry.tools.by_hand.changes import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError
 
@@ -28,6 +30,10 @@ async def answering(operation: Operation, asked: OperationInput) -> Any:
         raise not_found("tool", error.name) from error
     except ToolChanged as error:
         raise changed() from error
+    except NoSuchEntry as error:
+        if error.name in asked.names.values():
+            raise not_found(error.kind, error.name) from error
+        raise invalid(sentence(error)) from error
     except Fault as fault:
         if fault.status == 503:
             raise unavailable(fault.message) from fault

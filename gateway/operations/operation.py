@@ -107,6 +107,19 @@ Line = Annotated[
 ToolName = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9_-]{1,128}" + END, description="the name of a tool")
 ]
+SkillName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]+(-[a-z0-9]+)*" + END, max_length=64, description="the name of a skill"
+    ),
+]
+AgentName = Annotated[
+    str,
+    Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,125}" + END, description="the name of an agent"),
+]
+VersionNumber = Annotated[
+    str, Meta(pattern=r"^[1-9][0-9]{0,8}" + END, description="the number of a version")
+]
 Identifier = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}" + END, description="the id of what is meant")
 ]
@@ -126,6 +139,10 @@ NAMES: Mapping[str, Any] = {
     "toolset": ToolsetName,
     "rule": RuleName,
     "scheme": SchemeName,
+    "skill": SkillName,
+    "dependency": SkillName,
+    "version": VersionNumber,
+    "agent": AgentName,
     "key": Identifier,
     "session": Identifier,
     "approval": HostId,

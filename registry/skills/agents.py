@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
-from registry.skills.known import SkillRefused, missing
+from registry.skills.known import NoSuchEntry, SkillRefused, missing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")
 
@@ -147,7 +147,8 @@ class AgentStore:
             gone = {id_ async for (id_,) in rows}
             lacking = [one for one, id_ in zip(skills, ids, strict=True) if id_ not in gone]
             if lacking:
-                raise SkillRefused(f"{name} has no skill {', '.join(lacking)}")
+                text = f"{name} has no skill {', '.join(lacking)}"
+                raise NoSuchEntry("skill", lacking[0], text)
 
     @asynccontextmanager
     async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, dict[str, str]]]:

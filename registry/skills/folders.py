@@ -11,7 +11,7 @@ import shutil
 import stat
 import tempfile
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
@@ -87,39 +87,71 @@ def read_folders(directory: Path, limits: SkillsSettings) -> list[SkillFolder]:
     if len(places) > FOUND_LIMIT:
         raise ImportRejected(f"{directory}: it has more than {FOUND_LIMIT:,} skills.")
     folders = [read_folder(place, limits) for place in places]
+    check_names(folders)
+    return folders
+
+
+def check_names(folders: Iterable[SkillFolder]) -> None:
+    """Raises ImportRejected where two have the same name."""
     by_name: dict[str, SkillFolder] = {}
     for folder in folders:
         first = by_name.setdefault(folder.document.name, folder)
         if first is not folder:
             name = folder.document.name
             raise ImportRejected(f"{folder.where}: {first.where} is called {name}, too.")
-    return folders
 
 
 def read_folder(directory: Path, limits: SkillsSettings) -> SkillFolder:
     """Raises ImportRejected."""
     where = directory / FILE
     text = _read(where, limits.document_bytes, "skills.document_bytes")
+    size = len(text)
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        nonlocal size
+        for path in _files(directory, directory, LEVELS):
+            left = limits.files_bytes - size
+            content = _read(directory / path, left, "skills.files_bytes, of all")
+            size += len(content)
+            yield path, content
+
+    return made_folder(directory, text, files(), limits)
+
+
+def made_folder(
+    directory: Path, text: bytes, contents: Iterable[tuple[str, bytes]], limits: SkillsSettings
+) -> SkillFolder:
+    """The skill with this SKILL.md and these files, by their paths; `directory` is what errors
+    call it. Raises ImportRejected."""
+    where = directory / FILE
+    if len(text) > limits.document_bytes:
+        _reject(where, f"it has more than {limits.document_bytes:,} bytes (skills.document_bytes)")
     document = read_document(text, str(where))
     check_own(document, str(where))
     files: list[FolderFile] = []
     seen: dict[str, str] = {}
     size = len(text)
-    for path in _files(directory, directory, LEVELS):
+    for path, content in contents:
         if len(files) + 2 > limits.files:
             _reject(directory, f"it has more than {limits.files} files (skills.files)")
-        same = unicodedata.normalize("NFC", path).casefold()
-        if (first := seen.setdefault(same, path)) is not path:
-            _reject(directory / path, f"{first} is the same name where case does not count")
-        content = _read(directory / path, limits.files_bytes - size, "skills.files_bytes, of all")
+        same = unicodedata.normalize("NFC", checked_path(path, str(directory))).casefold()
+        if same in seen:
+            _reject(directory / path, f"{seen[same]} is the same name where case does not count")
+        seen[same] = path
         size += len(content)
-        file = FolderFile(path, media_type_of(path, content), content)
-        if file.media_type == "text/markdown":  # which a model reads like the instructions
-            check_seen(
-                content.decode(errors="replace").removeprefix("\ufeff"), str(directory / path)
+        if size > limits.files_bytes:
+            _reject(
+                directory, f"it has more than {limits.files_bytes:,} bytes (skills.files_bytes)"
             )
-        files.append(file)
-    return SkillFolder(str(where), document, tuple(files))
+        files.append(_file(directory / path, path, content))
+    return SkillFolder(str(where), document, tuple(sorted(files, key=lambda one: one.path)))
+
+
+def _file(where: Path, path: str, content: bytes) -> FolderFile:
+    file = FolderFile(path, media_type_of(path, content), content)
+    if file.media_type == "text/markdown":  # which a model reads like the instructions
+        check_seen(content.decode(errors="replace").removeprefix("\ufeff"), str(where))
+    return file
 
 
 def write_folder(

@@ -22,6 +22,15 @@ class SkillRefused(ToolgateError):
     """What was to be done with a skill, or an agent, cannot be."""
 
 
+class NoSuchEntry(SkillRefused):
+    """A skill, or what was named beside it, is not there."""
+
+    def __init__(self, kind: str, name: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+
+
 @dataclass(frozen=True, slots=True)
 class KnownSkill:
     id: str
@@ -152,7 +161,7 @@ async def read_known(connection: AsyncConnection, host_id: str) -> KnownSkills:
 def missing(kind: str, name: str, there: Iterable[str], begin: str = "") -> NoReturn:
     near = get_close_matches(name, list(there), n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise SkillRefused(f"{begin} there is no {kind} {name!r}{hint}".strip())
+    raise NoSuchEntry(kind, name, f"{begin} there is no {kind} {name!r}{hint}".strip())
 
 
 async def _tools(connection: AsyncConnection, host_id: str) -> dict[str, KnownTool]:

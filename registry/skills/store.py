@@ -15,7 +15,14 @@ from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
 from registry.skills.document import Access, SkillDocument, read_document
 from registry.skills.folders import FolderFile, SkillFolder
-from registry.skills.known import KnownSkill, KnownSkills, Links, SkillRefused, read_known
+from registry.skills.known import (
+    KnownSkill,
+    KnownSkills,
+    Links,
+    NoSuchEntry,
+    SkillRefused,
+    read_known,
+)
 from registry.skills.loading import load_skills
 from registry.skills.snapshot import Skill, SkillSnapshot
 
@@ -355,7 +362,8 @@ class SkillStore:
             )
             gone = {tool async for (tool,) in rows}
             if lacking := [tool for tool in tools if tool not in gone]:
-                raise SkillRefused(f"{name} has no tool {', '.join(lacking)}")
+                text = f"{name} has no tool {', '.join(lacking)}"
+                raise NoSuchEntry("tool", lacking[0], text)
         return sorted(gone)
 
     async def depend(self, host_id: str, name: str, on: str, *, required: bool) -> None:
@@ -384,7 +392,7 @@ class SkillStore:
                 [host_id, known.skill(name).id, known.skill(on).id],
             )
             if not gone.rowcount:
-                raise SkillRefused(f"{name} does not depend on {on}")
+                raise NoSuchEntry("dependency", on, f"{name} does not depend on {on}")
 
     async def versions(self, host_id: str, name: str) -> list[SkillVersion]:
         """The newest first."""
@@ -467,5 +475,6 @@ async def _version(
     )
     row = await rows.fetchone()
     if row is None:
-        raise SkillRefused(f"there is no version {number} of {name}, or it is kept no longer")
+        text = f"there is no version {number} of {name}, or it is kept no longer"
+        raise NoSuchEntry("version", str(number), text)
     return read_document(row[0].encode(), f"version {number} of {name}"), row[1]

@@ -73,6 +73,31 @@ BODIES: dict[str, tuple[Any, ...]] = {
     ),
     "refreshEmbeddings": ({"tools": ["getPet"], "force": True},),
     "retryEmbeddings": ({"tools": ["getPet"]},),
+    "importSkills": (
+        {
+            "skills": [
+                {
+                    "document": "---\nname: care\ndescription: Care.\n---\nCare.",
+                    "files": [{"path": "a/b.md", "content": "YQ=="}],
+                }
+            ],
+            "strict": True,
+            "dry_run": True,
+        },
+    ),
+    "linkTools": ({"tools": ["getPet"], "access": "read"},),
+    "dependSkill": ({"required": True},),
+    "rollBackSkill": ({"to": 1},),
+    "putAgent": (
+        {
+            "description": "d",
+            "model_provider": "p",
+            "model_name": "n",
+            "temperature": 0.5,
+            "max_tokens": 9,
+        },
+    ),
+    "grantSkills": ({"skills": ["care"], "priority": 1, "sequence": 1},),
     "createKey": (
         {"name": "n", "principal": "p", "scopes": ["a"], "roles": ["r"], "expires": SOON},
     ),
@@ -106,6 +131,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
 }
 HEADERS = {"putRule": {"If-None-Match": "*"}}
 NAMES = {"source": "pets", "tool": "getPet", "toolset": "some", "scheme": "oauth", "rule": "r"}
+NAMES |= {"skill": "care", "dependency": "care", "agent": "helper", "version": "1"}
 
 DIGITS = "9" * 5000
 VALUES = [  # as they stand in JSON
@@ -186,6 +212,8 @@ async def test_the_mistake_is_named(api: Admin, operation: str, body: bytes, tol
 async def furnished(api: Admin) -> Admin:
     wanted = {"kind": "openapi", "name": "pets", "document": json.dumps(pets())}
     assert (await api("POST", "/sources", wanted)).status == 201
+    care = json.dumps(BODIES["importSkills"][0] | {"dry_run": False}).encode()
+    assert (await api.raw("POST", "/skills", care, {**bearer(), **JSON})).status == 200
     return api
 
 

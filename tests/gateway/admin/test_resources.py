@@ -1,5 +1,6 @@
 """What the operations do. Each request and answer is checked against the description."""
 
+import base64
 import json
 from dataclasses import replace as with_
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from gateway.context import Principal
 from gateway.policy.engine import Engine
 from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.postgres import Database
+from registry.skills.document import compose
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
 from schemas.errors import ImportRejected
@@ -53,6 +55,7 @@ async def test_every_operation_is_called_and_does_what_it_is_described_to(
     await audit(api, database)
     await secrets(api, done)
     await metadata_and_embeddings(api)
+    await skills_and_agents(api)
     await explaining(api, parts, database)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
@@ -155,6 +158,88 @@ async def metadata_and_embeddings(api: Admin) -> None:
     operator = bearer(roles=["operator"])
     assert (await api("POST", "/embeddings/backfill", **operator)).json == {"queued": 0}
     assert (await api("DELETE", "/sources/pets")).status == 204
+
+
+def skill(name: str, text: str = "Look.", **metadata: str) -> dict[str, Any]:
+    front: dict[str, Any] = {"name": name, "description": f"About {name}."}
+    front |= {"allowed-tools": "getPet other"} | ({"metadata": metadata} if metadata else {})
+    note = base64.b64encode(b"# Notes").decode()
+    return {"document": compose(front, text), "files": [{"path": "notes.md", "content": note}]}
+
+
+async def skills_and_agents(api: Admin) -> None:
+    await api("POST", "/sources", uploaded())
+    wanted = {"skills": [skill("care"), skill("sell", **{"toolgate-requires": "care"})]}
+    assert (await api("POST", "/skills", {**wanted, "strict": True})).status == 422
+    tried = (await api("POST", "/skills", {**wanted, "dry_run": True})).json["skills"]
+    assert [(one["name"], one["outcome"]) for one in tried] == [
+        ("care", "added"),
+        ("sell", "added"),
+    ]
+    assert (await api("GET", "/skills")).json == {"items": []}
+    saved = (await api("POST", "/skills", wanted)).json["skills"]
+    assert (saved[0]["tools"], saved[0]["missing"]) == (["getPet"], ["other"])
+    twice = await api("POST", "/skills", {"skills": [skill("care"), skill("care")]})
+    assert (twice.status, "called care, too" in twice.json["detail"]) == (422, True)
+    outside = {"skills": [{**skill("bad"), "files": [{"path": "../x", "content": ""}]}]}
+    assert (await api("POST", "/skills", outside)).status == 422
+
+    rows = (await api("GET", "/skills")).json["items"]
+    assert [(one["name"], one["tools"]) for one in rows] == [("care", 1), ("sell", 1)]
+    care = (await api("GET", "/skills/care")).json
+    assert (care["tools"], care["missing"]) == ({"getPet": "read"}, ["other"])
+    given = (await api("GET", "/skills/care/export")).json
+    assert given == {"name": "care", **wanted["skills"][0]}
+    again = {"document": given["document"], "files": given["files"]}
+    assert (await api("POST", "/skills", {"skills": [again]})).json["skills"][0]["number"] == 1
+
+    refused = await api("POST", "/skills/care/tools", {"tools": ["deletePet"], "access": "read"})
+    assert (refused.status, "needs the access level" in refused.json["detail"]) == (422, True)
+    linked = await api("POST", "/skills/care/tools", {"tools": ["deletePet"]})
+    assert linked.json["tools"]["deletePet"] == "execute"
+    assert (await api("POST", "/skills/care/tools", {"tools": ["none"]})).status == 422
+    for status in (204, 404):
+        assert (await api("DELETE", "/skills/care/tools/deletePet")).status == status
+    assert (await api("PUT", "/skills/care/dependencies/sell", {})).status == 422  # a circle
+    assert (await api("DELETE", "/skills/sell/dependencies/care")).status == 204
+    assert (await api("DELETE", "/skills/sell/dependencies/care")).status == 404
+    on = await api("PUT", "/skills/sell/dependencies/care", {"required": True})
+    assert on.json["requires"] == ["care"]
+
+    await api("POST", "/skills", {"skills": [skill("care", "Look twice.")]})
+    versions = (await api("GET", "/skills/care/versions")).json["items"]
+    assert [(one["number"], one["current"]) for one in versions] == [(2, True), (1, False)]
+    assert "Look twice" not in (await api("GET", "/skills/care/versions/1")).json["document"]
+    assert (await api("GET", "/skills/care/versions/9")).status == 404
+    assert (await api("POST", "/skills/care/rollback", {"to": 1})).json["number"] == 1
+    assert (await api("POST", "/skills/care/rollback", {"to": 9})).status == 422
+
+    await agents(api)
+    assert (await api("DELETE", "/skills/care")).status == 422  # sell requires it
+    assert (await api("DELETE", "/skills/sell")).json == {"below": [], "naming": []}
+    assert (await api("DELETE", "/skills/care")).status == 200
+    for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/export"), ("GET", "/versions")]:
+        assert (await api(method, f"/skills/care{path}")).status == 404
+    assert (await api("DELETE", "/sources/pets")).status == 204
+
+
+async def agents(api: Admin) -> None:
+    said = {"description": "Helps.", "model_name": "m", "temperature": 0.25, "max_tokens": 9}
+    made = await api("PUT", "/agents/helper", said)
+    assert (made.status, made.headers["location"]) == (201, "/admin/v1/agents/helper")
+    assert {name: made.json[name] for name in said} == said
+    assert (await api("PUT", "/agents/helper", said, **{"If-None-Match": "*"})).status == 412
+    assert (await api("PUT", "/agents/helper", said, **made.tag)).status == 200
+    granted = (await api("POST", "/agents/helper/skills", {"skills": ["sell", "care"]})).json
+    assert [one["skill"] for one in granted["skills"]] == ["sell", "care"]
+    assert (await api("GET", "/agents/helper")).json == granted
+    assert (await api("GET", "/agents")).json == {"items": [granted]}
+    assert (await api("POST", "/agents/helper/skills", {"skills": ["none"]})).status == 422
+    for status in (204, 404):
+        assert (await api("DELETE", "/agents/helper/skills/care")).status == status
+    for status in (204, 404):
+        assert (await api("DELETE", "/agents/helper")).status == status
+    assert (await api("POST", "/agents/helper/skills", {"skills": ["sell"]})).status == 404
 
 
 async def keys_and_revocations(api: Admin) -> None:
@@ -344,6 +429,8 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
     url = await serve(admin_api(with_(parts, identify=stranger)))
     other = await described(url, api.http)
     await api("PUT", "/secrets/pets/key", {"token": "s3cret"})
+    await api("POST", "/skills", {"skills": [skill("care")]})
+    await api("PUT", "/agents/helper", {})
     for path in (
         "secrets",
         "sources",
@@ -354,6 +441,8 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
         "approvals",
         "sessions",
         "audit",
+        "skills",
+        "agents",
     ):
         assert (await other("GET", f"/{path}")).json == {"items": []}, path
     present = {"If-Match": "*"}
@@ -371,6 +460,13 @@ async def test_nobody_sees_or_changes_what_another_tenant_has(
         ("DELETE", f"revocations/{revocation}", None),
         ("DELETE", "policy/rules/a", None),
         ("DELETE", "secrets/pets/key", None),
+        ("GET", "skills/care", None),
+        ("GET", "skills/care/export", None),
+        ("DELETE", "skills/care", None),
+        ("POST", "skills/care/tools", {"tools": ["getPet"]}),
+        ("GET", "agents/helper", None),
+        ("DELETE", "agents/helper", None),
+        ("POST", "agents/helper/skills", {"skills": ["care"]}),
         ("GET", f"approvals/{approval}", None),
         ("POST", f"approvals/{approval}/decision", {"approve": True}),
         ("DELETE", f"sessions/{session}", None),

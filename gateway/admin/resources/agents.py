@@ -1,0 +1,127 @@
+"""Agents, and the skills that they have."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.operations.operation import (
+    Ground,
+    ListPage,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    Paging,
+    SkillName,
+    not_found,
+)
+from registry.skills.agents import AgentDraft, AgentStore, Granted
+
+READ, WRITE = "admin:registry:read", "admin:registry:write"
+
+
+class AgentRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an agent is for, and the model that it runs on, for people to know."""
+
+    description: Annotated[str, Meta(max_length=65536)] = ""
+    model_provider: Annotated[str, Meta(max_length=64)] | None = None
+    model_name: Annotated[str, Meta(max_length=126)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+class SkillGrant(Struct, frozen=True, forbid_unknown_fields=True):
+    """Skills in their order. `priority`: greater is listed first; `sequence`: the place of the
+    first of them among equal ones, by default behind the others."""
+
+    skills: Annotated[tuple[SkillName, ...], Meta(min_length=1, max_length=1000)]
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
+    sequence: Annotated[int, Meta(ge=0, le=10**6)] | None = None
+
+
+class AgentView(Struct, frozen=True):
+    """An agent; `skills` are those that it was given, the most important first."""
+
+    name: str
+    description: str
+    model_provider: str | None
+    model_name: str | None
+    temperature: float | None
+    max_tokens: int | None
+    skills: tuple[Granted, ...]
+
+
+class AgentOperations:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        one = "/agents/{agent}"
+        return (
+            Operation(
+                "listAgents", "GET", "/agents", "List the agents.", READ, self.list,
+                ListPage[AgentView], query=Paging,
+            ),
+            Operation("getAgent", "GET", one, "Show an agent.", READ, self.get, AgentView),
+            Operation(
+                "putAgent", "PUT", one, "Add an agent, or describe it anew; its skills stay.",
+                WRITE, self.put, AgentView, body=AgentRequest, creates=True, match="optional",
+            ),
+            Operation(
+                "deleteAgent", "DELETE", one, "Remove an agent; its skills stay.", WRITE,
+                self.delete, status=204,
+            ),
+            Operation(
+                "grantSkills", "POST", f"{one}/skills", "Give an agent skills.", WRITE,
+                self.grant, AgentView, body=SkillGrant,
+            ),
+            Operation(
+                "revokeSkills", "DELETE", f"{one}/skills/{{skill}}", "Take a skill from an agent.",
+                WRITE, self.revoke, status=204,
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: OperationInput) -> ListPage[AgentView]:
+        found = await self._store.agents(asked.tenant)
+        views = [_view(*one) for one in found]
+        return self._ground.pages.page(asked.query, views, lambda one: one.name)
+
+    async def get(self, asked: OperationInput) -> AgentView:
+        name = asked.names["agent"]
+        for agent, has in await self._store.agents(asked.tenant):
+            if agent.name == name:
+                return _view(agent, has)
+        raise not_found("agent", name)
+
+    async def put(self, asked: OperationInput) -> OperationOutput:
+        name, said = asked.names["agent"], asked.body
+        warmth = None if said.temperature is None else Decimal(str(said.temperature))
+        model = (said.model_provider, said.model_name, warmth, said.max_tokens)
+        new = await self._store.add(asked.tenant, AgentDraft(name, said.description, *model))
+        view = await self.get(asked)
+        return OperationOutput(view, 201, f"/agents/{name}") if new else OperationOutput(view)
+
+    async def delete(self, asked: OperationInput) -> None:
+        await self._store.remove(asked.tenant, asked.names["agent"])
+
+    async def grant(self, asked: OperationInput) -> AgentView:
+        body: SkillGrant = asked.body
+        name, skills = asked.names["agent"], list(body.skills)
+        await self._store.grant(asked.tenant, name, skills, body.priority, body.sequence)
+        return await self.get(asked)
+
+    async def revoke(self, asked: OperationInput) -> None:
+        names = asked.names
+        await self._store.revoke(asked.tenant, names["agent"], [names["skill"]])
+
+    @property
+    def _store(self) -> AgentStore:
+        return AgentStore(self._ground.pool)
+
+
+def _view(agent: AgentDraft, has: Sequence[Granted]) -> AgentView:
+    warmth = None if agent.temperature is None else float(agent.temperature)
+    model = (agent.model_provider, agent.model_name, warmth, agent.max_tokens)
+    return AgentView(agent.name, agent.description, *model, tuple(has))

@@ -1,0 +1,269 @@
+"""Skills: imported from what is uploaded, linked with tools, rolled back, exported, removed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from config.settings import SkillsSettings
+from gateway.operations.operation import (
+    Ground,
+    Line,
+    ListPage,
+    Operation,
+    OperationInput,
+    Paging,
+    ToolName,
+    not_found,
+)
+from registry.skills.document import Access
+from registry.skills.folders import FOUND_LIMIT, SkillFolder, check_names, made_folder
+from registry.skills.snapshot import Skill, SkillFile
+from registry.skills.store import Freed, SavedSkill, SkillStore, SkillVersion
+
+READ, WRITE = "admin:registry:read", "admin:registry:write"
+ORIGIN = "admin"
+
+
+class FileUpload(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file beside a SKILL.md, at a path below the directory of the skill."""
+
+    path: Line
+    content: bytes  # base64
+
+
+class SkillUpload(Struct, frozen=True, forbid_unknown_fields=True):
+    """A skill as a directory has it. `document`: its SKILL.md."""
+
+    document: Annotated[str, Meta(min_length=1)]
+    files: tuple[FileUpload, ...] = ()
+
+
+class SkillImport(Struct, frozen=True, forbid_unknown_fields=True):
+    """Skills, all of which are imported, or none. `strict`: none, if a tool that one of them names
+    is not here; `dry_run`: only tell what would become of them."""
+
+    skills: Annotated[tuple[SkillUpload, ...], Meta(min_length=1, max_length=FOUND_LIMIT)]
+    strict: bool = False
+    dry_run: bool = False
+
+
+class SkillsSaved(Struct, frozen=True):
+    skills: tuple[SavedSkill, ...]
+
+
+class ToolLinks(Struct, frozen=True, forbid_unknown_fields=True):
+    """`access`: how far the skill may use them; by default as far as each tool needs."""
+
+    tools: Annotated[tuple[ToolName, ...], Meta(min_length=1, max_length=1000)]
+    access: Access | None = None
+
+
+class DependencyRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`required`: it is loaded before the skill, and not only named by it."""
+
+    required: bool = True
+
+
+class SkillRollback(Struct, frozen=True, forbid_unknown_fields=True):
+    """`to`: the number of a version."""
+
+    to: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class SkillRow(Struct, frozen=True):
+    """A skill, in short."""
+
+    name: str
+    description: str
+    version: str
+    number: int
+    parent: str | None
+    tools: int
+
+
+class SkillView(Struct, frozen=True):
+    """All of a skill. `tools`: with how far it may use them; `missing`: tools that its SKILL.md
+    names and that are not here; `document`: its SKILL.md."""
+
+    name: str
+    description: str
+    version: str
+    number: int
+    parent: str | None
+    tools: dict[str, Access]
+    missing: tuple[str, ...]
+    requires: tuple[str, ...]
+    suggests: tuple[str, ...]
+    files: tuple[SkillFile, ...]
+    digest: str
+    document: str
+
+
+class SkillText(Struct, frozen=True):
+    """The SKILL.md of a version."""
+
+    number: int
+    document: str
+
+
+class SkillExport(Struct, frozen=True):
+    """A skill as it can be imported: its SKILL.md, and the files beside it."""
+
+    name: str
+    document: str
+    files: tuple[FileUpload, ...]
+
+
+class SkillOperations:
+    def __init__(self, ground: Ground, limits: SkillsSettings) -> None:
+        self._ground = ground
+        self._limits = limits
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        one = "/skills/{skill}"
+        return (
+            Operation(
+                "listSkills", "GET", "/skills", "List the skills.", READ, self.list,
+                ListPage[SkillRow], query=Paging,
+            ),
+            Operation(
+                "importSkills", "POST", "/skills", "Import skills: all of them, or none.", WRITE,
+                self.save, SkillsSaved, body=SkillImport,
+            ),
+            Operation("getSkill", "GET", one, "Show a skill.", READ, self.get, SkillView),
+            Operation(
+                "deleteSkill", "DELETE", one, "Remove a skill with all its versions.", WRITE,
+                self.delete, Freed, problems=(422,),
+            ),
+            Operation(
+                "exportSkill", "GET", f"{one}/export", "Give a skill with its files.", READ,
+                self.export, SkillExport,
+            ),
+            Operation(
+                "linkTools", "POST", f"{one}/tools", "Give a skill tools.", WRITE, self.link,
+                SkillView, body=ToolLinks,
+            ),
+            Operation(
+                "unlinkTools", "DELETE", f"{one}/tools/{{tool}}", "Take a tool from a skill.",
+                WRITE, self.unlink, status=204,
+            ),
+            Operation(
+                "dependSkill", "PUT", f"{one}/dependencies/{{dependency}}",
+                "Let a skill depend on another.", WRITE, self.depend, SkillView,
+                body=DependencyRequest,
+            ),
+            Operation(
+                "undependSkill", "DELETE", f"{one}/dependencies/{{dependency}}",
+                "Let a skill depend on another no longer.", WRITE, self.undepend, status=204,
+            ),
+            Operation(
+                "listSkillVersions", "GET", f"{one}/versions", "List the versions of a skill.",
+                READ, self.versions, ListPage[SkillVersion], query=Paging,
+            ),
+            Operation(
+                "getSkillVersion", "GET", f"{one}/versions/{{version}}",
+                "Show the text of a version.", READ, self.version, SkillText,
+            ),
+            Operation(
+                "rollBackSkill", "POST", f"{one}/rollback", "Serve an older version again.",
+                WRITE, self.roll_back, SavedSkill, body=SkillRollback,
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: OperationInput) -> ListPage[SkillRow]:
+        found = (await self._store.skills(asked.tenant)).of(None)
+        rows = [_row(one) for one in found.values()]
+        return self._ground.pages.page(asked.query, rows, lambda one: one.name)
+
+    async def get(self, asked: OperationInput) -> SkillView:
+        return _view(await self._found(asked))
+
+    async def save(self, asked: OperationInput) -> SkillsSaved:
+        body: SkillImport = asked.body
+        folders = [self._folder(*one) for one in enumerate(body.skills)]
+        check_names(folders)
+        saved = await self._store.save(
+            asked.tenant, folders, ORIGIN, strict=body.strict, dry_run=body.dry_run
+        )
+        return SkillsSaved(tuple(saved))
+
+    async def delete(self, asked: OperationInput) -> Freed:
+        return await self._store.remove(asked.tenant, asked.names["skill"])
+
+    async def export(self, asked: OperationInput) -> SkillExport:
+        skill = await self._found(asked)
+        files = await self._store.files(asked.tenant, skill)
+        told = tuple(FileUpload(one.path, one.content) for one in files)
+        return SkillExport(skill.name, skill.text, told)
+
+    async def link(self, asked: OperationInput) -> SkillView:
+        body: ToolLinks = asked.body
+        await self._store.link(asked.tenant, asked.names["skill"], body.tools, body.access)
+        return await self.get(asked)
+
+    async def unlink(self, asked: OperationInput) -> None:
+        await self._store.unlink(asked.tenant, asked.names["skill"], [asked.names["tool"]])
+
+    async def depend(self, asked: OperationInput) -> SkillView:
+        name, on = asked.names["skill"], asked.names["dependency"]
+        await self._store.depend(asked.tenant, name, on, required=asked.body.required)
+        return await self.get(asked)
+
+    async def undepend(self, asked: OperationInput) -> None:
+        await self._store.undepend(asked.tenant, asked.names["skill"], asked.names["dependency"])
+
+    async def versions(self, asked: OperationInput) -> ListPage[SkillVersion]:
+        await self._found(asked)
+        found = await self._store.versions(asked.tenant, asked.names["skill"])
+        return self._ground.pages.page(asked.query, found, lambda one: f"{2**31 - one.number:010}")
+
+    async def version(self, asked: OperationInput) -> SkillText:
+        skill, number = await self._found(asked), int(asked.names["version"])
+        document = await self._store.document(asked.tenant, skill, number)
+        return SkillText(number, document.text)
+
+    async def roll_back(self, asked: OperationInput) -> SavedSkill:
+        return await self._store.rollback(asked.tenant, asked.names["skill"], asked.body.to)
+
+    @property
+    def _store(self) -> SkillStore:
+        return SkillStore(self._ground.pool, self._limits)
+
+    async def _found(self, asked: OperationInput) -> Skill:
+        name = asked.names["skill"]
+        skill = (await self._store.skills(asked.tenant)).get(name)
+        if skill is None:
+            raise not_found("skill", name)
+        return skill
+
+    def _folder(self, number: int, upload: SkillUpload) -> SkillFolder:
+        """Raises ImportRejected."""
+        files = ((one.path, one.content) for one in upload.files)
+        text = upload.document.encode()
+        return made_folder(Path(f"skills[{number}]"), text, files, self._limits)
+
+
+def _row(skill: Skill) -> SkillRow:
+    facts = (skill.version, skill.number, skill.parent, len(skill.tools))
+    return SkillRow(skill.name, skill.description, *facts)
+
+
+def _view(skill: Skill) -> SkillView:
+    tools = {tool.name: tool.access for tool in skill.tools}
+    return SkillView(
+        skill.name,
+        skill.description,
+        skill.version,
+        skill.number,
+        skill.parent,
+        tools,
+        tuple(name for name in skill.named if name not in tools),
+        skill.requires,
+        skill.suggests,
+        skill.files,
+        skill.digest,
+        skill.text,
+    )
