@@ -8,13 +8,14 @@ from typing import Any
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from config.settings import Settings
+from config.settings import Scripts, Settings
 from config.sources import SourceSettings
 from gateway.admin.health import Health
 from gateway.admin.resources.agents import AgentOperations
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.keys import KeyOperations
+from gateway.admin.resources.manual_tools import Makings, ManualToolOperations
 from gateway.admin.resources.policy import PolicyOperations
 from gateway.admin.resources.search import Find, SearchOperations
 from gateway.admin.resources.secrets import SecretOperations
@@ -25,6 +26,7 @@ from gateway.admin.resources.status import StatusOperations
 from gateway.admin.resources.tools import ToolOperations
 from gateway.admin.service import AdminAction, AdminApi, Repeats
 from gateway.context import Identify
+from gateway.functions import Function
 from gateway.methods.server import SERVER
 from gateway.operations.openapi import describe
 from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails
@@ -60,6 +62,8 @@ class AdminParts:
     engine: Callable[[str], Engine]  # the rules of a tenant
     record: Callable[[AdminAction], None]
     find: Find
+    functions: Callable[[], Mapping[str, Function]]  # of the settings, as they are
+    scripts: Callable[[], Scripts]
 
 
 class Below(BaseRoute):
@@ -117,11 +121,15 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
 
     secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.wanted)
+    tools = ToolOperations(ground, settings.policy.tiers)
+    networks = settings.imports.private_networks
+    makings = Makings(parts.wanted, parts.functions, parts.scripts, networks)
     resources = (
         StatusOperations(ground, parts.health, parts.catalogs, settings.toolsets, numbers),
         SourceOperations(ground, settings.imports, parts.wanted, parts.lister, secrets),
         secrets,
-        ToolOperations(ground, settings.policy.tiers),
+        tools,
+        ManualToolOperations(ground, tools, secrets, makings),
         SearchOperations(parts.find),
         EmbeddingOperations(ground),
         SkillOperations(ground, settings.skills),

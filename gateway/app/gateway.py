@@ -244,6 +244,8 @@ class Gateway:
             self.access.sight.engine,
             self.access.remember,
             self.search.run,
+            lambda: self.upstreams.functions,
+            lambda: self.settings.scripts,
         )
 
     def _by_binding(self) -> Mapping[type, Upstream]:

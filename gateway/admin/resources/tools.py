@@ -190,14 +190,12 @@ class ToolOperations:
     async def describe(self, asked: OperationInput) -> ToolView:
         change = HandChange(description=cut(asked.body.text))
         name, user = asked.names["tool"], asked.principal.id[:126]
-        await self._manual(asked).edit(name, change, user, _version(asked))
+        await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self.get(asked)
 
     async def change(self, asked: OperationInput) -> ToolView:
         said: Metadata = asked.body
-        if said.tier and said.tier not in self._tiers:
-            text = f"expected one of {', '.join(self._tiers)}"
-            raise invalid("There is no such tier.", Mistake(text, pointer="/tier"))
+        self.check_tier(said.tier)
         details = Details(
             said.domain,
             said.namespace,
@@ -209,11 +207,17 @@ class ToolOperations:
             said.cost,
         )
         name, user = asked.names["tool"], asked.principal.id[:126]
-        await self._manual(asked).edit(name, HandChange(details=details), user, _version(asked))
+        await self._manual(asked).edit(name, HandChange(details=details), user, version_of(asked))
         return await self.get(asked)
 
+    def check_tier(self, tier: str | None) -> None:
+        """Raises Problem for one that there is not; "" is none."""
+        if tier and tier not in self._tiers:
+            text = f"expected one of {', '.join(self._tiers)}"
+            raise invalid("There is no such tier.", Mistake(text, pointer="/tier"))
+
     async def reset(self, asked: OperationInput) -> None:
-        await self._manual(asked).reset_description(asked.names["tool"], _version(asked))
+        await self._manual(asked).reset_description(asked.names["tool"], version_of(asked))
 
     async def disable(self, asked: OperationInput) -> ToolView:
         await self._manual(asked).disable([asked.names["tool"]])
@@ -239,7 +243,7 @@ class ToolOperations:
         return ManualTools(self._ground.pool, asked.tenant)
 
 
-def _version(asked: OperationInput) -> int | None:
+def version_of(asked: OperationInput) -> int | None:
     """The one that If-Match is about; None without it."""
     return None if asked.present is None else asked.present.version
 

@@ -97,11 +97,13 @@ class NoSuchTool(ToolgateError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The source through which calls go: one that there is, or, with `base_url`, one of its own."""
+    """The source through which calls go: one that there is, or, with `base_url`, one of its own.
+    `guarded`: named by who is no operator, so that calls lead to public addresses only."""
 
     name: str
     base_url: str | None = None
     options: HybridOptions = field(default_factory=HybridOptions)
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

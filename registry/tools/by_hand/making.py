@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from config.types import HttpUrl, SourceName
+from registry.documents.addresses import check_host
 from registry.importers.imported import cut
 from registry.tools.by_hand.changes import (
     WAYS,
@@ -72,12 +73,14 @@ def security_of(known: KnownSources, source: str) -> tuple[tuple[Credential, ...
 
 def _checked(name: str, url: str) -> str:
     try:
-        return msgspec.convert(url, HttpUrl)
-    except msgspec.ValidationError:
+        made = msgspec.convert(url, HttpUrl)
+        check_host(made)
+    except ValueError:
         raise ToolRefused(
             f"{name}: expected an http:// or https:// URL without credentials, query and fragment "
             "(credentials go into the settings, as sources.NAME.headers)"
         ) from None
+    return made
 
 
 def _source_name(wanted: ToolRequest) -> str | None:

@@ -235,29 +235,36 @@ class ManualTools:
     async def _source(self, connection: AsyncConnection, address: Address) -> str:
         """The id of the source that calls go to."""
         found = await connection.execute(
-            "SELECT api_id::text, kind, base_url FROM api_t WHERE host_id = %s AND name = %s",
+            "SELECT api_id::text, base_url_trusted, kind, base_url FROM api_t"
+            " WHERE host_id = %s AND name = %s",
             [self._host_id, address.name],
         )
         row = await found.fetchone()
         if row is not None:
-            if address.base_url is not None and row[1:] != (MANUAL, address.base_url):
+            if address.base_url is not None and row[2:] != (MANUAL, address.base_url):
                 raise ToolRefused(
                     f"there is a source {address.name} already, with another address; name another "
                     "one with --source, or leave out the address to use that one"
                 )
+            if address.guarded and row[1]:
+                raise ToolRefused(
+                    f"the source {address.name} is an operator's: it may lead to private networks"
+                )
             return str(row[0])
         if address.base_url is None:
             raise ToolRefused(f"there is no source {address.name}")
+        options = msgspec.structs.replace(address.options, guarded=address.guarded)
         made = await connection.execute(
             "INSERT INTO api_t (host_id, name, kind, location, base_url, base_url_trusted, options)"
-            " VALUES (%s, %s, %s, %s, %s, true, %s) RETURNING api_id::text",
+            " VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING api_id::text",
             [
                 self._host_id,
                 address.name,
                 MANUAL,
                 address.base_url,
                 address.base_url,
-                Jsonb(address.options, dumps=msgspec.json.encode),
+                not address.guarded,
+                Jsonb(options, dumps=msgspec.json.encode),
             ],
         )
         (api_id,) = await made.fetchone() or ("",)

@@ -14,6 +14,7 @@ from config.sources import SourceSettings
 from gateway.admin.health import Health
 from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api
+from gateway.functions import load_function
 from gateway.guards.authentication import Authenticator
 from gateway.policy.engine import Engine
 from gateway.state.memory_stores import MemorySessions
@@ -51,6 +52,11 @@ async def lists_nothing(spec: ImportSpec) -> bytes:
     raise ImportRejected(f"There is no MCP server {spec.name} in this test.")
 
 
+def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper()
+
+
 @pytest.fixture
 def done() -> list[AdminAction]:
     """What is to be remembered."""
@@ -77,6 +83,8 @@ async def parts(
         lambda _tenant: Engine(settings.policy, {}),
         done.append,
         Search(lambda: database.pool, lambda: None, settings.search).run,
+        lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
+        lambda: settings.scripts,
     )
     await sessions.close_all()
 

@@ -24,8 +24,12 @@ from registry.database.postgres import Database
 from registry.skills.document import compose
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
+from registry.tools.by_hand.changes import Address, New
+from registry.tools.by_hand.tools import ManualTools
+from schemas.binding import HybridBinding
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import HANDSHAKE
+from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.fixtures_servers import Serve
@@ -56,6 +60,7 @@ async def test_every_operation_is_called_and_does_what_it_is_described_to(
     await secrets(api, done)
     await metadata_and_embeddings(api)
     await skills_and_agents(api)
+    await tools_by_hand(api, database)
     await explaining(api, parts, database)
     assert (await api("GET", "/status")).json["ready"] is True
     assert [one["name"] for one in (await api("GET", "/toolsets")).json["items"]] == ["some"]
@@ -158,6 +163,37 @@ async def metadata_and_embeddings(api: Admin) -> None:
     operator = bearer(roles=["operator"])
     assert (await api("POST", "/embeddings/backfill", **operator)).json == {"queued": 0}
     assert (await api("DELETE", "/sources/pets")).status == 204
+
+
+MADE = {"name": "weather", "description": "The weather.", "tier": "public"}
+WEATHER = {**MADE, "rest": "GET https://api.example.com/weather?city={city}"}
+
+
+async def tools_by_hand(api: Admin, database: Database) -> None:
+    made = await api("POST", "/tools", WEATHER)
+    assert (made.status, made.headers["location"]) == (201, "/admin/v1/tools/weather")
+    assert (made.json["manual"], made.json["tier"]) == (True, "public")
+    assert made.json["input_schema"]["required"] == ["city"]
+    assert made.json["source"] == "api-example-com"
+    assert (await api("POST", "/tools", WEATHER)).status == 422
+    assert (await api("POST", "/tools", {**WEATHER, "tier": "top"})).status == 422
+    source = await ToolStore(database.pool).source(HOST, "api-example-com")
+    assert source is not None
+    assert (source.base_url_trusted, source.options.guarded) == (False, True)
+
+    said = {"title": "Weather", "examples": [{"city": "Bern"}], "tags": ["sky"]}
+    edited = await api("PUT", "/tools/weather", said, **(await api("GET", "/tools/weather")).tag)
+    assert (edited.json["title"], edited.json["description"]) == ("Weather", "The weather.")
+    assert edited.json["input_schema"]["examples"] == said["examples"]
+    assert (await api("PUT", "/tools/weather", said, **{"If-Match": '"x"'})).status == 412
+    await api("POST", "/sources", uploaded())
+    assert (await api("PUT", "/tools/getPet", said)).status == 422
+    assert (await api("DELETE", "/tools/getPet")).status == 422
+    assert (await api("DELETE", "/sources/pets")).status == 204
+    for status in (204, 404):
+        assert (await api("DELETE", "/tools/weather")).status == status
+    assert (await api("PUT", "/tools/weather", said)).status == 404
+    assert (await api("GET", "/sources")).json == {"items": []}
 
 
 def skill(name: str, text: str = "Look.", **metadata: str) -> dict[str, Any]:
@@ -568,6 +604,50 @@ async def test_nobody_makes_the_gateway_look_into_its_own_network(
         answer = await api("POST", "/sources", {"kind": kind, "name": "x", "url": url, **more})
         assert answer.status == 422
         assert "pw" not in answer.body.decode()
+
+
+async def test_a_tool_made_by_hand_reaches_no_further_than_its_maker(
+    api: Admin, parts: AdminParts, serve: Serve, database: Database
+) -> None:
+    """What only operators may reach, the tools of other admins do not reach."""
+    operator = bearer(roles=["operator"])
+    by_command = Address("inner", "http://10.0.0.1")
+    draft = ToolDraft("", "inner", "Inner.", {"type": "object"}, HybridBinding("h/s/a/1"))
+    await ManualTools(database.pool, HOST).add([New(draft, by_command)])
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    code = {"code": "def main(arguments): return 1", "language": "python"}
+    ways: list[tuple[dict[str, Any], int]] = [
+        ({"rest": "GET /all", "source": "inner"}, 201),
+        ({"hybrid": "h/s/b/1", "source": "inner"}, 201),
+        ({"rest": "GET https://evil.example/", "source": "own"}, 201),  # headers of the settings
+        ({"function": "shout"}, 201),
+        ({"function": "shout", "input_schema": schema}, 201),
+        ({**code}, 409),  # scripts are off
+        ({"script": "/etc/passwd", "language": "python"}, 422),
+    ]
+    for number, (way, by_operator) in enumerate(ways):
+        wanted = {"name": f"t{number}", "description": "D.", **way}
+        refused = await api("POST", "/tools", wanted)
+        assert refused.status == (422 if "script" in way else 403), way
+        assert (await api("POST", "/tools", wanted, **operator)).status == by_operator, way
+    assert (await api("PUT", "/tools/t3", {"input_schema": schema})).status == 403
+    assert (await api("PUT", "/tools/inner", {"input_schema": schema})).status == 403
+    assert (await api("PUT", "/tools/t3", {"input_schema": schema}, **operator)).status == 200
+    assert (await api("PUT", "/tools/t3", {"title": "Shout"})).status == 200
+
+    await api("PUT", "/secrets/api-x-example/key?force=true", {"token": "s3cret"})
+    wanted = {"name": "x", "description": "D.", "rest": "GET https://api.x.example/"}
+    assert (await api("POST", "/tools", wanted)).status == 409
+
+    async def stranger(scope: Any) -> Any:
+        identity = await parts.identify(scope)
+        return with_(identity, principal=with_(identity.principal, tenant=OTHER))
+
+    other = await described(await serve(admin_api(with_(parts, identify=stranger))), api.http)
+    wanted = {"name": "x", "function": "shout"}
+    assert (await other("POST", "/tools", wanted, **operator)).status == 403
+    assert (await other("PUT", "/tools/inner", {"title": "x"}, **operator)).status == 404
+    assert (await other("DELETE", "/tools/inner", **operator)).status == 404
 
 
 async def test_where_the_settings_allow_it_descriptions_are_read_inside(

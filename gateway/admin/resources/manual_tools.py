@@ -1,0 +1,184 @@
+"""Tools made by hand: made, edited and removed as by command.
+
+Who makes one by this API is no operator: its calls lead to public addresses only, unless
+imports.private_networks says more. What reaches further takes the role admin.operator_role: sources
+of the settings, whose credentials would go with any request, sources that an operator imported, and
+what runs in the gateway (functions, scripts).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from config.settings import Scripts
+from config.sources import SourceSettings
+from gateway.admin.resources.secrets import SecretOperations
+from gateway.admin.resources.tools import Description, ToolOperations, ToolView, version_of
+from gateway.functions import Function
+from gateway.operations.operation import (
+    Ground,
+    Line,
+    Mistake,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    ProblemDetails,
+    conflict,
+    invalid,
+)
+from registry.importers.imported import cut
+from registry.sources.store import ToolStore
+from registry.tools.by_hand.changes import (
+    Address,
+    HandChange,
+    KnownFunction,
+    KnownSources,
+    ToolRequest,
+)
+from registry.tools.by_hand.making import make, way_of
+from registry.tools.by_hand.tools import ManualTools
+
+WRITE = "admin:registry:write"
+RUNS_HERE = frozenset({"function", "script", "code"})  # ways of a tool, without a source
+
+
+class ToolEdit(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is left out stays. All but `description` of tools made by hand only; `title`: "" takes
+    it away; `examples`: arguments of calls."""
+
+    description: Description | None = None
+    title: Line | None = None
+    input_schema: dict[str, Any] | None = None
+    examples: Annotated[tuple[dict[str, Any], ...], Meta(max_length=100)] | None = None
+    tags: Annotated[tuple[Line, ...], Meta(max_length=100)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Makings:
+    """What the settings of now say of tools that are made by hand."""
+
+    sources: Callable[[], Mapping[str, SourceSettings]]
+    functions: Callable[[], Mapping[str, Function]]
+    scripts: Callable[[], Scripts]
+    private_networks: bool
+
+
+class ManualToolOperations:
+    def __init__(
+        self, ground: Ground, tools: ToolOperations, secrets: SecretOperations, makings: Makings
+    ) -> None:
+        self._ground = ground
+        self._tools = tools
+        self._secrets = secrets
+        self._makings = makings
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        one = "/tools/{tool}"
+        return (
+            Operation(
+                "createTool", "POST", "/tools", "Make a tool by hand.", WRITE, self.create,
+                ToolView, 201, body=ToolRequest,
+            ),
+            Operation(
+                "editTool", "PUT", one, "Change what is said of a tool.", WRITE, self.edit,
+                ToolView, body=ToolEdit, match="optional", of="getTool",
+            ),
+            Operation(
+                "deleteTool", "DELETE", one, "Remove a tool that was made by hand.", WRITE,
+                self.delete, status=204, problems=(422,),
+            ),
+        )  # fmt: skip
+
+    async def create(self, asked: OperationInput) -> OperationOutput:
+        body: ToolRequest = asked.body
+        self._tools.check_tier(body.tier)
+        if body.script is not None:
+            raise invalid(
+                "Files are not read.", Mistake("give its text as code", pointer="/script")
+            )
+        if way_of(body) in RUNS_HERE:
+            self._check_operator(asked, "What runs in the gateway")
+        if body.code is not None and not self._makings.scripts().enabled:
+            raise conflict("Scripts are switched off (scripts.enabled).")
+        known = await self._known(asked)
+        new = make(body, known)
+        if new.address is not None:
+            new = replace(new, address=await self._guarded(asked, new.address, known))
+        await self._manual(asked).add([new])
+        view = await self._tools.get(replace(asked, names={"tool": body.name}))
+        return OperationOutput(view, location=f"/tools/{body.name}")
+
+    async def edit(self, asked: OperationInput) -> ToolView:
+        said: ToolEdit = asked.body
+        name, user = asked.names["tool"], asked.principal.id[:126]
+        if said.input_schema is not None:
+            await self._check_schema_of(asked, name)
+        change = HandChange(
+            None if said.description is None else cut(said.description),
+            said.title,
+            said.input_schema,
+            said.examples,
+            said.tags,
+        )
+        await self._manual(asked).edit(name, change, user, version_of(asked))
+        return await self._tools.get(asked)
+
+    async def delete(self, asked: OperationInput) -> None:
+        await self._manual(asked).remove(asked.names["tool"])
+
+    async def _known(self, asked: OperationInput) -> KnownSources:
+        store, functions = ToolStore(self._ground.pool), self._makings.functions()
+        return KnownSources(
+            {one.name: one for one in await store.sources(asked.tenant)},
+            tuple(await store.tools(asked.tenant)),
+            {
+                name: KnownFunction(one.schema, one.description, one.takes)
+                for name, one in functions.items()
+            },
+            self._makings.scripts().source_bytes,
+        )
+
+    async def _guarded(
+        self, asked: OperationInput, address: Address, known: KnownSources
+    ) -> Address:
+        """Raises Problem for a source that is not for who asks."""
+        new = address.name not in known.sources
+        if self._is_of_settings(asked, address.name):
+            self._check_operator(asked, f"A tool of {address.name}, which the settings name,")
+        elif new and await self._secrets.of(asked.tenant, address.name):
+            raise conflict(f"There are secrets for {address.name}, which it would get.")
+        elif not new and known.sources[address.name].base_url_trusted:
+            self._check_trusted(asked, address.name)
+        own = address.base_url is None and self._ground.is_operator(asked)
+        return replace(address, guarded=not own and not self._makings.private_networks)
+
+    async def _check_schema_of(self, asked: OperationInput, name: str) -> None:
+        """What the arguments of an operator's tool may be is the operator's to say."""
+        tool = await self._manual(asked).standing(name)
+        source = await ToolStore(self._ground.pool).source(asked.tenant, tool.source)
+        if not tool.source:
+            self._check_operator(asked, "The input schema of what runs in the gateway")
+        elif self._is_of_settings(asked, tool.source):
+            self._check_operator(asked, f"The input schema of a tool of {tool.source}")
+        elif source is not None and source.base_url_trusted:
+            self._check_trusted(asked, tool.source)
+
+    def _is_of_settings(self, asked: OperationInput, source: str) -> bool:
+        return self._ground.is_own(asked) and source in self._makings.sources()
+
+    def _check_trusted(self, asked: OperationInput, source: str) -> None:
+        """With private networks allowed, sources of admins are trusted, too."""
+        if not self._makings.private_networks:
+            self._check_operator(asked, f"A tool of {source}, which an operator imported,")
+
+    def _check_operator(self, asked: OperationInput, what: str) -> None:
+        """Raises Problem."""
+        if not self._ground.is_operator(asked):
+            text = f"{what} takes the role {self._ground.operator_role}."
+            raise ProblemDetails(403, "insufficient-role", text)
+
+    def _manual(self, asked: OperationInput) -> ManualTools:
+        return ManualTools(self._ground.pool, asked.tenant)
