@@ -225,8 +225,12 @@ class OAuth(Struct, frozen=True, forbid_unknown_fields=True):
     metadata_bytes: Bytes
 
 
+ADMIN_TOOLSET = "admin"  # the toolset of the admin API's operations, and the end of its paths
+
+
 class Admin(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
+    tools: bool
     path: HttpPath
     page_size: Count
     page_limit: Count

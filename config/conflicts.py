@@ -6,6 +6,7 @@ from itertools import combinations
 from urllib.parse import urlsplit
 
 from config.access import (
+    ADMIN_TOOLSET,
     DEVELOPMENT_ISSUER,
     GUARDRAIL_VARIABLES,
     RESERVED_ISSUER,
@@ -245,11 +246,16 @@ def policy_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     policy = settings.policy
     found = list(_tiers(policy))
     for name, rule in policy.rules.items():
-        problems = rule_problems(rule, policy, settings.toolsets)
+        problems = rule_problems(rule, policy, _toolsets(settings))
         found += [(("rules", name, member), text) for member, text in problems]
     for below, text in found:
         key = ("policy", *below)
         yield Problem(where(key), dotted(key), text)
+
+
+def _toolsets(settings: Settings) -> Collection[str]:
+    """The toolsets that a rule can be about."""
+    return [*settings.toolsets, *([ADMIN_TOOLSET] if settings.admin.tools else [])]
 
 
 def rule_problems(
@@ -491,6 +497,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *policy_conflicts(settings, where),
         *guardrail_conflicts(settings, where),
         *limit_conflicts(settings, where),
+        *_tools_of_nobody(settings, where),
     ]
 
 
@@ -508,6 +515,9 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
         below = f"{mcp}/{name}"
         paths = (below, f"{below}/sse", f"{below}/message")
         taken.extend((path, ("toolsets", name)) for path in paths)
+    if settings.admin.tools:
+        taken.append((f"{mcp}/{ADMIN_TOOLSET}", ("admin", "tools")))
+        taken.append((f"{settings.rpc.path}/{ADMIN_TOOLSET}", ("admin", "tools")))
     clashes = [
         (other, owner, path, key)
         for (other, owner), (path, key) in combinations(taken, 2)
@@ -525,6 +535,15 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
         )
         for _, owner, path, key in clashes
     ]
+
+
+def _tools_of_nobody(settings: Settings, where: Where) -> list[Problem]:
+    """Operations as tools are for the callers of an admin API, who are known."""
+    admin, key = settings.admin, ("admin", "tools")
+    if not admin.tools or (admin.enabled and settings.auth.mode != "none"):
+        return []
+    text = "expected false while admin.enabled is false or auth.mode is none, found true"
+    return [Problem(where(key, ("auth", "mode")), dotted(key), text)]
 
 
 def _pool_excess(settings: Settings, where: Where) -> list[Problem]:

@@ -96,7 +96,7 @@ VERBATIM = {"verbatim": True}
 Text = Annotated[
     str,
     Meta(
-        pattern=r"^[^\0]*" + END,
+        pattern=r"^[^\x00]*" + END,
         description="text without NUL characters",
         extra=VERBATIM,
         extra_json_schema=VERBATIM,
@@ -201,7 +201,7 @@ Directory = Annotated[str, Meta(description="a directory", extra={"file": True})
 EntryName = Annotated[
     str,
     Meta(
-        pattern=r"^(?!/|\.\.(/|$))[^\0]+" + END,
+        pattern=r"^(?!/|\.\.(/|$))[^\x00]+" + END,
         description="the path of a file inside the directory or the archive",
     ),
 ]

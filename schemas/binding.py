@@ -320,3 +320,12 @@ class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
 
     def target(self, _address: str | None) -> str:
         return "this gateway itself"
+
+
+class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True):
+    """An operation of the gateway's own that is a tool; none of these is stored."""
+
+    operation: str  # its id
+
+    def target(self, _address: str | None) -> str:
+        return "this gateway itself"

@@ -24,12 +24,13 @@ from gateway.admin.resources.skills import SkillOperations
 from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.status import StatusOperations
 from gateway.admin.resources.tools import ToolOperations
-from gateway.admin.service import AdminAction, AdminApi, Repeats
+from gateway.admin.service import AdminAction, AdminApi
 from gateway.context import Identify
 from gateway.functions import Function
 from gateway.methods.server import SERVER
 from gateway.operations.openapi import describe
 from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails
+from gateway.operations.serving import Repeats
 from gateway.policy.engine import Engine
 from gateway.state.once import Once
 from gateway.state.sessions import Sessions
@@ -103,11 +104,11 @@ def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
     async def description(_asked: OperationInput) -> Any:
         return described()
 
-    text, kind = "Describe this API.", dict[str, Any]
-    all_ = (
-        *_operations(parts),
-        Operation("describe", "GET", "/openapi.json", text, "", description, kind),
+    text, kind, why = "Describe this API.", dict[str, Any], "it is about HTTP; lists describe tools"
+    describes = Operation(
+        "describe", "GET", "/openapi.json", text, "", description, kind, no_tool=why
     )
+    all_ = (*_operations(parts), describes)
     return all_
 
 

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from config.access import ADMIN_TOOLSET
 from config.endpoints import Portal
 from config.settings import Settings
 from gateway.admin.health import Health, Probes
@@ -53,6 +54,8 @@ def _paths(settings: Settings) -> dict[str, str]:
         paths |= {"portal-query": portal.query_path, "portal-command": portal.command_path}
     if settings.admin.enabled and settings.auth.mode != "none":
         paths["admin"] = settings.admin.path
+    if settings.admin.tools:
+        paths |= {"admin-mcp": f"{mcp}/{ADMIN_TOOLSET}", "admin-jsonrpc": f"{rpc}/{ADMIN_TOOLSET}"}
     return paths
 
 
@@ -63,10 +66,21 @@ def fronts(
     identify: Identify,
 ) -> dict[str, ASGIApp]:
     """`dispatchers`: that of MCP and `/rpc`, and that of the portal paths."""
-    profiles = frozenset({*BUILT_IN, *settings.profiles.own})
-    mcp, rpc, server = settings.mcp, settings.rpc, settings.server
     main, on_portal = dispatchers
-    batches = Batches(
+    batches = batches_of(settings)
+    front = rpc_front(settings, main, identify, batches)
+    portal = replace(front, dispatcher=on_portal)
+    return {
+        **mcp_fronts(mcp_front(settings, shared, main, identify, batches)),
+        settings.rpc.path: JsonRpcHTTP(front, rpc_rules(settings)),
+        **{path: JsonRpcHTTP(portal, rules) for path, rules in _portal(settings.portal).items()},
+    }
+
+
+def batches_of(settings: Settings) -> Batches:
+    """The runner of batches, which all fronts share."""
+    rpc = settings.rpc
+    return Batches(
         BatchLimits(
             rpc.batch_limit,
             rpc.batch_concurrency,
@@ -76,8 +90,19 @@ def fronts(
             settings.limits.json_depth,
         )
     )
-    mcp_front = McpFront(
-        main,
+
+
+def mcp_front(
+    settings: Settings,
+    shared: Shared,
+    dispatcher: Dispatcher,
+    identify: Identify,
+    batches: Batches,
+) -> McpFront:
+    """What the paths of MCP share."""
+    mcp, server = settings.mcp, settings.server
+    return McpFront(
+        dispatcher,
         shared.sessions,
         shared.hub,
         shared.streams,
@@ -92,17 +117,26 @@ def fronts(
         mcp.get_opens_sse,
         mcp.path,
         frozenset(settings.toolsets),
-        profiles,
+        _profiles(settings),
     )
-    largest = server.body_limit_bytes, settings.limits.stranger_body_bytes
-    front = Front(main, identify, batches, *largest, profiles, mcp.path)
-    portal = replace(front, dispatcher=on_portal)
-    paths = _portal(settings.portal)
-    return {
-        **mcp_fronts(mcp_front),
-        rpc.path: JsonRpcHTTP(front, Rules(JSON_RPC, spec=True, legacy=rpc.legacy)),
-        **{path: JsonRpcHTTP(portal, rules) for path, rules in paths.items()},
-    }
+
+
+def rpc_front(
+    settings: Settings, dispatcher: Dispatcher, identify: Identify, batches: Batches
+) -> Front:
+    """What the paths of JSON-RPC share."""
+    largest = settings.server.body_limit_bytes, settings.limits.stranger_body_bytes
+    profiles = _profiles(settings)
+    return Front(dispatcher, identify, batches, *largest, profiles, settings.mcp.path)
+
+
+def rpc_rules(settings: Settings) -> Rules:
+    """How `/rpc` reads and answers."""
+    return Rules(JSON_RPC, spec=True, legacy=settings.rpc.legacy)
+
+
+def _profiles(settings: Settings) -> frozenset[str]:
+    return frozenset({*BUILT_IN, *settings.profiles.own})
 
 
 def _portal(portal: Portal) -> dict[str, Rules]:

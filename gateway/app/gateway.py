@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from config.settings import Settings
-from gateway.abc import Upstream
+from gateway.abc import Middleware, Upstream
 from gateway.admin.health import Health
 from gateway.admin.service import AdminApi
 from gateway.app.access import Access, StoredSecrets
@@ -128,8 +128,8 @@ class Gateway:
     def app(self) -> Starlette:
         """The ASGI application."""
         settings = self.settings
-        self.fronts.update(self._fronts())
         self.admin = admin_api(self._parts()) if settings.admin.enabled else None
+        self.fronts.update(self._fronts())
         registry = self.metrics.registry
         return application(
             settings, self.access, self.fronts, self.admin, self.health, registry, self.lifespan
@@ -145,15 +145,31 @@ class Gateway:
         self.shared.reconfigure(settings.limits)
         self.federation.reconfigure(settings)
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
+        if self.admin is not None:
+            self.admin.serve(operations_of(self._parts()))
         served = self._fronts()
         self.fronts.clear()
         self.fronts.update(served)
-        if self.admin is not None:
-            self.admin.serve(operations_of(self._parts()))
 
     def _fronts(self) -> dict[str, ASGIApp]:
         both = (self.dispatcher, self.portal_dispatcher)
-        return fronts(self.settings, self.shared, both, self.access.identify)
+        main = fronts(self.settings, self.shared, both, self.access.identify)
+        if self.admin is None or not self.settings.admin.tools:
+            return main
+        return {**main, **self._admin_fronts(self.admin)}
+
+    def _admin_fronts(self, api: AdminApi) -> Mapping[str, ASGIApp]:
+        from gateway.app.admin_tools import admin_fronts
+
+        return admin_fronts(
+            self.settings,
+            api,
+            self.shared,
+            self.catalogs,
+            self.access,
+            self._middleware,
+            self._answering(),
+        )
 
     def _database(self) -> Database | None:
         return self.feed.database
@@ -252,8 +268,16 @@ class Gateway:
         reads = reading(lambda context, request: self.dispatcher.outcome(context, request))
         return self.upstreams.by_binding(self.federation.upstream, self.shared.kept, reads)
 
-    def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
+    @property
+    def _middleware(self) -> list[Middleware]:
+        """In front of that of access."""
+        return [telling, self.metrics.middleware, self.legacy_use.middleware]
+
+    def _answering(self) -> Answering:
         kept, validates = self.shared.kept, self.upstreams.validates
+        return Answering(kept, self.settings.answers.tokens, validates, self.mismatches)
+
+    def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         return dispatchers(
             self.settings,
             self.catalogs,
@@ -261,8 +285,8 @@ class Gateway:
             self.access,
             self.federation,
             self.shared,
-            [telling, self.metrics.middleware, self.legacy_use.middleware, *self.access.middleware],
-            Answering(kept, self.settings.answers.tokens, validates, self.mismatches),
+            [*self._middleware, *self.access.middleware],
+            self._answering(),
             self.search.run,
             self._pool,
         )

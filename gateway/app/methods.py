@@ -145,12 +145,11 @@ def dispatchers(
     passing = Passing(lists, skills.handles)
     tools = ToolMethods(lists, execute, verify_scope, answering, passing, usage, finding.mean)
     services = Services(lists, execute, verify_scope, tools.call_by_name)
+    instructions = {name: one.instructions for name, one in settings.toolsets.items()}
     methods = {
-        **_session(settings, lists, shared),
+        **session_methods(lists, shared, settings.mcp.instructions, instructions),
         **_served(lists, federation, shared, skills.files),
-        "tools/list": Method(tools.list, _tools),
-        "tools/call": Method(tools.call, _tools),
-        "rpc.discover": Method(Discovery(lists).discover, lambda r: r.tools_are_methods),
+        **tool_methods(lists, tools),
     }
     on_portal = {
         "tools/list": Method(services.list, lambda r: r is PORTAL, settings.portal.anonymous_list),
@@ -192,9 +191,20 @@ def _own(settings: Settings, lists: Lists, finding: SearchTools, skills: SkillPa
     )
 
 
-def _session(settings: Settings, lists: Lists, shared: Shared) -> Table:
-    of_toolsets = {name: one.instructions for name, one in settings.toolsets.items()}
-    lifecycle = Lifecycle(lists, settings.mcp.instructions, of_toolsets)
+def tool_methods(lists: Lists, tools: ToolMethods) -> Table:
+    """Of tools alone."""
+    return {
+        "tools/list": Method(tools.list, _tools),
+        "tools/call": Method(tools.call, _tools),
+        "rpc.discover": Method(Discovery(lists).discover, lambda r: r.tools_are_methods),
+    }
+
+
+def session_methods(
+    lists: Lists, shared: Shared, instructions: str, of_toolsets: Mapping[str, str]
+) -> Table:
+    """What every endpoint of MCP has; `of_toolsets` are the instructions of those of toolsets."""
+    lifecycle = Lifecycle(lists, instructions, of_toolsets)
     logging = LogLevels(lists, shared.sessions.change)
     subscriptions = Subscriptions(shared.hub, shared.sessions, lists)
     return {

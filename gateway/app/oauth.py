@@ -3,6 +3,7 @@
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from config.access import ADMIN_TOOLSET
 from config.settings import Settings
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown
@@ -43,6 +44,8 @@ def endpoints_of(settings: Settings) -> list[str]:
         endpoints += [portal.query_path, portal.command_path]
     if admin.enabled:
         endpoints.append(admin.path)
+    if admin.tools:
+        endpoints += [f"{mcp}/{ADMIN_TOOLSET}", f"{settings.rpc.path}/{ADMIN_TOOLSET}"]
     return endpoints
 
 

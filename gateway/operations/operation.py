@@ -95,6 +95,16 @@ def unavailable(detail: str) -> ProblemDetails:
 ALL, READ_ALL = "admin", "admin:read"
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
+Effect = Literal["read", "act", "change", "remove"]
+"""What an operation does: it changes nothing; does something each time; leaves things as it says,
+however often; takes something away."""
+
+EFFECTS: Mapping[Method, Effect] = {
+    "GET": "read",
+    "POST": "act",
+    "PUT": "change",
+    "DELETE": "remove",
+}
 
 Line = Annotated[
     str,
@@ -158,10 +168,14 @@ def check_time(time: datetime | None) -> None:
 
 def allows(principal: Principal, scope: str) -> bool:
     """Whether the principal has `scope`, or one that holds it."""
+    return not principal.scopes.isdisjoint(scopes_of(scope))
+
+
+def scopes_of(scope: str) -> frozenset[str]:
+    """`scope`, and those that hold it: one of them is enough."""
     held = scope.startswith("admin:") and scope.endswith(":read")
     of_api = scope.split(":")[0] == ALL
-    enough = {scope, *([ALL] if of_api else []), *([READ_ALL] if held else [])}
-    return bool(enough & principal.scopes)
+    return frozenset({scope, *([ALL] if of_api else []), *([READ_ALL] if held else [])})
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -229,6 +243,7 @@ class Operation:
     secret: bool = False  # what its requests hold must not be remembered, not even as a digest
     creates: bool = False  # a PUT that If-None-Match: * makes create
     problems: tuple[int, ...] = field(default=())  # besides those that every operation may have
+    no_tool: str = ""  # why it is no MCP tool; "": it is one
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -237,6 +252,11 @@ class Operation:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(part[1:-1] for part in self.parts if part.startswith("{"))
+
+    @property
+    def effect(self) -> Effect:
+        """What its method says, but that a POST which takes a scope for reading reads."""
+        return "read" if self.scope.endswith(":read") else EFFECTS[self.method]
 
     @property
     def tag(self) -> str:

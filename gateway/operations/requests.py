@@ -73,6 +73,11 @@ def read_query(operation: Operation, text: bytes) -> Any:
         if name in values:
             raise bad_request("A parameter is there twice.", _parameter(name, "expected it once"))
         values[name] = value
+    return converted_query(operation, values)
+
+
+def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
+    """Raises Problem."""
     try:
         return msgspec.convert(values, operation.query, strict=False)
     except msgspec.ValidationError as error:
@@ -100,9 +105,15 @@ def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
     except (Fault, ValueError) as error:
         reason = error.message if isinstance(error, Fault) else "it is no JSON"
         raise bad_request(f"The body cannot be read: {reason}") from error
-    if b"\\u0000" in data and _has_nul(value):
-        raise ProblemDetails(422, "invalid", "No text in the body may have a NUL character.")
+    if b"\\u0000" in data:
+        refuse_nul(value)
     return converted(value, operation.body)
+
+
+def refuse_nul(value: Any) -> None:
+    """Raises Problem for a text that the database cannot keep."""
+    if _has_nul(value):
+        raise ProblemDetails(422, "invalid", "No text in the body may have a NUL character.")
 
 
 def converted(value: Any, kind: Any) -> Any:

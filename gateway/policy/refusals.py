@@ -26,7 +26,7 @@ class Refusals:
         return _tool(self._of(context), name)
 
     def _of(self, context: Context) -> Catalog:
-        return self._catalogs.of(context.principal.tenant)
+        return self._catalogs.named(context.principal.tenant, context.toolset)
 
 
 def _subject(catalog: Catalog, method: str, name: str) -> Subject | None:

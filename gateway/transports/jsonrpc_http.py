@@ -63,6 +63,7 @@ class Front:
     stranger_body_bytes: int
     profiles: Collection[str] = ()
     mcp_path: str = "/mcp"
+    toolset: str | None = None  # whose tools alone are at its paths; None: all
 
 
 class JsonRpcHTTP:
@@ -97,7 +98,10 @@ class JsonRpcHTTP:
             await _send(responder, refusal(body, fault, rules, responder.request_id), fault)
             return
         revision = HYBRID if isinstance(message, Legacy) else rules.revision
-        context = Context(identity, revision, responder.request_id, letter=carried, wishes=wishes)
+        toolset, request_id = self._front.toolset, responder.request_id
+        context = Context(
+            identity, revision, request_id, letter=carried, toolset=toolset, wishes=wishes
+        )
         with Watch(receive):
             await self._serve(message, context, responder)
 

@@ -92,12 +92,20 @@ def mcp_fronts(front: McpFront) -> dict[str, ASGIApp]:
     """The applications of all MCP paths: of everything, and of each toolset."""
     fronts: dict[str, ASGIApp] = {}
     for toolset in (None, *front.toolsets):
-        endpoint = McpEndpoint(front, toolset)
-        path = f"{front.path}/{toolset}" if toolset else front.path
-        http_sse = HttpSseEndpoint(endpoint)
-        fronts[path] = StreamableHTTP(endpoint, http_sse)
-        fronts[f"{path}/sse"] = fronts[f"{path}/message"] = http_sse
+        fronts |= toolset_fronts(front, toolset)
     return fronts
+
+
+def toolset_fronts(front: McpFront, toolset: str | None) -> dict[str, ASGIApp]:
+    """The applications of the paths of one toolset; None: of everything."""
+    endpoint = McpEndpoint(front, toolset)
+    path = f"{front.path}/{toolset}" if toolset else front.path
+    http_sse = HttpSseEndpoint(endpoint)
+    return {
+        path: StreamableHTTP(endpoint, http_sse),
+        f"{path}/sse": http_sse,
+        f"{path}/message": http_sse,
+    }
 
 
 def _handshake_headers(scope: Scope) -> Headers:

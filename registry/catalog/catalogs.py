@@ -48,6 +48,7 @@ class Catalogs:
         self._own = own
         self._shows_scripts = shows_scripts
         self.shaping = shaping or self.shaping
+        self._fixed: dict[str, Catalog] = {}  # toolsets that are the same for all tenants
         self._current: dict[str, Catalog] = {}
         self._warned: set[tuple[str, str]] = set()
         # By tenant: a slow load must not replace what a later one found.
@@ -62,7 +63,16 @@ class Catalogs:
         if toolset is None:
             return catalog
         wanted = self._toolsets.get(toolset)
-        return catalog.toolset(toolset, wanted) if wanted else _EMPTY
+        return catalog.toolset(toolset, wanted) if wanted else self._fixed.get(toolset, _EMPTY)
+
+    def named(self, tenant: str, toolset: str | None) -> Catalog:
+        """Where a caller at this endpoint may name tools: all of the tenant's, or those of a
+        toolset that is the same for all tenants."""
+        return self._fixed.get(toolset or "") or self.of(tenant)
+
+    def fix(self, toolset: str, catalog: Catalog) -> None:
+        """Serve `catalog` as the toolset of this name, to every tenant."""
+        self._fixed[toolset] = catalog
 
     def shown(self, catalog: Catalog) -> Catalog:
         """The part of a snapshot that callers are shown; the rest can be called all the same."""

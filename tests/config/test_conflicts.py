@@ -142,6 +142,21 @@ def test_a_toolset_has_paths_of_its_own(path: str) -> None:
     )
 
 
+def test_operations_as_tools_have_paths_of_their_own() -> None:
+    on = "auth: {mode: keys}\nadmin: {tools: true}\n"
+    found = problem(f"{on}toolsets: {{admin: {{}}}}")
+    expected = "expected a path of its own, found /mcp/admin (taken by toolsets.admin)"
+    assert found == f"toolgate.yaml:2: admin.tools: {expected}"
+
+
+@pytest.mark.parametrize("mode", ["admin: {tools: true}", "admin: {tools: true, enabled: false}"])
+def test_operations_are_tools_only_where_callers_are_known(mode: str) -> None:
+    assert problem(mode) == (
+        "toolgate.yaml:1: admin.tools: expected false while admin.enabled is false or auth.mode is "
+        "none, found true"
+    )
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/sse", "/metrics", "/portal"])
 def test_the_admin_api_has_all_below_its_path(path: str) -> None:
     found = problem(f"admin: {{path: {path}}}")

@@ -98,7 +98,7 @@ class KeyOperations:
             ),
             Operation(
                 "createKey", "POST", "/keys", "Make a key.", WRITE, self.create, MadeKey, 201,
-                body=NewKey,
+                body=NewKey, no_tool="its answer holds a key, which no model is to see",
             ),
             Operation("getKey", "GET", key, "Show a key.", READ, self.get, ApiKey),
             Operation(

@@ -68,6 +68,7 @@ class SecretOperations:
                 query=Forcing,
                 body=SchemeSettings,
                 secret=True,
+                no_tool="its request holds a secret, which no model is to see",
             ),
             Operation(
                 "deleteSecret",

@@ -123,7 +123,7 @@ class SourceOperations:
                 "uploadDocument", "PUT", f"{one}/document",
                 "Import an uploaded source from another description.", WRITE,
                 self.upload, ImportResult, body=SourceUpload, match="optional", of="getSource",
-                problems=(409,),
+                problems=(409,), no_tool="a whole document is uploaded, not said by a model",
             ),
             Operation(
                 "refreshSource", "POST", f"{one}/refresh", "Import a source again.", WRITE,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.service import AdminResponse, Done, Repeats
 from gateway.context import Principal
 from gateway.operations.operation import ProblemDetails
+from gateway.operations.serving import Done, OperationResponse, Repeats
 from gateway.state.once import Once
 from registry.database.postgres import Database
 from registry.embedding.models import register
@@ -144,7 +144,7 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) ->
     async def work() -> Done:
         begun.set()
         await end.wait()
-        return AdminResponse(200, b"{}"), AdminResponse(200, b"{}")
+        return OperationResponse(200, b"{}"), OperationResponse(200, b"{}")
 
     run = asyncio.create_task(repeats.run("k", Principal("ada", HOST), "a", b"{}", work))
     await begun.wait()
@@ -157,7 +157,11 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) ->
 
 
 async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) -> None:
-    outcomes = [AdminResponse(503, b"{}"), AdminResponse(200, b"[]"), AdminResponse(200, b"{}")]
+    outcomes = [
+        OperationResponse(503, b"{}"),
+        OperationResponse(200, b"[]"),
+        OperationResponse(200, b"{}"),
+    ]
 
     async def work() -> Done:
         response = outcomes.pop(0)
@@ -176,7 +180,7 @@ async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) ->
 
 async def test_keys_are_their_owners(repeats: Repeats) -> None:
     async def work() -> Done:
-        response = AdminResponse(200, str(next(numbers)).encode())
+        response = OperationResponse(200, str(next(numbers)).encode())
         return response, response
 
     numbers = iter(range(10))

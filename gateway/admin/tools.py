@@ -1,0 +1,56 @@
+"""The admin API's operations as tools: who is shown which, and how often they may be asked for."""
+
+from gateway.abc import Handler, Middleware
+from gateway.admin.service import RequestRates
+from gateway.context import Context
+from gateway.methods.lists import Lists
+from gateway.operations.tools import OperationCatalogs
+from gateway.policy.visibility import Sight
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
+from registry.display.profiles import Chosen
+from schemas.jsonrpc import Request
+
+
+class OperationLists(Lists):
+    """Lists of operations: what the scopes of the caller open, and no rule denies."""
+
+    def __init__(
+        self,
+        operations: OperationCatalogs,
+        catalogs: Catalogs,
+        sight: Sight,
+        page_size: int,
+        ttl_ms: int,
+    ) -> None:
+        super().__init__(catalogs, page_size, ttl_ms, _none_down, fail_closed=False)
+        self._operations = operations
+        self._rules = sight
+
+    def catalog(self, context: Context) -> Catalog:
+        part = self._operations.of(context.principal.scopes)
+        return self._rules.view(context, part, part)
+
+    def whole(self, context: Context) -> Catalog:
+        return self.catalog(context)
+
+    async def is_short(self, _context: Context, _catalog: Catalog, _chosen: Chosen) -> bool:
+        return False  # there is no search here
+
+
+def counting(rates: RequestRates) -> Middleware:
+    """Middleware that counts each message as a request to the admin API. It raises
+    TooManyRequests."""
+
+    def counted(handler: Handler) -> Handler:
+        async def count(context: Context, request: Request) -> object:
+            rates.count(context.identity, context.letter.client)
+            return await handler(context, request)
+
+        return count
+
+    return counted
+
+
+def _none_down(_tenant: str, _catalog: Catalog) -> list[str]:
+    return []

@@ -1,0 +1,75 @@
+"""The admin API's operations as tools, wired: a toolset with a dispatcher of its own.
+
+Imported only where `admin.tools` is on. Nothing else in the gateway lists, finds or calls them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from starlette.types import ASGIApp
+
+from config.access import ADMIN_TOOLSET
+from config.settings import Settings
+from gateway.abc import Middleware, Upstream
+from gateway.admin.service import AdminApi
+from gateway.admin.tools import OperationLists, counting
+from gateway.app.access import Access
+from gateway.app.application import batches_of, mcp_front, rpc_front, rpc_rules
+from gateway.app.methods import guarded, session_methods, tool_methods
+from gateway.app.shared import Shared
+from gateway.methods.answers import Answering
+from gateway.methods.call_tool import Own
+from gateway.methods.describe_tools import Describe
+from gateway.methods.tools import ToolMethods
+from gateway.operations.calls import OperationUpstream
+from gateway.operations.tools import OperationCatalogs
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.transports.jsonrpc_http import JsonRpcHTTP
+from gateway.transports.streamable_http import toolset_fronts
+from registry.catalog.catalogs import Catalogs
+from schemas.binding import GatewayBinding, OperationBinding
+
+INSTRUCTIONS = (
+    "The tools here administer this gateway: its sources, tools, keys, rules, approvals, sessions "
+    "and audit log. They do what the token of the caller may do, in the tenant of the caller."
+)
+
+
+def admin_fronts(
+    settings: Settings,
+    api: AdminApi,
+    shared: Shared,
+    catalogs: Catalogs,
+    access: Access,
+    middleware: Sequence[Middleware],
+    answering: Answering,
+) -> dict[str, ASGIApp]:
+    """By their paths. `middleware` stands in front of that of `access`."""
+    operations = OperationCatalogs(api.operations.by_id.values(), catalogs.shaping)
+    catalogs.fix(ADMIN_TOOLSET, operations.whole)
+    lists = OperationLists(
+        operations, catalogs, access.sight, settings.mcp.page_size, settings.mcp.list_ttl_ms
+    )
+    upstreams: dict[type, Upstream] = {
+        OperationBinding: OperationUpstream(api.operations),
+        GatewayBinding: Own({"describe": Describe(lists)}),
+    }
+    execute = guarded(upstreams, access.guards)
+    tools = ToolMethods(lists, execute, settings.auth.verify_scope, answering)
+    methods = {**session_methods(lists, shared, INSTRUCTIONS, {}), **tool_methods(lists, tools)}
+    around = [*middleware, counting(api.rates), *access.middleware]
+    dispatcher = Dispatcher(methods, tools.call_by_name, around)
+    return _fronts(settings, shared, access, dispatcher)
+
+
+def _fronts(
+    settings: Settings, shared: Shared, access: Access, dispatcher: Dispatcher
+) -> dict[str, ASGIApp]:
+    batches, identify = batches_of(settings), access.identify_admin
+    mcp = mcp_front(settings, shared, dispatcher, identify, batches)
+    rpc = replace(rpc_front(settings, dispatcher, identify, batches), toolset=ADMIN_TOOLSET)
+    path = f"{settings.rpc.path}/{ADMIN_TOOLSET}"
+    return {
+        **toolset_fronts(mcp, ADMIN_TOOLSET),
+        path: JsonRpcHTTP(rpc, rpc_rules(settings)),
+    }

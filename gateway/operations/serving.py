@@ -1,0 +1,236 @@
+"""Operations, served: conditions, repetitions and answers, the same for every front."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import msgspec
+import psycopg
+from msgspec import Struct
+from psycopg_pool import PoolTimeout
+
+from gateway.context import Principal
+from gateway.operations.answering import answering, value_of
+from gateway.operations.operation import (
+    MEDIA_TYPE,
+    Mistake,
+    Operation,
+    OperationInput,
+    OperationOutput,
+    ProblemDetails,
+    TaggedView,
+    bad_request,
+    changed,
+    unavailable,
+)
+from gateway.operations.requests import Headers, tags
+from gateway.state.once import NoDatabase, Once, OtherRequest, Owner, Unfinished
+
+log = logging.getLogger("toolgate.admin")
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResponse:
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = "application/json"
+
+
+def problem_response(problem: ProblemDetails, request_id: str) -> OperationResponse:
+    return OperationResponse(
+        problem.status, problem.encode(request_id), problem.headers, MEDIA_TYPE
+    )
+
+
+def tag_of(value: Any) -> str:
+    """The entity tag of a representation: the same for the same bytes (RFC 9110, 8.8.3), but for
+    the members that a TaggedView leaves out."""
+    told = value
+    if isinstance(value, TaggedView):
+        members = msgspec.structs.asdict(value)
+        told = {name: one for name, one in members.items() if name not in value.untagged}
+    return f'"{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]}"'
+
+
+KEY = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class _Kept(Struct):
+    status: int
+    body: str
+    headers: dict[str, str]
+    media_type: str
+
+
+_kept = msgspec.json.Decoder(_Kept)
+
+Done = tuple[
+    OperationResponse, OperationResponse
+]  # what is told, and what is told to who repeats the request
+
+
+class Repeats:
+    def __init__(self, once: Once) -> None:
+        self._once = once
+
+    async def run(
+        self,
+        key: str,
+        principal: Principal,
+        what: str,
+        request: bytes,
+        work: Callable[[], Awaitable[Done]],
+    ) -> OperationResponse:
+        """Do `work`, or give what it gave before. Raises Problem, and what `work` raises: then
+        nothing is kept."""
+        if not KEY.fullmatch(key):
+            text = "expected 1 to 128 visible ASCII characters"
+            raise bad_request("The key cannot be used.", Mistake(text, header="Idempotency-Key"))
+        owner = Owner(principal.tenant, principal.id[:256], f"admin {what}", key)
+        try:
+            earlier = await self._once.claim(owner, request)
+        except OtherRequest as error:
+            text = "The Idempotency-Key was used for a different request."
+            raise ProblemDetails(422, "idempotency-key-reused", text) from error
+        except Unfinished as error:
+            text = "A request with this Idempotency-Key still runs, or its outcome is not known."
+            raise ProblemDetails(409, "idempotency-key-in-use", text) from error
+        except (psycopg.OperationalError, PoolTimeout, NoDatabase) as error:
+            raise unavailable("The database does not answer; nothing was done.") from error
+        if earlier is not None:
+            return _restored(earlier)
+        # Else the key would belong to nobody knows what.
+        with anyio.CancelScope(shield=True):
+            return await self._first(owner, work)
+        raise AssertionError  # a scope that nobody cancels swallows nothing
+
+    async def _first(self, owner: Owner, work: Callable[[], Awaitable[Done]]) -> OperationResponse:
+        try:
+            told, again = await work()
+        except BaseException:
+            await self._settle(owner, None)
+            raise
+        await self._settle(owner, again if again.status < 500 else None)
+        return told
+
+    async def _settle(self, owner: Owner, again: OperationResponse | None) -> None:
+        try:
+            if again is None:
+                await self._once.release(owner)
+            else:
+                await self._once.keep(owner, _encoded(again))
+        except (psycopg.OperationalError, PoolTimeout, NoDatabase):
+            log.exception("admin_key_not_kept")
+
+
+def _encoded(response: OperationResponse) -> bytes:
+    headers = dict(response.headers)
+    kept = _Kept(response.status, response.body.decode(), headers, response.media_type)
+    return msgspec.json.encode(kept)
+
+
+def _restored(data: bytes) -> OperationResponse:
+    kept = _kept.decode(data)
+    return OperationResponse(kept.status, kept.body.encode(), kept.headers, kept.media_type)
+
+
+class OperationServer:
+    """The table of operations, by id and by path, and how one of them is answered."""
+
+    def __init__(self, operations: Sequence[Operation], repeats: Repeats, root: str) -> None:
+        """`root` is the path below which the operations are served over HTTP."""
+        self._repeats = repeats
+        self._root = root
+        self.by_id: Mapping[str, Operation] = {one.id: one for one in operations}
+        self.routes: dict[tuple[str, ...], dict[str, Operation]] = {}
+        for one in operations:
+            self.routes.setdefault(one.parts, {})[one.method] = one
+
+    def read_by(self, operation: Operation) -> Operation:
+        """The operation whose answer the If-Match of another one names."""
+        return self.by_id[operation.of] if operation.of else self.routes[operation.parts]["GET"]
+
+    async def answer(
+        self,
+        operation: Operation,
+        asked: OperationInput,
+        headers: Headers,
+        body: bytes,
+        request_id: str,
+    ) -> OperationResponse:
+        """What the operation answers, problems of its handler included; `headers` by lower-case
+        names, `body` as it came. Raises Problem for a key that is in use."""
+        key = headers.get("idempotency-key")
+
+        async def work() -> Done:
+            try:
+                present = await self._present(operation, asked, headers)
+                given = await answering(operation, replace(asked, present=present))
+            except ProblemDetails as problem:
+                refused = problem_response(problem, request_id)
+                return refused, refused
+            return self._told(operation, given, headers)
+
+        if operation.method != "POST" or key is None:
+            return (await work())[0]
+        what = f"{operation.id} {'/'.join(asked.names.values())}"
+        return await self._repeats.run(key, asked.principal, what, body, work)
+
+    async def _present(self, operation: Operation, asked: OperationInput, headers: Headers) -> Any:
+        """What is to be changed, if the request says which it means. Raises Problem: 428, 412."""
+        wanted = headers.get("if-match")
+        new_only = operation.creates and headers.get("if-none-match") == "*"
+        if not operation.match or (wanted is None and not new_only):
+            if operation.match == "required":
+                new = ", or If-None-Match: * for what is new" if operation.creates else ""
+                text = f"It needs If-Match with the ETag of what is to be changed{new}."
+                raise ProblemDetails(428, "precondition-required", text)
+            return None
+        try:
+            present = await answering(self.read_by(operation), asked)
+        except ProblemDetails as problem:
+            if problem.status != 404 or not operation.creates:
+                raise
+            present = None
+        tag = None if present is None else tag_of(value_of(present))
+        if not _holds(tag, wanted, "*" if new_only else None):
+            raise changed()
+        return value_of(present)
+
+    def _told(self, operation: Operation, given: Any, headers: Headers) -> Done:
+        told = given if isinstance(given, OperationOutput) else OperationOutput(given)
+        status = told.status or operation.status
+        if told.value is None:
+            empty = OperationResponse(status)
+            return empty, empty
+        body = msgspec.json.encode(told.value)
+        also = {"Location": self._root + told.location} if told.location else {}
+        if operation.method in {"GET", "PUT"}:
+            also["ETag"] = tag_of(told.value)
+            partly = isinstance(told.value, TaggedView)  # its tag does not tell whether all is old
+            unless = None if partly else headers.get("if-none-match")
+            if operation.method == "GET" and unless and not _holds(also["ETag"], None, unless):
+                unchanged = OperationResponse(304, headers=also)
+                return unchanged, unchanged
+        response = OperationResponse(status, body, also)
+        if told.untold is None:
+            return response, response
+        return response, replace(response, body=msgspec.json.encode(told.untold))
+
+
+def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:
+    """RFC 9110, 13.1: whether a representation with this tag, None of none, is meant."""
+    if wanted is not None:
+        named = tags(wanted)
+        if tag is None or ("*" not in named and tag not in named):  # strong comparison
+            return False
+    if unless is not None:
+        named = tuple(one.removeprefix("W/") for one in tags(unless))
+        if tag is not None and ("*" in named or tag in named):
+            return False
+    return True

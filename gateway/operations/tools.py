@@ -1,0 +1,181 @@
+"""Operations as MCP tools: one tool for each row, made of what the row declares.
+
+The arguments are the names in the path, the parameters of the query, and the members of the body,
+or the whole body as `body` where it is no plain object or shares a name with the others.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.operations.operation import NAMES, Effect, Operation, scopes_of
+from registry.catalog.catalog import Catalog
+from registry.display.shaping import Shaping
+from schemas.binding import OperationBinding
+from schemas.jsonrpc import encode
+from schemas.memo import Memo
+from schemas.tool import Annotations, Tool
+
+Json = dict[str, Any]
+
+SOURCE = "toolgate"  # what they count as in rules and in the audit log
+BODY, IF_MATCH, IF_NONE_MATCH = "body", "if_match", "if_none_match"
+REFS = "#/$defs/"
+VIEWS = 64  # catalogs that are remembered, by the scopes of callers
+
+HINTS: Mapping[Effect, Annotations] = {
+    "read": Annotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True),
+    "act": Annotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False),
+    "change": Annotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True),
+    "remove": Annotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True),
+}
+_IF_MATCH = {
+    "type": "string",
+    "description": "The ETag of what is to be changed, which the tool that shows it tells: then it "
+    'is changed only while it is still like that. "*": whatever it is like.',
+}
+_IF_NONE_MATCH = {
+    "const": "*",
+    "description": "Only where there is none yet: instead of if_match for what is new.",
+}
+
+
+class OperationCatalogs:
+    """The tools of some operations: all of them, and those that a caller's scopes open."""
+
+    def __init__(self, operations: Iterable[Operation], shaping: Shaping) -> None:
+        self._opened_by = {one.id: scopes_of(one.scope) for one in operations if not one.no_tool}
+        self._telling = frozenset().union(*self._opened_by.values())
+        self._shaping = shaping
+        self.whole = self._catalog(tool_of(one) for one in operations if not one.no_tool)
+        self._views: Memo[frozenset[str], Catalog] = Memo(VIEWS)
+
+    def of(self, scopes: frozenset[str]) -> Catalog:
+        """What a caller with these scopes is shown, and may call."""
+        telling = scopes & self._telling
+        view = self._views.use(telling)
+        if view is None:
+            tools = [tool for tool in self.whole.tools if self._opens(telling, tool)]
+            view = self._views.put(telling, self._catalog(tools))
+        return view
+
+    def _opens(self, scopes: frozenset[str], tool: Tool) -> bool:
+        return not scopes.isdisjoint(self._opened_by[tool.name])
+
+    def _catalog(self, tools: Iterable[Tool]) -> Catalog:
+        made = Catalog(tools, shaping=self._shaping)
+        made.own = {}  # nothing is searched for here: lists have everything
+        return made
+
+
+def tool_of(operation: Operation) -> Tool:
+    schema, output = Raw(encode(input_schema(operation))), output_schema(operation)
+    encoded = None if output is None else Raw(encode(output))
+    description = f"{operation.summary} It takes the scope {operation.scope}."
+    said = (operation.id, description, bytes(schema), bytes(encoded or b""), operation.effect)
+    return Tool(
+        id=str(uuid5(NAMESPACE_URL, f"toolgate:operation:{operation.id}")),
+        name=operation.id,
+        title=None,
+        description=description,
+        input_schema=schema,
+        output_schema=encoded,
+        annotations=HINTS[operation.effect],
+        binding=OperationBinding(operation.id),
+        source=SOURCE,
+        digest=sha256(repr(said).encode()).hexdigest(),
+    )
+
+
+def input_schema(operation: Operation) -> Json:
+    """JSON Schema 2020-12 of the arguments."""
+    fields = msgspec.structs.fields(operation.query)
+    names = {name: NAMES[name] for name in operation.names}
+    kinds = [*names.values(), *(field.type for field in fields)]
+    body = [] if operation.body is None else [operation.body]
+    made, definitions = msgspec.json.schema_components(
+        [*kinds, *body], ref_template=REFS + "{name}"
+    )
+    keys = [*names, *(field.encode_name for field in fields)]
+    properties = dict(zip(keys, map(_plain, made), strict=False))
+    required = [*names, *(field.encode_name for field in fields if field.required)]
+    if body:
+        inner, needed = _of_body(operation, made[-1], definitions)
+        properties |= inner
+        required += needed
+    if operation.match:
+        properties[IF_MATCH] = _IF_MATCH
+    if operation.creates:
+        properties[IF_NONE_MATCH] = _IF_NONE_MATCH
+    schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
+    return _closed(schema | ({"required": required} if required else {}), definitions)
+
+
+def output_schema(operation: Operation) -> Json | None:
+    """JSON Schema of an object; None for an operation that has no more to tell than that it is
+    done, or whose answer is none."""
+    if operation.gives is None:
+        return None
+    (made,), definitions = msgspec.json.schema_components(
+        [operation.gives], ref_template=REFS + "{name}"
+    )
+    schema = _resolved(made, definitions)
+    return _closed(schema, definitions) if schema.get("type") == "object" else None
+
+
+def members_of(operation: Operation) -> tuple[str, ...]:
+    """The members of the body that are arguments of their own; none: the body is one argument."""
+    if not (isinstance(operation.body, type) and issubclass(operation.body, Struct)):
+        return ()
+    found = tuple(field.encode_name for field in msgspec.structs.fields(operation.body))
+    others = {field.encode_name for field in msgspec.structs.fields(operation.query)}
+    taken = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH}
+    return () if taken & set(found) else found
+
+
+def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json, list[str]]:
+    """Properties, and the names of those that there have to be."""
+    if not members_of(operation):
+        return {BODY: made}, [] if operation.optional_body else [BODY]
+    schema = _resolved(made, definitions)
+    required = [] if operation.optional_body else schema.get("required", [])
+    return schema["properties"], required
+
+
+def _plain(schema: Json) -> Json:
+    """The schema of a parameter, which is there or is not, and never null."""
+    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
+
+
+def _resolved(schema: Json, definitions: Json) -> Json:
+    reference = schema.get("$ref")
+    return schema if reference is None else definitions[reference.removeprefix(REFS)]
+
+
+def _closed(schema: Json, definitions: Json) -> Json:
+    """The schema with the definitions that it needs."""
+    needed: dict[str, Json] = {}
+    open_ = list(_references(schema))
+    while open_:
+        name = open_.pop()
+        if name not in needed:
+            needed[name] = definitions[name]
+            open_ += _references(definitions[name])
+    return {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            yield reference.removeprefix(REFS)
+        for one in schema.values():
+            yield from _references(one)
+    elif isinstance(schema, list):
+        for one in schema:
+            yield from _references(one)
