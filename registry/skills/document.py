@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 
 from registry.importers.openapi.load import parse_yaml
 from schemas.errors import ImportRejected
-from schemas.hidden import visible, without_hidden
+from schemas.hidden import visible, without_hidden, without_hidden_in
 from schemas.tool import Annotations
 
 Access = Literal["read", "write", "execute"]
@@ -131,7 +131,10 @@ def check_own(document: SkillDocument, where: str) -> None:
     when it was not. Raises ImportRejected for what of ours would have no effect, and for characters
     that nobody sees."""
     check_seen(document.text.removeprefix("\ufeff"), where)
-    check_seen(document.description, f"{where}: description")  # YAML has escapes
+    for key, value in document.metadata.items():
+        if without_hidden_in(said := {key: value}) is not said:
+            text = "an escape stands for a character that nobody sees; remove it"
+            _reject(where, f"{visible(key)[:80]}: {text}")
     for key in document.metadata.get("metadata") or {}:
         if isinstance(key, str) and key.startswith(PREFIX) and key not in KEYS:
             _reject(where, f"metadata.{key[:80]} is unknown; {_instead(key)}")

@@ -165,7 +165,10 @@ def test_instructions_that_nobody_sees_are_refused(hidden: str) -> None:
         check_own(found, "S")
     assert str(no.value).isprintable()
     escaped = b'---\nname: a\ndescription: "A.\\U000E0041"\n---\nX'
-    with pytest.raises(ImportRejected, match=r"^S: description: line 1 has characters"):
+    with pytest.raises(ImportRejected, match=r"^S: description: an escape stands for a character"):
         check_own(read_document(escaped, "S"), "S")
+    for line in (r'license: "a\u200B"', r'metadata: {author: ["\U000E0041"]}', r'"x\u202E": 1'):
+        with pytest.raises(ImportRejected, match=r"^S: .*: an escape stands for a character"):
+            check_own(document(line), "S")
     kind = "---\n\u0645\u06cc\u200c\u062e and \U0001f468\u200d\U0001f469"
     check_own(read_document(HEAD + kind.encode(), "S"), "S")
