@@ -71,9 +71,6 @@ class Catalog:
         self._by_service = {
             id_: tool for id_, tool in by_service(self.tools).items() if self._is_free(id_, tool)
         }
-        self.services: tuple[Tool, ...] = tuple(
-            self._by_service[id_] for id_ in sorted(self._by_service)
-        )
         self._checkers = before.surviving_checkers(self._lookup.by_name) if before else {}
         self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
         self._short_lists: Memo[tuple[str, ...], ShortList] = Memo(SHORT_LISTS_LIMIT)
@@ -100,6 +97,10 @@ class Catalog:
     def service(self, id_: str) -> Tool | None:
         """The tool that calls the hybrid action `id_`; of several, one inside the gateway."""
         return self._by_service.get(id_)
+
+    @property
+    def services(self) -> tuple[Tool, ...]:
+        return tuple(self._by_service[id_] for id_ in sorted(self._by_service))
 
     def prompt(self, name: str) -> SnapshotItem | None:
         return self._prompts.get(name)
@@ -222,7 +223,7 @@ class Catalog:
                 skills=self.skills.within({tool.id for tool in tools}),
             )
             part.denied = self.denied
-            part.own = self.own
+            part._serve_as(self)
             self._visible.put(telling, part)
         return part
 
@@ -249,6 +250,7 @@ class Catalog:
         part._checkers = self._checkers
         part._routes = self._routes
         part.denied = denied
+        part._serve_as(self)
         return part
 
     @cached_property
@@ -296,6 +298,12 @@ class Catalog:
     @cached_property
     def _routes(self) -> CatalogResources:
         return CatalogResources(self.items, self.sources)
+
+    def _serve_as(self, whole: "Catalog") -> None:
+        """What serves an id, or has it as its name, in `whole` alone leaves it to nobody here."""
+        self._by_service = {
+            id_: tool for id_, tool in self._by_service.items() if whole.service(id_) is tool
+        }
 
     def _is_free(self, id_: str, tool: Tool) -> bool:
         """Whether the id of a hybrid action is no name of another tool: `/rpc` takes both."""

@@ -1,6 +1,7 @@
 """The catalog of hybrid actions: found by their ids, listed with them."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 from msgspec import Raw
@@ -114,3 +115,21 @@ def test_no_id_of_an_action_is_the_name_of_another_tool(id_: str) -> None:
     assert catalog.service(id_) is None
     assert catalog.service("sum") is catalog.get("sum")
     assert catalog.get(f"evil_{id_}") is not None
+
+
+def test_what_a_caller_does_not_see_leaves_its_name_to_no_action() -> None:
+    """Else arguments that are meant for it would go to somebody else's action."""
+    scoped = replace(hybrid("secret", "sum"), binding=HybridBinding("sum", scope="admin"))
+    catalog = Catalog([REST, scoped, hybrid("zz_sum", "sum"), hybrid("evil", "rest")])
+    assert catalog.service("sum") is catalog.get("secret")
+    denied = {REST.id, scoped.id}
+    for view in (catalog.without(denied, (), frozenset(denied)), catalog.visible_to(frozenset())):
+        assert view.get("secret") is None
+        assert (view.service("rest"), view.service("sum"), *view.services) == (None, None)
+
+
+def test_the_search_names_no_source_of_which_a_caller_sees_nothing() -> None:
+    scoped = replace(hybrid("a", "a"), binding=HybridBinding("a", scope="admin"), source="hidden")
+    catalog = Catalog([REST, scoped])
+    assert "hidden" in catalog.own["search_tools"].description
+    assert "hidden" not in catalog.visible_to(frozenset()).own["search_tools"].description
