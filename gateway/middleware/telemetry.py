@@ -26,7 +26,8 @@ METHODS = frozenset(
      "prompts/list", "prompts/get", "resources/list", "resources/templates/list",
      "resources/read", "resources/subscribe", "resources/unsubscribe", "completion/complete",
      "logging/setLevel", "tasks/get", "tasks/result", "tasks/cancel", "tasks/update",
-     "subscriptions/listen", "notifications/initialized", "notifications/cancelled"}
+     "subscriptions/listen", "skills/list", "skills/get", "resources/directory/read",
+     "notifications/initialized", "notifications/cancelled"}
 )  # fmt: skip
 
 
