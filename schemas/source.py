@@ -29,10 +29,38 @@ Origin = Literal["settings", "example", "cli", "admin"]
 OutcomeStatus = Literal["imported", "degraded", "held", "skipped", "excluded"]
 
 
+Prefix = Literal["always", "conditional", "never"]
+
+
 class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the options of every kind say."""
+    """What the options of every kind say; a kind that has more to say has a field of that name."""
 
     guarded: bool = False  # named by who is no operator: only public addresses are asked and called
+
+    @property
+    def side(self) -> Side | None:
+        """The portal path that its actions answer on; None: both."""
+        return None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What starts the process that it is, and its arguments; none: it has an address."""
+        return ()
+
+    @property
+    def prefix(self) -> Prefix:
+        """When names of its tools carry its own in front."""
+        return "conditional"
+
+    @property
+    def own_sessions(self) -> bool:
+        """Whether each session of a client has one of its own there."""
+        return False
+
+    @property
+    def pin(self) -> bool:
+        """Whether what changes is held back until somebody approves it."""
+        return False
 
 
 class HybridOptions(ImportOptions, frozen=True, omit_defaults=True):
@@ -41,9 +69,6 @@ class HybridOptions(ImportOptions, frozen=True, omit_defaults=True):
     side: Side | None = None  # which portal path it answers on, here and there
     dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"  # what its calls go out as
     batch: int = 1  # most calls in one JSON-RPC batch; 1: each goes alone
-
-
-Prefix = Literal["always", "conditional", "never"]
 
 
 class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
@@ -75,7 +100,7 @@ class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):
 
 
 MANUAL = "manual"  # the kind of a source that nobody imported: tools made by hand call it
-Options = HybridOptions | McpOptions | OpenAPIOptions | GraphQLOptions
+Options = ImportOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,6 @@ from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
 from schemas.source import (
     GraphQLOptions,
-    HybridOptions,
     OpenAPIOptions,
     Origin,
     SourceFacts,
@@ -223,7 +222,7 @@ def _graphql(spec: ImportSpec) -> GraphQLOptions:
 
 
 def _side(spec: ImportSpec) -> Side | None:
-    return spec.options.side if isinstance(spec.options, HybridOptions) else None
+    return spec.options.side
 
 
 def _reader(kind: str) -> Read:

@@ -32,7 +32,7 @@ from registry.sources.plan import (
     storable,
 )
 from schemas.errors import ImportRejected
-from schemas.source import McpOptions, RolledBack, Source, facts_of
+from schemas.source import RolledBack, Source, facts_of
 from schemas.tool import ToolDraft
 
 
@@ -408,7 +408,7 @@ class ImportWriter:
 
     def _naming(self, before: Before | None) -> Naming:
         options = self._source.options
-        prefix = options.prefix if isinstance(options, McpOptions) else "conditional"
+        prefix = options.prefix
         return Naming(
             self._source.name,
             prefix,
@@ -426,8 +426,7 @@ class ImportWriter:
     ) -> dict[str, str]:
         """Hold back what nobody has approved; reasons by name of tool."""
         pinning = Pinning(self._connection, self._host_id, api_id)
-        options = self._source.options
-        if not (isinstance(options, McpOptions) and options.pin):
+        if not self._source.options.pin:
             await pinning.forget()
             return {}
         kept = [draft for draft in drafts if draft.key in saved.names]

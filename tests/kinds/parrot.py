@@ -16,7 +16,7 @@ from registry.sources.differences import COMPARISONS
 from registry.sources.source_reader import IMPORTERS, Importer, ImportSpec, Limits
 from schemas.binding import Facts, ServiceBinding
 from schemas.errors import ImportRejected
-from schemas.source import KINDS, Kind, Outcome, Source, SourceFacts
+from schemas.source import KINDS, ImportOptions, Kind, Outcome, Source, SourceFacts
 from schemas.tool import Outage, TextContent, Tool, ToolDraft, ToolResult
 
 KIND = "parrot"
@@ -33,12 +33,17 @@ class ParrotBinding(ServiceBinding, frozen=True, tag=KIND, omit_defaults=True, k
         return f"a parrot that says {self.word}, at {address}"
 
 
-def read(document: bytes, location: str, _spec: ImportSpec, _limits: Limits) -> Imported:
+class ParrotOptions(ImportOptions, frozen=True, omit_defaults=True):
+    shout: bool = False
+
+
+def read(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     """Each line is a parrot: its name, and its word."""
     lines = [line.split() for line in document.decode().splitlines()]
     if any(len(line) != 2 for line in lines):
         raise ImportRejected(f"{location}: expected a name and a word in each line")
-    drafts = tuple(_draft(name, word) for name, word in lines)
+    shouts = cast("ParrotOptions", spec.options).shout
+    drafts = tuple(_draft(name, word.upper() if shouts else word) for name, word in lines)
     outcomes = tuple(Outcome(one.key, one.name, one.name, "imported") for one in drafts)
     return Imported("Aviary", str(len(drafts)), ("https://aviary.example",), drafts, outcomes)
 
@@ -79,7 +84,7 @@ class Aviary:
 def registered() -> Iterator[Aviary]:
     """The rows of the kind, while somebody needs them."""
     aviary = Aviary()
-    KINDS[KIND] = Kind(ParrotBinding, SourceFacts(keeps_answers=True))
+    KINDS[KIND] = Kind(ParrotBinding, SourceFacts(options=ParrotOptions, keeps_answers=True))
     IMPORTERS[KIND] = Importer(read=read, declared=lambda _location, servers: servers[0])
     COMPARISONS[ParrotBinding] = compare
     UPSTREAMS[ParrotBinding] = lambda _parts: aviary

@@ -1,6 +1,7 @@
 """A kind of tool that no module of the product names, walked from its import to its audit."""
 
 import asyncio
+import dataclasses
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -27,7 +28,7 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.disclosing import told
-from tests.kinds.parrot import KIND, Aviary, ParrotBinding, registered
+from tests.kinds.parrot import KIND, Aviary, ParrotBinding, ParrotOptions, registered
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ def spec(aviary: Aviary, tmp_path: Path) -> ImportSpec:
     assert not aviary.heard
     path = tmp_path / "aviary.txt"
     path.write_text("polly hello\nrosa ahoy\n")
-    return ImportSpec("aviary", str(path), kind=KIND)
+    return ImportSpec("aviary", str(path), kind=KIND, options=ParrotOptions())
 
 
 @pytest.fixture
@@ -209,6 +210,15 @@ async def test_what_changed_is_told_and_rolled_back(
     words = {tool.name: tool.binding for tool in await store.tools(HOST)}
     assert words["polly"] == ParrotBinding(service=SERVICE, word="hello")
     assert "rio" not in words
+
+
+async def test_its_options_are_kept(spec: ImportSpec, store: ToolStore) -> None:
+    sources = Sources(store, HOST, load(None, {}).imports)
+    await sources.import_(dataclasses.replace(spec, options=ParrotOptions(shout=True)))
+    Path(spec.location).write_text("polly bye\n")
+    await sources.refresh("aviary")
+    [polly] = await store.tools(HOST)
+    assert polly.binding == ParrotBinding(service=SERVICE, word="BYE")
 
 
 def test_the_command_line_tells_of_it(

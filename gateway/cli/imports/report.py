@@ -26,7 +26,7 @@ from registry.sources.imports import ImportReport
 from registry.sources.items import ItemsSaved
 from registry.sources.plan import SavedTools
 from schemas.mcp.snapshot import ItemKind, ServerFacts
-from schemas.source import McpOptions, Outcome, OutcomeStatus
+from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
 STYLES = {"degraded": "yellow", "held": "yellow", "skipped": "red"}
@@ -131,7 +131,7 @@ def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
 def _print_address(report: ImportReport) -> None:
     """Where calls go; nothing is worse than to learn on the first call that they cannot."""
     base_url, options = report.source.base_url, report.source.options
-    if isinstance(options, McpOptions) and options.command:
+    if options.command:
         say(f"Calls go to a process: {shlex.join(options.command)}")
     elif base_url is None:
         say("No address to call: the description names none. Give --base-url URL.", "yellow")

@@ -24,7 +24,7 @@ from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, left_over
 from schemas.mcp.snapshot import SnapshotItem
-from schemas.source import McpOptions, Source
+from schemas.source import Source
 from schemas.tool import Tool
 
 COMMANDS = {
@@ -122,12 +122,11 @@ def _lines(source: Source, items: Sequence[SnapshotItem]) -> Iterator[str]:
     yield f"has   {', '.join(counted(kind, counts[kind]) for kind in ITEMS)}"
     info = source.server.info
     yield f"is    {info.get('name', 'nameless')} {info.get('version', '')}".rstrip()
-    if isinstance(source.options, McpOptions):
-        yield f"names prefix {source.options.prefix}"
-        if source.options.own_sessions:
-            yield "calls each session of a client has one of its own there"
-        if source.options.pin:
-            yield "pins  what is new or changed waits for approval"
+    yield f"names prefix {source.options.prefix}"
+    if source.options.own_sessions:
+        yield "calls each session of a client has one of its own there"
+    if source.options.pin:
+        yield "pins  what is new or changed waits for approval"
 
 
 def _aliases(tools: Sequence[Tool]) -> Iterator[str]:
@@ -183,7 +182,7 @@ def _print_source(source: Source, stale: bool) -> None:
 def _where(source: Source) -> str:
     if source.facts.loaded:
         return "what is written in it, in the gateway"
-    if isinstance(source.options, McpOptions) and source.options.command:
+    if source.options.command:
         return f"a process: {shlex.join(source.options.command)}"
     return source.base_url or "nothing: it has no address; set its base_url"
 

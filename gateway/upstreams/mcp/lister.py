@@ -16,7 +16,7 @@ from gateway.upstreams.mcp.servers import Servers
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
 from schemas.mcp.snapshot import Eras, ServerFacts, Snapshot, SnapshotEntry
-from schemas.source import McpOptions, Source
+from schemas.source import Source
 
 # method of a list -> member of its result, member that names an entry, capability
 LISTS: Mapping[str, tuple[str, str, str]] = {
@@ -138,7 +138,7 @@ class Lister:
 
 def source_of(spec: ImportSpec) -> Source:
     """The source that `spec` is about to become."""
-    url = None if isinstance(spec.options, McpOptions) and spec.options.command else spec.location
+    url = None if spec.options.command else spec.location
     return Source(
         id="",
         name=spec.name,

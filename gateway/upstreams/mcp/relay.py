@@ -43,7 +43,7 @@ from schemas.errors import (
 )
 from schemas.mcp.messages import LOG_LEVELS
 from schemas.mcp.revisions import V2026_07_28
-from schemas.source import McpOptions, Source
+from schemas.source import Source
 
 
 class _InputRequired(Struct, rename="camel"):
@@ -196,7 +196,7 @@ class McpRelay:
         """Whoever the server tells apart shares no session, whatever token they have. A client's
         own session outlives its tokens."""
         options = server.source.options
-        alone = isinstance(options, McpOptions) and options.own_sessions
+        alone = options.own_sessions
         if context.session and (alone or _is_task(asked)):
             return Terms(canonical(capabilities), context.session.id)
         loud = server.one_stream and _asked_for_logs(context)

@@ -22,7 +22,7 @@ from gateway.upstreams.mcp.probe import Spoken
 from gateway.upstreams.mcp.watcher import Audience, Watcher
 from schemas.errors import MethodNotFound
 from schemas.mcp.revisions import V2025_11_25, Revision
-from schemas.source import McpOptions, Source
+from schemas.source import Source
 
 LISTS = ("tools", "prompts", "resources")
 # So long at most calls fail at once when the server did not answer the last one, and no longer than
@@ -68,7 +68,7 @@ class McpServer:
         self.source = source
         self.levels: WeakKeyDictionary[Link, int] = WeakKeyDictionary()
         sessions = limits.mcp_sessions
-        if isinstance(source.options, McpOptions) and source.options.command:
+        if source.options.command:
             # one process for each, and one for requests of 2026-07-28
             sessions = min(sessions, max(1, limits.stdio_processes - 1))
         self.pool = SessionPool(self._open, self, sessions, limits.mcp_idle_s, limits.timeout_s)
