@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 from psycopg.types.json import Json, Jsonb
 
+from config.types import END
 from schemas.binding import Language
 from schemas.errors import ToolgateError
 from schemas.hybrid import Side
@@ -21,7 +22,7 @@ Lifecycle = Literal["active", "deprecated", "retired"]
 Cost = Literal["low", "medium", "high"]
 Weight = Annotated[float, Meta(gt=0, le=100)]
 ToolName = Annotated[
-    str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")
+    str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}" + END)
 ]  # as in registry.names.tool_names
 Name128 = Annotated[str, Meta(max_length=128)]
 Name64 = Annotated[str, Meta(max_length=64)]
