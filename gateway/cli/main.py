@@ -34,6 +34,10 @@ COMMANDS = {
     "secrets": ("gateway.cli.access.secrets:secrets", "Store secrets of sources, encrypted."),
     "token": ("gateway.cli.access.token:token", "Make, show and revoke tokens."),
     "keys": ("gateway.cli.access.keys:keys", "API keys for machines."),
+    "admin": (
+        "gateway.cli.access.admin:admin",
+        "Call operations of a running gateway's admin API.",
+    ),
     "audit": ("gateway.cli.audit:audit", "Look into the log of calls and decisions."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.config:config", "Show and check the settings."),

@@ -100,7 +100,7 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 def typed(pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker) -> dict[str, Any]:
     """`given` and `pairs`, whose values are read as JSON except where the tool wants the text."""
-    arguments = {**given, **{name: _json_or_text(text) for name, text in pairs.items()}}
+    arguments = {**given, **{name: json_or_text(text) for name, text in pairs.items()}}
     for name in _rejected(checker, arguments) & pairs.keys():
         as_text = {**arguments, name: pairs[name]}
         if name not in _rejected(checker, as_text):
@@ -112,7 +112,7 @@ def _rejected(checker: Checker, arguments: Mapping[str, Any]) -> set[str]:
     return {problem.argument for problem in checker.explain(arguments)}
 
 
-def _json_or_text(text: str) -> Any:
+def json_or_text(text: str) -> Any:
     try:
         return decode_json(text.encode())
     except ParseError:

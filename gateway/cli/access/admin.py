@@ -1,0 +1,94 @@
+"""`toolgate admin`: the operations of a running gateway's admin API, called by name."""
+
+import sys
+from typing import Any
+
+import aiohttp
+import click
+
+from config.access import ADMIN_TOOLSET
+from config.settings import Settings
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import fail
+from gateway.cli.common.output import print_json, print_rows
+from gateway.cli.tools.arguments import json_or_text, read_object, read_pairs
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json
+
+TIMEOUT_S = 60.0  # an import may take its time
+
+Json = dict[str, Any]
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--args", "args_json", metavar="JSON", help="Arguments as one object.")
+@click.option("--token", metavar="TEXT", required=True, help="A bearer token; - reads it.")
+@click.option("--url", metavar="URL", help="The gateway [default: as the settings have it].")
+@settings_option
+def admin(
+    settings: Settings,
+    name: str | None,
+    arguments: tuple[str, ...],
+    args_json: str | None,
+    token: str,
+    url: str | None,
+) -> None:
+    """Call the admin operation NAME of a running gateway.
+
+    Its answer is printed as JSON. Without NAME the operations are listed that the token opens. The
+    gateway serves them where admin.tools is true.
+
+    \b
+    Examples:
+      toolgate admin --token - < token.txt
+      toolgate admin listTools limit=5 --token - < token.txt
+      toolgate admin putRule rule=no if_none_match='*' \\
+        --args '{"effect": "deny", "tools": ["delete*"]}' --token - < token.txt
+    """
+    given = {} if args_json is None else read_object(args_json)
+    pairs = {key: json_or_text(text) for key, text in read_pairs(arguments).items()}
+    params = {**given, **pairs} if name else {}
+    secret = sys.stdin.read().strip() if token == "-" else token  # noqa: S105 - stdin
+    found = run(_asked(_address(settings, url), secret, name or "tools/list", params))
+    if name:
+        print_json(found)
+    else:
+        rows = [(one["name"], one["description"]) for one in found["tools"]]
+        print_rows(("NAME", "WHAT IT DOES"), rows)
+
+
+def _address(settings: Settings, url: str | None) -> str:
+    own = settings.server.public_url or f"http://127.0.0.1:{settings.server.port}"
+    return f"{(url or own).rstrip('/')}{settings.rpc.path}/{ADMIN_TOOLSET}"
+
+
+async def _asked(address: str, token: str, method: str, params: Json) -> Any:
+    """The result; fails with what the gateway says, or why it does not."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    headers = {"Authorization": f"Bearer {token}"}
+    timeout = aiohttp.ClientTimeout(TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as http,
+            http.post(address, json=body, headers=headers, allow_redirects=False) as response,
+        ):
+            answer = _read(await response.read(), response.status, address)
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        fail(f"{address} does not answer ({type(error).__name__}). Is the gateway running?")
+    if "error" in answer:
+        fail(str(answer["error"]["message"]))
+    return answer["result"]
+
+
+def _read(data: bytes, status: int, address: str) -> Json:
+    if status == 404:
+        fail(f"There are no operations at {address}: set admin.tools to true")
+    try:
+        answer = decode_json(data)
+    except ParseError:
+        answer = None
+    if not isinstance(answer, dict) or not {"result", "error"} & answer.keys():
+        fail(f"{address} gave no answer of JSON-RPC (HTTP status {status})")
+    return answer
