@@ -104,13 +104,12 @@ BEGIN ATOMIC
     GROUP BY word.lexeme;
 END;
 
--- Scopes that an action of a hybrid service requires; none for other tools.
+-- Scopes of which callers of a tool need one, of whatever kind it is; no other kind has the member.
 CREATE FUNCTION binding_scopes(binding jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE
-        WHEN binding ->> 'type' IN ('hybrid', 'python')
+        WHEN binding ->> 'scope' ~ '\S'
             AND NOT coalesce((binding ->> 'skip_auth')::boolean, false)
-            AND binding ->> 'scope' ~ '\S'
         THEN array_remove(regexp_split_to_array(binding ->> 'scope', '\s+'), '')
         ELSE '{}' END;
 

@@ -38,21 +38,23 @@ class ParrotOptions(ImportOptions, frozen=True, omit_defaults=True):
 
 
 def read(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
-    """Each line is a parrot: its name, and its word."""
+    """Each line is a parrot: its name, its word, and perhaps the scope of those who may ask it."""
     lines = [line.split() for line in document.decode().splitlines()]
-    if any(len(line) != 2 for line in lines):
+    if any(len(line) not in (2, 3) for line in lines):
         raise ImportRejected(f"{location}: expected a name and a word in each line")
     shouts = cast("ParrotOptions", spec.options).shout
-    drafts = tuple(_draft(name, word.upper() if shouts else word) for name, word in lines)
+    drafts = tuple(
+        _draft(name, word.upper() if shouts else word, *scope) for name, word, *scope in lines
+    )
     outcomes = tuple(Outcome(one.key, one.name, one.name, "imported") for one in drafts)
     return Imported("Aviary", str(len(drafts)), ("https://aviary.example",), drafts, outcomes)
 
 
-def _draft(name: str, word: str) -> ToolDraft:
+def _draft(name: str, word: str, scope: str | None = None) -> ToolDraft:
     times = {"type": "integer", "minimum": 1}
     schema = {"type": "object", "properties": {"times": times}, "required": ["times"]}
     service = f"example.com/aviary/{name}/0.1.0"
-    binding = ParrotBinding(service=service, word=word)
+    binding = ParrotBinding(service=service, word=word, scope=scope)
     return ToolDraft(name, name, f"A parrot that likes to say {word}", schema, binding)
 
 

@@ -212,6 +212,16 @@ async def test_what_changed_is_told_and_rolled_back(
     assert "rio" not in words
 
 
+async def test_a_search_knows_its_scopes(
+    spec: ImportSpec, store: ToolStore, database: Database
+) -> None:
+    Path(spec.location).write_text("polly hello parrots.ask\nrosa ahoy\n")
+    await Sources(store, HOST, load(None, {}).imports).import_(spec)
+    async with database.pool.connection() as connection:
+        found = await connection.execute("SELECT name, scopes FROM tool_search_v ORDER BY name")
+        assert await found.fetchall() == [("polly", ["parrots.ask"]), ("rosa", [])]
+
+
 async def test_its_options_are_kept(spec: ImportSpec, store: ToolStore) -> None:
     sources = Sources(store, HOST, load(None, {}).imports)
     await sources.import_(dataclasses.replace(spec, options=ParrotOptions(shout=True)))
