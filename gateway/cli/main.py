@@ -38,6 +38,8 @@ COMMANDS = {
         "gateway.cli.access.admin:admin",
         "Call operations of a running gateway's admin API.",
     ),
+    "sessions": ("gateway.cli.sessions:sessions", "Open sessions at a gateway that runs."),
+    "status": ("gateway.cli.sessions:status", "Show how a gateway is that runs."),
     "audit": ("gateway.cli.audit:audit", "Look into the log of calls and decisions."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.config:config", "Show and check the settings."),
@@ -53,7 +55,7 @@ COMMANDS = {
 MEANT = {
     **dict.fromkeys(("run", "start", "up", "server"), "serve"),
     **dict.fromkeys(("add", "load"), "import"),
-    **dict.fromkeys(("check", "status", "health"), "doctor"),
+    **dict.fromkeys(("check", "health"), "doctor"),
 }
 
 
