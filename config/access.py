@@ -89,6 +89,7 @@ class LimitsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     json_depth: JsonDepth
     headers: Count
     header_bytes: Bytes
+    pipelined: Count
     header_timeout_s: Seconds
     body_timeout_s: Seconds
     send_timeout_s: Seconds
@@ -132,6 +133,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     approve_destructive: bool
     approval_s: Seconds
     approvals: Count  # that wait at a time, of one principal
+    stored_rules: Count  # of one tenant
     views: Count  # of catalogs that are remembered
     argument_values: Count  # that expressions look at
     argument_bytes: Bytes

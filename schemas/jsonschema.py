@@ -13,8 +13,18 @@ from typing import Any
 
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
-from schemas.schema_cost import check_cost
-from schemas.validators import ValidationError, ValidationErrorKind, compiled
+from schemas.pattern_cost import SchemaPattern
+from schemas.schema_cost import LEVELS, check_cost
+from schemas.validators import (
+    MATCHING_ALL,
+    Meter,
+    TooCostly,
+    ValidationError,
+    ValidationErrorKind,
+    compiled,
+    is_cheap,
+    pattern_cost,
+)
 from schemas.violation import describe
 
 PROBLEMS_SHOWN = 8  # enough to mend a call in one go; a thousand would drown the model
@@ -23,6 +33,11 @@ NAMES_COMPARED = 200  # with one that is wrong; thousands would take seconds
 VALUE_SHOWN = 60  # characters of a rejected value
 MESSAGE_SHOWN = 240
 PARTS_EXPLAINED = 5000  # values inside the arguments; more have their first problem explained
+LOOKS_EXPLAINED = 20_000  # of schemas at all of the values: some 10 us each
+FIRST_EXPLAINED = 2_000  # at one value
+LOOKS_FREE = 64  # at one value: all that a body can hold may be looked at so often
+LOOKS = 20_000_000  # of schemas that take more at a value, at all of the values
+_UNTOLD = "does not fit the schema, which is too intricate to tell where"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +51,7 @@ class ArgumentProblem:
 class Checker:
     """A compiled input schema."""
 
-    __slots__ = ("_compiled", "_schema")
+    __slots__ = ("_compiled", "_cost", "_guard", "_schema")
 
     def __init__(self, schema: bytes) -> None:
         """Raises ValueError when `schema` is not a valid JSON Schema, or none that can be checked
@@ -45,30 +60,62 @@ class Checker:
             self._schema: dict[str, Any] = decode_json(schema)
         except ParseError as error:
             raise ValueError(error.message) from error
-        check_cost(self._schema)
-        self._compiled = compiled(self._schema)
+        self._cost = check_cost(self._schema)
+        patterns = pattern_cost(self._schema)
+        looks = self._cost.looks
+        meter = None if is_cheap(patterns.texts, looks) else Meter()
+        self._guard: _Guard | None = None
+        if meter or looks > LOOKS_FREE or not is_cheap(patterns.names, looks):
+            self._guard = _Guard(meter, looks, patterns.names)
+        self._compiled = compiled(self._schema, meter)
 
     def accepts(self, arguments: Any) -> bool:
-        """Raises ValueError for arguments that are nested too deeply to be checked."""
-        return self._compiled.is_valid(arguments)
+        """Raises ValueError for arguments that are nested too deeply to be checked, TooCostly for
+        those that would take too long."""
+        if self._guard is None:
+            return self._compiled.is_valid(arguments)
+        self._guard.admit(arguments)
+        valid = self._compiled.is_valid(arguments)
+        self._guard.settle()
+        return valid
 
     def explain(self, arguments: Mapping[str, Any]) -> list[ArgumentProblem]:
-        """What is wrong with `arguments`; empty when nothing is."""
+        """What is wrong with `arguments`, which are not accepted; empty when nothing is."""
+        if self._guard:
+            self._guard.admit(arguments)
         errors = self._errors(arguments)
+        if errors is None:
+            return [] if self.accepts(arguments) else [ArgumentProblem("", _UNTOLD)]
+        if self._guard:
+            self._guard.settle()
         found = (problem for error in errors for problem in self._problems(error))
         return list(islice(found, PROBLEMS_SHOWN))
 
     def violation(self, data: Any, below: str | None = None) -> str:
-        """The first thing that is wrong with `data`, as `schemas.violation` puts it."""
+        """The first thing that is wrong with `data`, as `schemas.violation` puts it. Raises
+        TooCostly."""
+        if self._guard:
+            self._guard.admit(data)
+        if self._cost.told(_measured(data)[1]) > FIRST_EXPLAINED:
+            return "" if self.accepts(data) else f"$: {_UNTOLD}"
         try:
             self._compiled.validate(data)
         except ValidationError as error:
+            if self._guard:
+                self._guard.settle()
             return describe(error, self._schema, below)
+        if self._guard:
+            self._guard.settle()
         return ""
 
-    def _errors(self, arguments: Mapping[str, Any]) -> Iterable[ValidationError]:
-        if _is_small(arguments):
+    def _errors(self, arguments: Mapping[str, Any]) -> Iterable[ValidationError] | None:
+        """None: they would take too long to find."""
+        parts, levels = _measured(arguments)
+        looks = self._cost.told(levels)
+        if parts <= PARTS_EXPLAINED and parts * looks <= LOOKS_EXPLAINED:
             return self._compiled.iter_errors(arguments)  # all at once: 10 us for each
+        if looks > FIRST_EXPLAINED:
+            return None
         try:
             self._compiled.validate(arguments)
         except ValidationError as error:
@@ -111,15 +158,74 @@ class Checker:
         return list(schema.get("properties", ())) if isinstance(schema, dict) else []
 
 
-def _is_small(arguments: Mapping[str, Any]) -> bool:
-    left: list[Any] = [arguments]
-    for _ in range(PARTS_EXPLAINED):
-        if not left:
-            return True
-        value = left.pop()
-        if isinstance(value, dict | list):
-            left.extend(value.values() if isinstance(value, dict) else value)
-    return not left
+class _Guard:
+    """What is asked of arguments before and after a schema that may take long looks at them."""
+
+    __slots__ = ("_looks", "_meter", "_names")
+
+    def __init__(self, meter: Meter | None, looks: int, names: SchemaPattern) -> None:
+        """`names`: patterns that names are matched with."""
+        self._meter = meter
+        self._looks = looks
+        self._names = names
+
+    def admit(self, arguments: Any) -> None:
+        """Raises TooCostly for what would take too long."""
+        if self._meter:
+            self._meter.reset()
+        if self._looks > LOOKS_FREE and _parts(arguments, LOOKS // self._looks) is None:
+            raise TooCostly(f"there are more than {LOOKS // self._looks:,} values to be checked")
+        if self._names.letters and self._looks * self._naming(arguments) > MATCHING_ALL:
+            raise TooCostly("there are too many names to be checked against patterns")
+
+    def settle(self) -> None:
+        """Raises TooCostly where the answer is none."""
+        if self._meter and self._meter.refused:
+            raise TooCostly(self._meter.refused)
+
+    def _naming(self, arguments: Any) -> int:
+        return sum(self._names.matching(len(name)) for name in _names(arguments))
+
+
+def _names(value: Any) -> Iterator[str]:
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            yield from one
+        if isinstance(one, dict | list):
+            left.extend(one.values() if isinstance(one, dict) else one)
+
+
+def _parts(value: Any, most: int) -> int | None:
+    """Values in it and their members; None: more than `most`."""
+    left, count = [value], 0
+    while left:
+        one = left.pop()
+        count += 1
+        if isinstance(one, dict | list):
+            left.extend(one.values() if isinstance(one, dict) else one)
+        if count + len(left) > most:
+            return None
+    return count
+
+
+def _measured(value: Any) -> tuple[int, int]:
+    """How many values there are, and how many levels; of more than PARTS_EXPLAINED, one more, and
+    as many levels as are looked at anyway."""
+    level, parts, levels = [value], 0, 0
+    while level:
+        parts += len(level)
+        if parts > PARTS_EXPLAINED:
+            return PARTS_EXPLAINED + 1, LEVELS
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        levels += bool(level)
+    return parts, levels
 
 
 def _nearest(branches: Iterable[list[ValidationError]]) -> list[ValidationError]:

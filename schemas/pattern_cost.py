@@ -1,5 +1,6 @@
-"""How long a regular expression of CEL's `matches` takes the library, which compiles it each time:
-in the steps of `schemas.expression_cost`, measured, and rather too many than too few. Pure.
+"""How long regular expressions take the libraries of CEL, which compiles that of `matches` each
+time, and of JSON Schema: in the steps of `schemas.expression_cost`, measured, and rather too many
+than too few. Pure.
 
 Repetitions with numbers are written out when a pattern is compiled, so they multiply inside each
 other; classes of Unicode, `\\w` first of all, are hundreds of states each.
@@ -18,8 +19,13 @@ _MANY = 32  # as many large classes take twice as long each as a few
 _UNFOLDED = 10  # times as much without regard to case
 _SCANNED = 10  # each letter with each unit of a text
 
+_SMALL_OF_SCHEMA, _LARGE_OF_SCHEMA = 50, 50  # there `\w` is ASCII, but not beside look-around
+
 _REPEATED = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z-]*)")
+_NAMED_CLASS = re.compile(r"\\[pP]\{[^}]*\}")
+_LOOKS = re.compile(r"\(\?<?[=!]")
+_REFERS = re.compile(r"\\[1-9k]")  # back to a group
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -39,6 +45,27 @@ def matching_steps(literal: str, size: int) -> int:
     compiled = _LETTER * weight.letters + large + _SMALL * weight.small
     folded = _UNFOLDED if "i" in flags else 1
     return min(_ALWAYS + folded * compiled + _SCANNED * weight.letters * (1 + size), MOST)
+
+
+class SchemaPattern(NamedTuple):
+    """What a `pattern` of JSON Schema costs. Its engine is linear in a text; look-around, which may
+    look through all of the rest at each character, is not."""
+
+    compiling: int  # steps
+    letters: int  # with repetitions written out: steps for each character
+    looked: int  # those that may be tried from each character to the end
+
+    def matching(self, characters: int) -> int:
+        return characters * (self.letters + self.looked * characters)
+
+
+def schema_pattern(pattern: str) -> SchemaPattern:
+    scanner = _Scanner(pattern)
+    weight = scanner.whole()
+    looked = weight.letters if _REFERS.search(pattern) else scanner.looked
+    wide = _LARGE if looked or re.search(r"\\[pP]", pattern) else _LARGE_OF_SCHEMA
+    compiling = _LETTER * weight.letters + wide * weight.large + _SMALL_OF_SCHEMA * weight.small
+    return SchemaPattern(min(_ALWAYS + compiling, MOST), max(weight.letters, 1), looked)
 
 
 def _said(literal: str) -> str:
@@ -70,6 +97,8 @@ class _Scanner:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._groups: list[_Weight] = []  # what stands before each that is open
+        self._looking: list[bool] = []  # which of them are look-around
+        self.looked = 0  # letters inside look-around
         self._all = _Weight()
         self._last = _Weight()  # what a repetition repeats; counted in `_all`
 
@@ -86,6 +115,7 @@ class _Scanner:
         character = self._pattern[at]
         if character == "(":
             self._groups.append(self._all)
+            self._looking.append(_LOOKS.match(self._pattern, at) is not None)
             self._all = self._last = _Weight()
         elif character == ")" and self._groups:
             self._close()
@@ -103,11 +133,14 @@ class _Scanner:
 
     def _close(self) -> None:
         self._last = self._all
+        if self._looking.pop():
+            self.looked = min(self.looked + self._last.letters, MOST)
         self._all = self._groups.pop().plus(self._last)
 
     def _atom_end(self, at: int) -> int:
         if self._pattern[at] == "\\":
-            return at + 2
+            named = _NAMED_CLASS.match(self._pattern, at)
+            return named.end() if named else at + 2
         if self._pattern[at] != "[":
             return at + 1
         deep = 0

@@ -1,19 +1,26 @@
 """How often a validator may look at one value: schemas that apply to it, and are reached by
-references more than once, multiply. One kilobyte can ask for 2^40 looks, and nothing can stop a
-validator that has begun.
+references more than once, multiply, also from level to level. One kilobyte can ask for 2^40 looks,
+and nothing can stop a validator that has begun. Pure.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-LIMIT = 10_000  # looks at one value, of which there may be a million; GitHub's worst takes 46
+LIMIT = 10_000  # looks at one value; GitHub's worst takes 46
+LEVELS = 200  # of values; what is deeper is taken for as deep as this
 _MOST = 1 << 60
 _ONE = ("not", "if", "then", "else")
 _SEVERAL = ("allOf", "anyOf", "oneOf")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
+_MEMBERS = ("additionalProperties", "unevaluatedProperties")
+_ANY, _ITEM = "*", "[]"  # keys of members that have no names, and of items
 
 
-def check_cost(schema: Any) -> None:
+def check_cost(schema: Any) -> "Cost":
     """Raises ValueError for a schema whose parts multiply beyond LIMIT. One that is as long as it
     says is none of those."""
     costs = _Costs(schema)
@@ -22,13 +29,34 @@ def check_cost(schema: Any) -> None:
     try:
         while left:
             node = left.pop()
-            written, worst = written + 1, max(worst, costs.of(node))
+            written, worst = written + 1, max(worst, costs.of(node), costs.inside(node))
             inner = node.values() if isinstance(node, dict) else node
             left.extend(one for one in inner if isinstance(one, dict | list))
     except RecursionError as error:
         raise ValueError("its schemas apply one another too many levels deep") from error
     if worst > max(LIMIT, written):
         raise ValueError("its schemas apply one another more often than can be checked")
+    return Cost(costs, schema, worst)
+
+
+class Cost:
+    """Looks at one value: `looks` where each circle of references is gone through once, as the
+    library does that only asks whether a value is valid."""
+
+    def __init__(self, costs: "_Costs", schema: Any, looks: int) -> None:
+        self.looks = max(looks, 1)
+        self._costs = costs
+        self._schema = schema
+
+    def told(self, levels: int) -> int:
+        """Looks at one value where it is to be told what is wrong with it, `levels` deep: circles
+        are gone through on each."""
+        return self._told[min(levels, len(self._told) - 1)]
+
+    @cached_property
+    def _told(self) -> list[int]:
+        """By levels, as long as there are more with each."""
+        return self._costs.by_levels(self._schema)
 
 
 class _Costs:
@@ -36,6 +64,9 @@ class _Costs:
         self._root = root
         self._named = _named(root) if isinstance(root, dict) else {}
         self._known: dict[int, int] = {}
+        self._insides: dict[int, int] = {}
+        self._belows: dict[int, _Below] = {}
+        self._nodes: dict[int, Any] = {}  # by identity
 
     def of(self, node: Any) -> int:
         if not isinstance(node, dict):
@@ -47,16 +78,92 @@ class _Costs:
             self._known[id(node)] = known
         return known
 
+    def inside(self, node: Any) -> int:
+        """Looks at a value inside the one that the schema applies to."""
+        if not isinstance(node, dict):
+            return 1
+        known = self._insides.get(id(node))
+        if known is None:
+            self._insides[id(node)] = 1
+            known = self._next(node, lambda one: max(self.of(one), self.inside(one)))
+            self._insides[id(node)] = known
+        return known
+
+    def by_levels(self, node: Any) -> list[int]:
+        """Looks at a value at most so many levels inside, until LIMIT or until they are all."""
+        reached = self._reached(node)
+        looks = {id(one): self.of(one) for one in reached}
+        found = [self.of(node)]
+        while len(found) < LEVELS and found[-1] <= LIMIT:
+            following = self._one_level_more(reached, looks)
+            if following == looks:
+                break
+            looks = following
+            found.append(looks.get(id(node), 1))
+        return found
+
+    def _one_level_more(self, reached: list[Any], looks: dict[int, int]) -> dict[int, int]:
+        return {
+            id(one): max(self.of(one), self._next(one, lambda inner: looks[id(inner)]))
+            for one in reached
+        }
+
+    def _reached(self, node: Any) -> list[dict[str, Any]]:
+        found: dict[int, dict[str, Any]] = {}
+        left = [node] if isinstance(node, dict) else []
+        while left:
+            one = left.pop()
+            if id(one) not in found:
+                found[id(one)] = one
+                left.extend(self._nodes[key] for of in self._below(one).values() for key in of)
+        return list(found.values())
+
+    def _next(self, node: dict[str, Any], looks: Callable[[Any], int]) -> int:
+        """The sum of `looks` over the schemas of a member or item, of those with the most."""
+        below = self._below(node)
+        sums = {
+            key: sum(times * looks(self._nodes[one]) for one, times in inner.items())
+            for key, inner in below.items()
+        }
+        any_, item = sums.pop(_ANY, 0), sums.pop(_ITEM, 0)
+        member = any_ + max((sums[key] for key in sums if key[0] == "."), default=0)
+        item += max((sums[key] for key in sums if key[0] == "["), default=0)
+        return min(_MOST, max(1, member, item))
+
+    def _below(self, node: dict[str, Any]) -> "_Below":
+        """The schemas of its members and items, by their keys: how often each applies."""
+        known = self._belows.get(id(node))
+        if known is None:
+            self._belows[id(node)] = {}
+            known = self._children(node)
+            for applied in self._applied(node):
+                if isinstance(applied, dict):
+                    for key, inner in self._below(applied).items():
+                        into = known.setdefault(key, Counter())
+                        for one, times in inner.items():
+                            into[one] = min(_MOST, into[one] + times)
+            self._belows[id(node)] = known
+        return known
+
+    def _children(self, node: dict[str, Any]) -> "_Below":
+        found: _Below = {}
+        for key, one in _parts(node):
+            if isinstance(one, dict):
+                self._nodes[id(one)] = one
+                found.setdefault(key, Counter())[id(one)] += 1
+        return found
+
     def _applied(self, node: dict[str, Any]) -> Iterator[Any]:
         """The schemas that apply to the same value."""
-        for keyword in ("$ref", "$dynamicRef"):
+        for keyword in _REFERENCES:
             if isinstance(reference := node.get(keyword), str):
                 yield self._resolved(reference)
         yield from (node[name] for name in _ONE if name in node)
         for name in _SEVERAL:
             yield from branches if isinstance(branches := node.get(name), list) else ()
-        if isinstance(dependent := node.get("dependentSchemas"), dict):
-            yield from dependent.values()
+        for name in ("dependentSchemas", "dependencies"):  # the latter up to draft 7
+            if isinstance(dependent := node.get(name), dict):
+                yield from (one for one in dependent.values() if isinstance(one, dict))
 
     def _resolved(self, reference: str) -> Any:
         base, _, fragment = unquote(reference).partition("#")
@@ -70,6 +177,22 @@ class _Costs:
             else:
                 found = found.get(name) if isinstance(found, dict) else None
         return found
+
+
+def _parts(node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas that apply to members and items, with their keys."""
+    if isinstance(properties := node.get("properties"), dict):
+        yield from ((f".{name}", one) for name, one in properties.items())
+    if isinstance(by_pattern := node.get("patternProperties"), dict):
+        yield from ((_ANY, one) for one in by_pattern.values())
+    yield from ((_ANY, node[name]) for name in _MEMBERS if name in node)
+    yield from ((_ITEM, node[name]) for name in _ITEMS if name in node)
+    for name in ("prefixItems", "items"):
+        if isinstance(listed := node.get(name), list):
+            yield from ((f"[{number}]", one) for number, one in enumerate(listed))
+
+
+_Below = dict[str, Counter[int]]
 
 
 def _named(schema: Any) -> dict[str, Any]:

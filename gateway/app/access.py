@@ -153,18 +153,21 @@ class Bounds:
         self.limiting = Limiting(settings.limits, _rates(settings, counter), refused.add)
         self.breaker = Breaker(settings.breaker, refused.add)
         self.bodies = BodyBudget(settings.limits, refused.add)
+        self._parts = BodyBudget(settings.limits, refused.add)  # of requests on their way
         self.shedding = Shedding(settings.limits, refused.add, running=self._running)
         self._limits = settings.limits
+        self._proxies = settings.server.trusted_proxies
 
     def reconfigure(self, limits: LimitsSettings) -> None:
         """Hold the calls from now on against other limits; those that run count on."""
         self.limiting = self.limiting.with_limits(limits)
         self.shedding.reconfigure(limits)
         self.bodies.reconfigure(limits)
+        self._parts.reconfigure(limits)
 
     def protocol(self) -> type[BoundedProtocol]:
         """Of the connections of clients, for uvicorn."""
-        return bounded(self._limits, self.refusals.add)
+        return bounded(self._limits, self.refusals.add, self._parts, self._proxies)
 
     def show(self, metrics: Metrics) -> None:
         metrics.registry.register(self.refusals)

@@ -38,7 +38,7 @@ class BodyBudget:
         """`refused` hears the name of the limit."""
         self.reconfigure(limits)
         self._refused = refused
-        self._clients: Counter[str] = Counter()  # by network
+        self._clients: Counter[str | None] = Counter()  # by network
         self.held_bytes = 0
 
     def reconfigure(self, limits: LimitsSettings) -> None:
@@ -46,11 +46,12 @@ class BodyBudget:
         self._most = most
         self._of_client = limits.client_bodies_bytes or most // CLIENT_SHARE
 
-    def take(self, client: str, size: int, held: int = 0) -> None:
-        """Count `size` more bytes of a client's body, which has `held` already. Raises
-        TooManyRequests and Overloaded, unless it is the only one: one body is always taken."""
+    def take(self, client: str | None, size: int, held: int = 0) -> None:
+        """Count `size` more bytes of a client's body, which has `held` already; None: of whichever
+        client of a proxy, which have only the bound of all. Raises TooManyRequests and Overloaded,
+        unless it is the only one: one body is always taken."""
         of_client = self._clients.get(client, 0)
-        if of_client > held and of_client + size > self._of_client:
+        if client is not None and of_client > held and of_client + size > self._of_client:
             self._refused("client_bodies_bytes")
             raise TooManyRequests(OF_CLIENT, AGAIN_S, "limits.client_bodies_bytes")
         if self.held_bytes > held and self.held_bytes + size > self._most:
@@ -59,7 +60,7 @@ class BodyBudget:
         self._clients[client] += size
         self.held_bytes += size
 
-    def give_back(self, client: str, size: int) -> None:
+    def give_back(self, client: str | None, size: int) -> None:
         """Count `size` bytes of a client no longer."""
         self.held_bytes -= size
         self._clients[client] -= size
@@ -111,7 +112,7 @@ class _Body:
     def grow(self, size: int) -> None:
         """Raises TooManyRequests and Overloaded."""
         self._size += size
-        if self._size > SMALL_BYTES:
+        if size and self._size > SMALL_BYTES:  # what was taken stays when the budget shrinks
             self._budget.take(self._client, self._size - self._held, self._held)
             self._held = self._size
 

@@ -4,15 +4,21 @@ what is sent to it; and how many connections there may be.
 uvicorn's protocol has no bounds of these kinds, and its parser none for headers: a header that
 never ends would be kept. A connection beyond the limit is answered with 503, but for the probes of
 whoever looks after the gateway. What arrived of requests that are not complete has the same bounds
-as large bodies, in all and by client address: thousands of slow clients fill the memory, too.
+as large bodies, in all and by client address: thousands of slow clients fill the memory, too. The
+clients of a trusted proxy have only the bound of all: whose a request is it says in a header.
+
+uvicorn reads on with each response, whatever it has parsed already: without a bound, one client
+that pipelines requests and takes no responses would fill the memory.
 """
 
 import resource
 from asyncio import TimerHandle, Transport
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from config.access import LimitsSettings
@@ -33,6 +39,7 @@ REASONS = {
     429: b"Too Many Requests",
     431: b"Request Header Fields Too Large",
 }
+Network = IPv4Network | IPv6Network
 HEAD, BODY, DONE = "header", "body", ""  # what of a request is on its way
 
 
@@ -48,6 +55,23 @@ class HeadersTooLarge(Fault):
     status = 431
 
 
+class TooManyPipelined(Fault):
+    code = -32600
+    status = 429
+
+
+class _InTurn(FlowControl):
+    """Nothing more is read while requests wait for the response before theirs."""
+
+    def __init__(self, transport: Transport, waiting: Sized) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        if not self._waiting:
+            super().resume_reading()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """`bounded` makes one for some limits."""
 
@@ -55,6 +79,7 @@ class BoundedProtocol(HttpToolsProtocol):
     connections_limit: int  # 0: none
     refused: Callable[[str], None]  # hears the name of the limit
     parts: BodyBudget  # of what arrived of requests that are not complete
+    proxies: Sequence[Network]  # that are trusted
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -72,6 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _InTurn(transport, self.pipeline)
         most = self.connections_limit
         self._extra = 0 < most < len(self.connections)
         if self._extra and len(self.connections) > most + SPARE:
@@ -121,8 +147,13 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        """Raises HeadersTooLarge and TooManyPipelined, which end the parsing."""
         self._add(len(self.url))
         self._part = BODY
+        if len(self.pipeline) >= self.limits.pipelined:
+            self.refused("pipelined")
+            self._refusal = TooManyPipelined("Too many pipelined requests (limits.pipelined)")
+            raise self._refusal
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -166,9 +197,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count what arrived of a request, and hang up where that is too much."""
         if self._part is BODY and self.cycle is not None and self.cycle.response_complete:
             return  # what follows a refusal is not kept
-        client = self.client[0] if self.client else ""
         try:
-            self.parts.take(network(client), size, self._held)
+            self.parts.take(self._sender(), size, self._held)
         except (TooManyRequests, Overloaded) as fault:
             self._give_up(fault)
         else:
@@ -176,8 +206,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _let_go(self) -> None:
         if self._held:
-            self.parts.give_back(network(self.client[0] if self.client else ""), self._held)
+            self.parts.give_back(self._sender(), self._held)
             self._held = 0
+
+    def _sender(self) -> str | None:
+        """Whose bytes count together; None for those of a proxy."""
+        address = self.client[0] if self.client else ""
+        return None if self.proxies and _is_in(address, self.proxies) else network(address)
 
     def _add(self, size: int) -> None:
         self._head_bytes += size
@@ -255,9 +290,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-def bounded(limits: LimitsSettings, refused: Callable[[str], None]) -> type[BoundedProtocol]:
+def bounded(
+    limits: LimitsSettings,
+    refused: Callable[[str], None],
+    parts: BodyBudget | None = None,
+    proxies: Sequence[str] = (),
+) -> type[BoundedProtocol]:
     """The protocol of connections within `limits`; `refused` hears the names of those that were
-    exceeded."""
+    exceeded. `parts`: the budget of requests that are not complete, where others change it;
+    `proxies`: addresses and networks of those that are trusted."""
     return type(
         "Bounded",
         (BoundedProtocol,),
@@ -265,12 +306,23 @@ def bounded(limits: LimitsSettings, refused: Callable[[str], None]) -> type[Boun
             "limits": limits,
             "connections_limit": limits.connections or _by_files(),
             "refused": staticmethod(refused),
-            "parts": BodyBudget(limits, refused),
+            "parts": parts or BodyBudget(limits, refused),
+            "proxies": [ip_network(one) for one in proxies],
         },
     )
 
 
 _full = partial(refuse, fault=Overloaded(FULL))
+
+
+def _is_in(address: str, networks: Sequence[Network]) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:  # of a socket in the file system
+        return False
+    if isinstance(found, IPv6Address) and found.ipv4_mapped:
+        return any(found.ipv4_mapped in one for one in networks)
+    return any(found in one for one in networks)
 
 
 def _by_files() -> int:

@@ -11,7 +11,9 @@ from starlette.types import Scope
 from config.endpoints import Metrics
 from config.networks import is_loopback
 
-PASSED_ON = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+# What proxies add; some only X-Forwarded-Proto or -Host (Envoy without use_remote_address).
+PASSED_ON = frozenset({b"forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"via"})
+X_FORWARDED = b"x-forwarded-"
 MAPPED = "::ffff:"  # IPv4 on a socket of IPv6
 BEARER = b"bearer "
 
@@ -35,4 +37,8 @@ class Insight:
 def is_local(scope: Scope) -> bool:
     """Whether a client on this machine sent the request, and no proxy passed it on."""
     address = (scope.get("client") or ("",))[0].removeprefix(MAPPED)
-    return is_loopback(address) and not any(name in PASSED_ON for name, _ in scope["headers"])
+    return is_loopback(address) and not any(_of_proxy(name) for name, _ in scope["headers"])
+
+
+def _of_proxy(header: bytes) -> bool:
+    return header in PASSED_ON or header.startswith(X_FORWARDED)

@@ -14,6 +14,7 @@ from schemas.hybrid import (
     StatusFault,
 )
 from schemas.jsonschema import ArgumentProblem, Checker
+from schemas.validators import TooCostly
 
 IDEMPOTENCY_KEY_LIMIT = 128  # characters, as the portal's database has it
 
@@ -22,6 +23,8 @@ def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[ArgumentPro
     """None for good arguments. Raises InvalidParams for those that cannot be checked."""
     try:
         return [] if checker.accepts(arguments) else checker.explain(arguments)
+    except TooCostly as error:
+        raise InvalidParams(f"The arguments cannot be checked: {error}") from error
     except ValueError as error:
         raise InvalidParams("The arguments are nested too deeply") from error
 

@@ -29,6 +29,7 @@ from schemas.hybrid import (
 from schemas.jsonrpc import Request, decode_json, json_type
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.tool import Tool, ToolResult
+from schemas.validators import TooCostly
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,8 @@ def _checked(found: _Found, data: Any) -> Any:
         if checker.accepts(arguments):
             return arguments
         violation = checker.violation(arguments, binding.argument)
+    except TooCostly as error:
+        raise StatusFault(VALIDATOR_SCHEMA, f"$: {error}") from error
     except ValueError as error:
         violation = "$: is nested too deeply to be checked"
         raise StatusFault(VALIDATOR_SCHEMA, violation) from error

@@ -105,7 +105,7 @@ def is_judged(tool: Tool) -> bool:
 
 class CompiledRule:
     """A rule whose expression fails forbids, or asks for approval, as if it were true; it never
-    allows."""
+    allows. One whose expression cannot be evaluated at all forbids instead of asking."""
 
     def __init__(self, name: str, rule: Rule, steps: int, *, stored: bool = False) -> None:
         """`steps`: most that `when` may take. Raises InvalidExpression; but a stored rule, which
@@ -122,6 +122,8 @@ class CompiledRule:
             if not stored:
                 raise
             self.broken = str(error)
+            if self.effect == "approve":  # nobody can tell what they would approve
+                self.effect = "deny"
         looks_at = self._expression.variables if self._expression else frozenset[str]()
         self.by_arguments = "arguments" in looks_at
         self.by_principal = not self.by_arguments and "principal" in looks_at

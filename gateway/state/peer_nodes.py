@@ -33,7 +33,9 @@ CANCELS_WINDOW_S = 60
 class Loading:
     """A session that is being loaded."""
 
-    version: int = 0  # that it has to have: other nodes have said so meanwhile
+    # what was said meanwhile
+    version: int = 0  # that it has to have
+    ended: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +74,8 @@ class Elsewhere:
         bus.on_missed(self._look_again)
 
     async def end(self, session_id: str) -> None:
+        """The store has it no longer. A request that came here meanwhile may have loaded it."""
+        self._over(session_id)
         await self._bus.say("ended", session=session_id)
 
     async def changed(self, record: SessionRecord) -> None:
@@ -115,7 +119,12 @@ class Elsewhere:
         await self._cancels.purge()
 
     async def _ended(self, said: dict[str, Any]) -> None:
-        session = self._open.get(said["session"])
+        self._over(said["session"])
+
+    def _over(self, session_id: str) -> None:
+        for loading in self._loads.get(session_id, ()):
+            loading.ended = True
+        session = self._open.get(session_id)
         if session is not None:
             self._open.drop(session)
 

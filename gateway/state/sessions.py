@@ -118,9 +118,11 @@ class Sessions:
             return
         with self._elsewhere.loading(session_id) as loading:
             record = await self._store.hold(session_id, self._node, self._limits.idle_s)
-            while record is not None and record.version < loading.version:
+            asked = 0  # a store that went back to what it was, as by a failover, is asked once more
+            while record is not None and max(record.version, asked) < loading.version:
+                asked = loading.version
                 record = await self._store.get(session_id)
-            self._loaded(session_id, record)
+            self._loaded(session_id, None if loading.ended else record)
 
     def find(
         self, session_id: str, principal: Principal, toolset: str | None = None

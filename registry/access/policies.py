@@ -23,6 +23,10 @@ class PolicyChanged(ToolgateError):
     """A rule has another version than the caller knows of."""
 
 
+class TooManyRules(ToolgateError):
+    """A tenant has as many rules as the settings let it have."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRule:
     name: str
@@ -58,13 +62,18 @@ class Policies:
             row = await rows.fetchone()
         return None if row is None else _stored(*row)
 
-    async def put(self, name: str, rule: Rule, expected_version: int | None = None) -> StoredRule:
+    async def put(
+        self, name: str, rule: Rule, expected_version: int | None = None, *, most: int | None = None
+    ) -> StoredRule:
         """Write a rule, which is one that compiles. `expected_version` is the one that it has; 0:
-        there is none of this name; None: whatever there is. Raises PolicyChanged."""
+        there is none of this name; None: whatever there is. Raises PolicyChanged, and TooManyRules
+        for a new one beyond `most`."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             version = await self._version(connection, name)
             _check(name, version or 0, expected_version)
+            if version is None and most is not None:
+                await self._check_room(connection, most)
             rows = await connection.execute(
                 """
                 INSERT INTO policy_rule_t AS old (host_id, name, rule) VALUES (%s, %s, %s)
@@ -91,6 +100,17 @@ class Policies:
                 [self._host_id, name],
             )
         return True
+
+    async def _check_room(self, connection: Any, most: int) -> None:
+        rows = await connection.execute(
+            "SELECT count(*) FROM policy_rule_t WHERE host_id = %s", [self._host_id]
+        )
+        (count,) = await rows.fetchone()
+        if count >= most:
+            raise TooManyRules(
+                f"there are {count:,} stored rules, and at most {most:,} may be stored "
+                "(policy.stored_rules): remove one, or say more in one of them"
+            )
 
     async def _version(self, connection: Any, name: str) -> int | None:
         rows = await connection.execute(

@@ -13,7 +13,7 @@ from config.settings import Settings, Toolset
 from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
 from gateway.app.reloading import taken, waiting
-from schemas.errors import ToolgateError
+from schemas.errors import ToolgateError, TooManyRequests
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, running
 from tests.gateway.portal import COMMAND, DATA, Portal, legacy, portal, service, with_rules
@@ -219,3 +219,14 @@ async def test_what_needs_a_restart_is_named_and_stays_as_it_is(settings: Settin
     assert found.limits == replace(settings.limits, principal_calls=7)
     assert found.imports == replace(settings.imports, prune=True)
     assert waiting(settings, found) == []
+
+
+async def test_bodies_on_their_way_have_the_bounds_of_the_new_settings(client: Client) -> None:
+    settings, bounds = client.gateway.settings, client.gateway.access.bounds
+    parts = bounds.protocol().parts
+    limits = replace(settings.limits, bodies_bytes=4000, client_bodies_bytes=2000)
+    await client.gateway.reconfigure(replace(settings, limits=limits))
+    for budget in (parts, bounds.bodies):
+        budget.take("192.0.2.1", 1500)
+        with pytest.raises(TooManyRequests):
+            budget.take("192.0.2.1", 1500)

@@ -4,7 +4,7 @@ import pytest
 
 from config.access import Rule
 from registry.access.follower import CHANNEL
-from registry.access.policies import Policies, PolicyChanged, stored_rules
+from registry.access.policies import Policies, PolicyChanged, TooManyRules, stored_rules
 from registry.database.postgres import Database, borrowed
 from tests.fixtures_database import HOST
 
@@ -50,6 +50,15 @@ async def test_tenants_have_rules_of_their_own(database: Database, policies: Pol
     await other.put("one", Rule("allow"))
     assert await policies.delete("one")
     assert await stored_rules(database.pool) == {OTHER: {"one": Rule("allow")}}
+
+
+async def test_a_tenant_has_only_so_many_rules(database: Database, policies: Policies) -> None:
+    for name in ("one", "two"):
+        await policies.put(name, RULE, most=2)
+    with pytest.raises(TooManyRules, match="there are 2 stored rules, and at most 2 may be"):
+        await policies.put("three", RULE, most=2)
+    assert (await policies.put("two", Rule("allow"), most=2)).version == 2  # it is there already
+    await Policies(database.pool, OTHER).put("three", RULE, most=2)
 
 
 @pytest.mark.parametrize(

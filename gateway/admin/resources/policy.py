@@ -32,7 +32,7 @@ from gateway.policy.engine import Engine
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
 from gateway.policy.rules import Subject
 from registry.access.approvals import Approval, ApprovalRefused, Approvals
-from registry.access.policies import Policies, PolicyChanged, StoredRule
+from registry.access.policies import Policies, PolicyChanged, StoredRule, TooManyRules
 from registry.catalog.catalogs import Catalogs
 
 READ, WRITE = "admin:policy:read", "admin:policy:write"
@@ -150,8 +150,11 @@ class PolicyOperations:
         if mistakes:
             raise invalid(f"The rule cannot be used: {mistakes[0].detail}", *mistakes)
         expected = 0 if present is None else present.version
+        most = self._policy.stored_rules
         try:
-            written = await self._policies(asked).put(name, asked.body, expected)
+            written = await self._policies(asked).put(name, asked.body, expected, most=most)
+        except TooManyRules as error:
+            raise conflict(sentence(error)) from error
         except PolicyChanged as error:
             raise _changed(error) from error
         status = 201 if present is None else 200

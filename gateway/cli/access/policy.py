@@ -28,7 +28,7 @@ from gateway.context import Principal
 from gateway.policy.engine import Engine
 from gateway.policy.explain import Explanation, explain
 from gateway.policy.rules import Subject
-from registry.access.policies import Policies, StoredRule, stored_rules, written
+from registry.access.policies import Policies, StoredRule, TooManyRules, stored_rules, written
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 
@@ -293,7 +293,11 @@ async def _looked_at(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
 
 async def _put(settings: Settings, name: str, rule: Rule) -> StoredRule:
     async with open_registry(settings, Act("putRule", name)) as registry:
-        return await Policies(registry.database.pool, registry.host_id).put(name, rule)
+        policies = Policies(registry.database.pool, registry.host_id)
+        try:
+            return await policies.put(name, rule, most=settings.policy.stored_rules)
+        except TooManyRules as error:
+            fail(f"{name}: {error}")
 
 
 async def _remove(settings: Settings, name: str) -> None:

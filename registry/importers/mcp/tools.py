@@ -4,10 +4,11 @@ from typing import Any
 
 from registry.importers.mcp.definitions import Definition, SkipEntry
 from schemas.binding import McpBinding, Mirrored
-from schemas.jsonrpc import json_type
+from schemas.jsonrpc import encode, json_type
+from schemas.jsonschema import Checker
 from schemas.mcp.headers import mirrored_in
 from schemas.tool import Annotations, ToolDraft
-from schemas.validators import ValidationError, check_by_metaschema, compiled, unknown_dialect
+from schemas.validators import TooCostly, ValidationError, check_by_metaschema, unknown_dialect
 
 _OWN_COLUMNS = frozenset(
     ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -90,6 +91,8 @@ def _illegal(schema: dict[str, Any]) -> str | None:
     except ValidationError as error:
         where = "/".join(map(str, error.instance_path))
         return f"{error.message[:120]} at {where}" if where else error.message[:120]
+    except TooCostly:  # whoever can may check it
+        return None
     except ValueError as error:  # nested too deeply
         return str(error)[:120]
     return None
@@ -103,7 +106,7 @@ def _note_unchecked(schema: dict[str, Any], notes: list[str]) -> None:
             "are checked as JSON Schema 2020-12 has it"
         )
     try:
-        compiled(schema)
+        Checker(encode(schema))
     except ValueError as error:
         reason = str(error).partition("\n")[0][:160]
         notes.append(f"arguments are not checked before its server gets them: {reason}")

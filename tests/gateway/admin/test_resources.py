@@ -705,6 +705,17 @@ async def test_what_the_settings_say_stays_as_they_say_it(
     assert (await other("DELETE", "/policy/rules/fixed", **same)).status == 409
 
 
+async def test_only_so_many_rules_are_stored(api: Admin, parts: AdminParts, serve: Serve) -> None:
+    policy = replace(parts.settings.policy, stored_rules=1)
+    settings = replace(parts.settings, policy=policy)
+    other = await described(await serve(admin_api(with_(parts, settings=settings))), api.http)
+    new = {"If-None-Match": "*"}
+    assert (await other("PUT", "/policy/rules/a", {"effect": "deny"}, **new)).status == 201
+    refused = await other("PUT", "/policy/rules/b", {"effect": "deny"}, **new)
+    assert refused.status == 409
+    assert "at most 1 may be stored (policy.stored_rules)" in refused.json["detail"]
+
+
 async def test_an_admin_of_a_tenant_sees_what_is_the_tenants(
     api: Admin, parts: AdminParts, serve: Serve, database: Database
 ) -> None:

@@ -56,6 +56,15 @@ def test_why_somebody_may_or_may_not_is_explained(ruled: Toolgate) -> None:
     ]
 
 
+def test_only_so_many_rules_are_stored(ruled: Toolgate) -> None:
+    rule, few = '{"effect": "deny", "tools": ["x"]}', {"TOOLGATE_POLICY__STORED_RULES": "1"}
+    ruled("policy", "put", "one", rule, **few)
+    ran = ruled("policy", "put", "two", rule, **few)
+    assert ran.code == 1
+    assert "two: there are 1 stored rules, and at most 1 may be stored" in ran.err
+    ruled("policy", "put", "one", rule, **few)
+
+
 def test_whose_token_it_is_says_who_asks(ruled: Toolgate) -> None:
     minted = ruled("token", "mint", "--sub", "ada", "--role", "intern", **DEVELOPMENT).out.strip()
     asked = ("policy", "explain", "--tool", "deletePet", "--json", "--token")

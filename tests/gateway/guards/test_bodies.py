@@ -147,6 +147,21 @@ async def test_a_body_that_does_not_say_how_large_it_is_counts_as_it_comes(gate)
     assert gate.budget.held_bytes == LARGE
 
 
+async def test_a_client_that_leaves_is_noticed_when_the_budget_has_shrunk():
+    budget, seen = BodyBudget(LIMITS), []
+
+    async def app(_scope, receive, _send):
+        await receive()
+        budget.take("192.0.2.1", SMALL_BYTES)
+        budget.reconfigure(replace(LIMITS, client_bodies_bytes=1))
+        seen.append((await receive())["type"])
+
+    scope = {**http("POST", "/rpc", [("transfer-encoding", "chunked")]), "client": ("192.0.2.1", 1)}
+    wire = Wire().arrive(part(b"x" * LARGE), DISCONNECT)
+    await BodyGuard(app, budget, 10 * LARGE)(scope, wire.receive, wire.send)
+    assert seen == ["http.disconnect"]
+
+
 async def test_a_client_of_ipv6_has_one_share_for_all_its_addresses(gate):
     gate.sends("2001:db8:0:1::1", b"x" * 2 * LARGE, size=2 * LARGE)
     await settle()

@@ -1,6 +1,7 @@
 """Clients that are slow, large or many, on real sockets."""
 
 import asyncio
+import gc
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from config.load import load
@@ -114,9 +116,10 @@ class Served:
 
 
 @asynccontextmanager
-async def server(**limits):
+async def server(proxies=(), **limits):
     app, refused = App(), []
-    async with serving(app, bounded(replace(LIMITS, **limits), refused.append)) as url:
+    protocol = bounded(replace(LIMITS, **limits), refused.append, proxies=proxies)
+    async with serving(app, protocol) as url:
         served = Served(url, app, refused)
         try:
             yield served
@@ -283,6 +286,47 @@ async def test_as_many_headers_as_are_allowed_pass_however_they_come():
         assert [(await client.answer())[0] for _ in range(2)] == [200, 200]
 
 
+def cycles():
+    return [one for one in gc.get_objects() if isinstance(one, RequestResponseCycle)]
+
+
+async def test_pipelined_requests_beyond_the_limit_end_the_connection():
+    before = len(cycles())
+    async with server(pipelined=10) as served:
+        served.app.release.clear()
+        client = await served.connect()
+        with suppress(ConnectionError):
+            await client.send(request() * 1000)
+        assert await client.ended()
+        assert len(cycles()) - before <= 11
+        assert (served.refused, len(served.app.seen)) == (["pipelined"], 1)
+
+
+async def test_nothing_is_read_while_requests_wait_for_their_turn():
+    async with server(pipelined=100_000) as served:
+        client = await served.connect()
+        sent = request(body=b"x" * 1000) * 10_000
+        sending = asyncio.create_task(client.send(sent))
+        while len(served.app.seen) < 10:
+            assert sum(len(cycle.body) for cycle in cycles()) < len(sent) / 10
+            await client.answer()
+        sending.cancel()
+
+
+async def test_as_many_pipelined_requests_as_are_allowed_are_answered_in_turn():
+    async with server(pipelined=10) as served:
+        client = await served.connect()
+        for _ in range(3):
+            await client.send(b"".join(request(body=b"x" * size) for size in range(11)))
+            sizes = [(await client.answer())[2] for _ in range(11)]
+            assert sizes == [str(size).encode() for size in range(11)]
+        large = request(body=b"x" * 500_000)
+        sending = asyncio.create_task(client.send(large * 5))
+        assert [(await client.answer())[2] for _ in range(5)] == [b"500000"] * 5
+        await sending
+        assert served.refused == []
+
+
 async def test_headers_after_a_body_are_no_headers_of_the_request():
     head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with server() as served:
@@ -348,6 +392,48 @@ async def test_what_arrived_of_the_requests_of_one_address_is_bounded(sent, rest
         more = await served.connect()  # all of it is free again
         await more.send(sent + rest)
         assert (await more.answer())[0] == 200
+
+
+async def test_clients_of_a_trusted_proxy_are_not_bounded_as_one():
+    sent = request(body=b"x" * 9000)
+    budget = {"bodies_bytes": 11_000, "client_bodies_bytes": 4000}
+    async with server(proxies=["10.0.0.0/8", "127.0.0.1"], **budget) as served:
+        clients = [await served.connect() for _ in range(3)]
+        for client in clients:
+            await client.send(sent[:3100])
+        for client in clients:
+            await client.send(sent[3100:])
+            assert (await client.answer())[0] == 200
+        assert served.refused == []
+        clients = [await served.connect() for _ in range(4)]
+        answers = [asyncio.create_task(client.answer()) for client in clients]
+        for client in clients:
+            await client.send(sent[:3100])
+        [first], rest = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+        assert first.result()[0] == 503  # they have the bound of all
+        assert served.refused == ["bodies_bytes"]
+        for task in rest:
+            task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("10.1.2.3", None),
+        ("::ffff:10.1.2.3", None),
+        ("2001:db8::5", None),
+        ("2001:db8::6", "2001:db8::"),
+        ("192.0.2.1", "192.0.2.1"),
+        ("", ""),
+    ],
+)
+async def test_a_proxy_is_known_by_its_address(address, counted):
+    config = Config(App(), log_config=None)
+    config.load()
+    kind = bounded(LIMITS, [].append, proxies=["10.0.0.0/8", "2001:db8::5"])
+    protocol = kind(config, ServerState(), {})
+    protocol.client = (address, 1) if address else None
+    assert protocol._sender() == counted
 
 
 async def test_who_hangs_up_in_the_middle_leaves_no_bytes_behind():

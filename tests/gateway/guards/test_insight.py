@@ -36,7 +36,11 @@ def test_others_may_not_unless_they_have_the_token(client):
     assert Insight(replace(CLOSED, open=True)).allows(asked(client))
 
 
-@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+@pytest.mark.parametrize(
+    "name",
+    ["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via",
+     "X-Client-IP", "True-Client-IP"],
+)  # fmt: skip
 def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(name):
     assert not is_local(asked("127.0.0.1", (name, "127.0.0.1")))
 

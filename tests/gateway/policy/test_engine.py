@@ -149,6 +149,19 @@ def test_a_rule_that_another_release_wrote_never_allows() -> None:
 BOMB = f"[{','.join('1' * 40)}].all(a, [{','.join('1' * 40)}].all(b, arguments.l.all(c, b == c)))"
 
 
+@pytest.mark.parametrize("default", ["allow", "deny"])
+@pytest.mark.parametrize("effect", ["deny", "approve", "allow"])
+def test_a_stored_rule_that_would_take_too_long_never_lets_more_through(
+    effect: Any, default: str
+) -> None:
+    """One that allows decides nothing: without it, another rule or the default does."""
+    sight = Sight(ruled(default), 50)
+    sight.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
+    for arguments in ({"l": [1] * 900}, {"l": []}):
+        found = sight.decide(context(), tool("pay"), arguments)
+        assert found.effect == ("deny" if effect != "allow" else default)
+
+
 @pytest.mark.parametrize("effect", ["deny", "approve", "allow"])
 def test_a_stored_rule_that_would_take_too_long_is_not_evaluated(
     effect: Any, caplog: pytest.LogCaptureFixture
@@ -156,7 +169,7 @@ def test_a_stored_rule_that_would_take_too_long_is_not_evaluated(
     sight = Sight(ruled("deny"), 50)
     sight.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
     found = sight.decide(context(), tool("pay"), {"l": [1] * 900})
-    assert found.effect == ("deny" if effect != "approve" else "approve")
+    assert found.effect == "deny"
     [said] = [one for one in caplog.records if one.getMessage() == "rule_not_evaluated"]
     assert (vars(said)["rule"], vars(said)["tenant"]) == ("bomb", TENANT)
     assert "it may take too long" in vars(said)["reason"]

@@ -395,6 +395,83 @@ async def test_a_change_that_is_made_while_another_node_loads_the_session_is_not
     assert (there.log_level, there.skills) == ("error", {"mail"})
 
 
+async def test_a_session_that_ends_while_another_node_loads_it_is_not_served_there(nodes):
+    a, b = nodes
+    session = await a.open()
+    heard, hold = [], b.stores.sessions.hold
+
+    async def hear(said):
+        heard.append(said)
+
+    b.bus.on("heard", hear)
+
+    async def slowly(*what):
+        record = await hold(*what)
+        await a.sessions.delete(session)
+        await a.bus.say("heard")
+        await until(lambda: heard)
+        return record
+
+    b.stores.sessions.hold = slowly
+    with anyio.fail_after(5):
+        await b.sessions.load(session.id)
+    assert b.sessions.find(session.id, ANN) is None
+    assert len(b.sessions) == 0
+
+
+async def test_a_session_that_is_loaded_while_it_ends_is_not_served(nodes):
+    a, _ = nodes
+    session, hold = await a.open(), a.stores.sessions.hold
+
+    async def slowly(*what):
+        record = await hold(*what)
+        await a.sessions.delete(session)
+        return record
+
+    a.stores.sessions.hold = slowly
+    with anyio.fail_after(5):
+        await a.sessions.load(session.id)
+    assert len(a.sessions) == 0
+
+
+async def test_a_session_that_is_loaded_before_the_store_has_ended_it_is_not_served(nodes):
+    a, _ = nodes
+    session, delete = await a.open(), a.stores.sessions.delete
+
+    async def slowly(session_id):
+        await a.sessions.load(session_id)
+        return await delete(session_id)
+
+    a.stores.sessions.delete = slowly
+    with anyio.fail_after(5):
+        await a.sessions.delete(session)
+    assert len(a.sessions) == 0
+
+
+async def test_a_store_that_went_back_is_not_asked_without_end(nodes):
+    a, b = nodes
+    session = await a.open()
+    hold, get, asked = b.stores.sessions.hold, b.stores.sessions.get, []
+
+    async def slowly(*what):
+        record = await hold(*what)
+        await a.bus.say("changed", session=session.id, version=1_000_000)
+        await until(lambda: any(one.version for one in b.sessions._elsewhere._loads[session.id]))
+        asked.clear()  # this store holds what it gets
+        return record
+
+    async def counted(session_id):
+        await anyio.lowlevel.checkpoint()
+        asked.append(session_id)
+        return await get(session_id)
+
+    b.stores.sessions.hold, b.stores.sessions.get = slowly, counted
+    with anyio.fail_after(5):
+        await b.sessions.load(session.id)
+    assert b.sessions.find(session.id, ANN) is not None
+    assert asked == [session.id]
+
+
 async def test_what_a_node_did_not_hear_of_it_sees_when_it_asks_the_store_again(nodes, clock):
     a, b = nodes
     session = await a.open()
