@@ -25,8 +25,8 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 from schemas.source import Source
 
 LISTS = ("tools", "prompts", "resources")
-# So long at most calls fail at once when the server did not answer the last one, and no longer than
-# that took to tell: whoever waited 10 ms for a refusal may ask again, and finds it back.
+# A failure that took this long to find out is remembered as long. Quicker ones, such as a refused
+# connection, are shared by the calls that waited for them alone: the next call asks again.
 FAILED_FOR_S = 1.0
 
 
@@ -83,6 +83,7 @@ class McpServer:
         self._spoken: Spoken | None = None
         self._until = 0.0
         self._failure: UpstreamFailed | None = None
+        self._failed_at = 0.0
         self._stateless: StatelessWay | None = None
 
     @property
@@ -115,15 +116,15 @@ class McpServer:
 
     async def spoken(self) -> Spoken:
         """What it speaks; asked now and then. Raises UpstreamFailed when it does not say."""
-        if self._spoken is not None and time.monotonic() < self._until:
+        asked = time.monotonic()
+        if self._spoken is not None and asked < self._until:
             return self._spoken
         async with self._probing:
-            now = time.monotonic()
-            if now < self._until:
-                if self._failure is not None:
-                    raise UpstreamFailed(str(self._failure))
-                if self._spoken is not None:
-                    return self._spoken
+            fresh = time.monotonic() < self._until
+            if self._failure is not None and (fresh or self._failed_at > asked):
+                raise UpstreamFailed(str(self._failure))
+            if self._spoken is not None and fresh:
+                return self._spoken
             return await self._probe()
 
     async def _probe(self) -> Spoken:
@@ -132,8 +133,9 @@ class McpServer:
             spoken = await self._way.probe()
         except UpstreamFailed as error:
             self._spoken, self._failure = None, error
-            now = time.monotonic()
-            self._until = now + min(FAILED_FOR_S, now - began)
+            self._failed_at = time.monotonic()
+            slow = self._failed_at - began >= FAILED_FOR_S
+            self._until = self._failed_at + FAILED_FOR_S if slow else 0.0
             raise
         self._spoken, self._failure = spoken, None
         self._until = time.monotonic() + self._limits.mcp_probe_s
