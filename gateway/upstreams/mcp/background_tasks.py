@@ -1,4 +1,4 @@
-"""Work that nobody waits for: cancellations, the ends of sessions and of streams."""
+"""Background tasks of one MCP server: cancellations, and the ends of sessions and streams."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ ASIDE_S = 10.0
 
 
 class Aside:
-    """Such work for one server; it ends with `close`."""
+    """Background tasks of one server, each with a time limit; `close` cancels them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class Aside:
                 log.info("mcp_aside_failed", extra={"source": self._name, "error": kind})
 
         def ended(task: asyncio.Task[None]) -> None:
-            work.close()  # it may never have begun
+            work.close()  # otherwise a coroutine that never started would warn
             self._tasks.discard(task)
 
         task = asyncio.create_task(run())

@@ -10,8 +10,8 @@ FIRST_PAUSE_S = 0.5
 
 
 class Respawn:
-    """The pauses of one source's command: each is twice as long as the one before, until a process
-    has lived for longer than the longest."""
+    """Exponential backoff for restarts of one source's command: each pause is twice the one before,
+    and is reset once a process has lived for longer than the longest pause."""
 
     def __init__(
         self, name: str, longest_s: float, clock: Callable[[], float] = time.monotonic
@@ -21,7 +21,7 @@ class Respawn:
         self._clock = clock
         self._pause_s = 0.0
         self._not_before = 0.0
-        self.why = ""  # the last one ended
+        self.why = ""  # reason why the last process ended
 
     def check(self) -> None:
         """Raises UpstreamFailed while the pause is not over."""
@@ -32,7 +32,7 @@ class Respawn:
             )
 
     def ended(self, lived_s: float, why: str) -> None:
-        """A process ended that was not told to; `why` follows the source's name."""
+        """Record that a process ended unexpectedly; `why` follows the source's name in errors."""
         if lived_s > self._longest_s:
             self._pause_s = 0.0
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), self._longest_s)
@@ -40,13 +40,13 @@ class Respawn:
         self.why = why
 
 
-AT_ONCE = 12  # a server that is being changed by hand is followed without delay
+AT_ONCE = 12  # changes that are followed without delay: somebody may be editing the server
 FIRST_S, LONGEST_S = 1.0, 60.0
-QUIET_S = 60.0  # without a change: the next is the first again
+QUIET_S = 60.0  # without a change, after which the backoff is reset
 
 
 class Calm:
-    """A few changes are read at once; those that follow closely wait, longer and longer."""
+    """Backoff for list changes: the first few are read at once, later ones at growing intervals."""
 
     def __init__(self) -> None:
         self._pause_s = 0.0
@@ -54,7 +54,8 @@ class Calm:
         self._read = -math.inf
 
     def wait_s(self, now: float) -> float:
-        """How long a change that is heard of `now` has to wait; in seconds, as all here."""
+        """Seconds until the change announced at `now` may be read. All times here are in
+        seconds."""
         since_s = now - self._read
         if since_s >= QUIET_S:
             self._pause_s = 0.0
@@ -66,7 +67,7 @@ class Calm:
         return pause_s - since_s
 
     def read(self, now: float) -> None:
-        """The lists have been read."""
+        """Record that the lists were read at `now`."""
         self._read = now
         if self._at_once:
             self._at_once -= 1

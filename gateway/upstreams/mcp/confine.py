@@ -1,7 +1,7 @@
-"""Run as a program: limits itself, then becomes the command.
+"""Launcher program: sets resource limits on itself, then execs the command.
 
 A step of its own, because code between fork and exec of a process with threads may hang, and uvloop
-and asyncio fork differently. Imports only what Python brings.
+and asyncio fork differently. Imports only the standard library.
 
     python -I -S confine.py MEMORY_BYTES PARENT_PID COMMAND [ARGUMENT...]
 """
@@ -14,19 +14,19 @@ import sys
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 OPEN_FILES = 1024
-NOT_FOUND = 127  # as shells say it
+NOT_FOUND = 127  # exit status of shells for a command that is not found
 
 
 def main(memory_bytes: int, parent: int, command: list[str]) -> int:
     """Returns only when the command cannot be started."""
-    # uvloop passes on what the gateway itself was started with, whoever opened that
+    # uvloop lets the child inherit descriptors that the gateway itself inherited
     os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     _limit(resource.RLIMIT_CORE, 0)
-    if sys.platform == "linux":  # elsewhere the end of its standard input has to do
+    if sys.platform == "linux":  # elsewhere the process ends on EOF of its standard input
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
-            return 1  # the gateway ended before it could be tied to it
+            return 1  # the gateway ended before the death signal was set
     _limit(resource.RLIMIT_AS, memory_bytes)
     try:
         os.execvp(command[0], command)  # noqa: S606 (a shell is what is not wanted)
@@ -36,7 +36,7 @@ def main(memory_bytes: int, parent: int, command: list[str]) -> int:
 
 
 def _limit(what: int, wanted: int) -> None:
-    """To `wanted`, or to what we are limited to."""
+    """Set the limit to `wanted`, or to the hard limit if that is lower."""
     _, most = resource.getrlimit(what)
     limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     resource.setrlimit(what, (limit, limit))

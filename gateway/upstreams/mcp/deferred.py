@@ -1,5 +1,5 @@
-"""Calls of 2026-07-28 clients at servers that ask in the middle of a call: begun, parked, and taken
-up again by the client's next request, on any node."""
+"""Parked calls: a server asks in the middle of a 2026-07-28 client's call, and the client's next
+request resumes the call, on any node."""
 
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})  # MRTR: th
 
 
 class ParkedState(Struct, frozen=True, array_like=True):
-    """What a requestState of ours says."""
+    """Content of the gateway's own requestState."""
 
     node: str
     call: str
@@ -50,7 +50,7 @@ class Deferred:
         return "requestState" in asked.params or not self._parking.full(context.principal.key)
 
     async def run(self, asked: RelayRequest, context: Context, news: News, work: Work) -> Members:
-        """The result of `work`, now or when the client has answered what its server asks."""
+        """The result of `work`, or an input_required result when its server asks the client."""
         bound = _bound(asked, context)
         sealer = await self._sealer()
         hearer = ClientHearer(context, news)
@@ -84,7 +84,7 @@ def _answers_to(asked: RelayRequest) -> dict[str, Any]:
 
 
 def _bound(asked: RelayRequest, context: Context) -> bytes:
-    """What a requestState of ours is good for: this caller, and this request again."""
+    """Digest that a requestState is bound to: this caller, and the same request repeated."""
     same = {name: said for name, said in asked.params.items() if name not in {*ROUNDS, "_meta"}}
     text = canonical([context.principal.key, asked.source.name, asked.method, same])
     return hashlib.sha256(text.encode()).digest()

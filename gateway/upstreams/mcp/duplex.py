@@ -1,10 +1,8 @@
-"""A server at the other end of one stream in each direction: HTTP+SSE and standard input and
-output.
+"""Link to a server over one stream in each direction: HTTP+SSE and standard input and output.
 
-Answers and whatever else come in one row and are told apart by their ids and tokens.
-
-What the row holds for one request waits in its mailbox, so that nobody's slow client holds up the
-others; what fits in there no more is forgotten, but never an answer.
+Responses, requests and notifications are multiplexed on one stream and assigned by id and token.
+Each request has a mailbox, so that a slow client does not hold up the others. Messages that exceed
+the mailbox are dropped, but never a response.
 """
 
 import asyncio
@@ -37,7 +35,7 @@ LISTEN = "subscriptions/listen"
 
 
 class Acknowledged:
-    """A Hearer that knows when it was told the first time."""
+    """A Hearer that sets an event on its first notification."""
 
     def __init__(self, hearer: Hearer) -> None:
         self.event = asyncio.Event()
@@ -55,8 +53,8 @@ class Acknowledged:
 async def listening(
     work: Coroutine[Any, Any, Any], told: Acknowledged, name: str, limit_s: float
 ) -> AsyncIterator["asyncio.Future[Any]"]:
-    """Run `work`, which hears the stream, inside. Raises what it raises before it began, and
-    UpstreamFailed when it does not begin within `limit_s`."""
+    """Run `work`, which reads the stream, in the background of the block. Raises what it raises
+    before its first notification, and UpstreamFailed when that takes longer than `limit_s`."""
     following = asyncio.create_task(work)
     begun = asyncio.create_task(told.event.wait())
     try:
@@ -82,14 +80,14 @@ ACKNOWLEDGED_S = 30.0
 
 
 class Carrier(Protocol):
-    """Takes messages to the server. What comes from it goes to `DuplexLink.arrived`."""
+    """Sends messages to the server; received messages go to `DuplexLink.arrived`."""
 
     name: str  # of the source
     limit_bytes: int
 
     @property
     def open(self) -> bool:
-        """Whether the server is still there."""
+        """Whether the server is still connected."""
 
     async def send(self, body: bytes) -> None:
         """Raises UpstreamFailed, and SessionLost when the server was gone before."""
@@ -98,7 +96,7 @@ class Carrier(Protocol):
 
 
 class DuplexLink(StatelessWay):
-    """One session, or the way to a stateless server, over one carrier."""
+    """One session, or the link to a stateless server, over one carrier."""
 
     def __init__(self, background: Hearer, hello: Hello, name: str, asks_limit: int) -> None:
         """`carrier` has to be set next, and `facts` unless `begin` is called."""
@@ -116,7 +114,7 @@ class DuplexLink(StatelessWay):
         return self._background.over is None and self.carrier is not None and self.carrier.open
 
     async def begin(self, revision: Revision, timeout: Timeout) -> None:
-        """`initialize`, at best of `revision`. Raises RelayedFault and UpstreamFailed."""
+        """Send `initialize`, offering `revision`. Raises RelayedFault and UpstreamFailed."""
         params = initialize(self._hello, revision)
         members = await self._asked(
             self._talk.begin("initialize", params, None, timeout), cancels=False
@@ -163,7 +161,7 @@ class DuplexLink(StatelessWay):
             await self.carrier.close()
 
     def arrived(self, text: bytes) -> None:
-        """A JSON text came from the server."""
+        """Receive one JSON text from the server."""
         try:
             messages = wire.decode(text)
         except Garbage as error:
@@ -173,7 +171,7 @@ class DuplexLink(StatelessWay):
             self._sort(message, len(text))
 
     def lost(self, error: UpstreamFailed) -> None:
-        """Nothing will come any more."""
+        """Fail the background mailbox and all running requests: the connection has ended."""
         self._background.fail(error)
         for box in self._boxes.values():
             box.fail(error)
@@ -207,7 +205,8 @@ class DuplexLink(StatelessWay):
         return self._talk.running.get(subscription) if type(subscription) is int else None
 
     async def _asked(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
-        """The result. Leaving it early cancels the request at the server, if `cancels`."""
+        """Send the request, return its result. Leaving early cancels it at the server, if
+        `cancels`."""
         box = self._boxes[exchange.id] = Mailbox()
         over = not cancels
         try:

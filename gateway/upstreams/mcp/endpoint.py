@@ -1,4 +1,4 @@
-"""The HTTP address of one MCP server: what is POSTed to it, and what comes back in which form."""
+"""HTTP endpoint of one MCP server: sends requests, reads responses in each content type."""
 
 import io
 import logging
@@ -27,9 +27,9 @@ from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")
 
-ERROR_LIMIT_BYTES = 65536  # of the body of an answer that is no success
-END_S = 3.0  # how long a server may take to agree that a session is over
-DRAIN_S = 1.0  # how long an answered stream may take to end before its connection is given up
+ERROR_LIMIT_BYTES = 65536  # of the body of an error response
+END_S = 3.0  # time limit of the DELETE that ends a session
+DRAIN_S = 1.0  # how long an answered stream may take to end before its connection is closed
 JSON = "application/json"
 LINES = ("application/x-ndjson", "application/jsonl")
 SSE = "text/event-stream"
@@ -39,7 +39,7 @@ TROUBLE = (aiohttp.ClientError, OSError, TooLarge, Garbage)
 
 
 class HttpRefused(UpstreamFailed):
-    """An HTTP status that says no, without a JSON-RPC error."""
+    """An HTTP error status without a JSON-RPC error."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text, down=status in AWAY)
@@ -53,16 +53,16 @@ class HttpFault(RelayedFault):
     def __init__(self, code: int, message: str, data: Any, status: int) -> None:
         super().__init__(code, message, data)
         self.http_status = status
-        # servers made after the TypeScript SDK's examples say 400 where 404 is meant
+        # servers made after the TypeScript SDK's examples send 400 where 404 is meant
         unknown = status == 400 and code == -32000 and "session" in message.lower()
         self.means_no_session = status == 404 or unknown
 
 
 class ServerEndpoint:
-    """Where one server is, and the connections to it. Holds its pool until it is closed."""
+    """URL of one server and its connection pool, which is held until `close`."""
 
     def __init__(self, pool: SourcePool, holder: Holder | None = None) -> None:
-        """`holder`: on whose behalf the server is called, where a request does not say so itself.
+        """`holder`: the caller to authenticate as, for requests without credentials of their own.
         Raises UpstreamFailed when the server has no address that may be called."""
         if pool.address is None:
             raise UpstreamFailed(
@@ -85,13 +85,13 @@ class ServerEndpoint:
         self.release()
 
     def release(self) -> None:
-        """Let go of the connections: nothing lasting is to come."""
+        """Release the connection pool: no streams will be opened any more."""
         if self._holds:
             self._holds = False
             self.pool.release()
 
     def failure(self, error: Exception, patience: Patience | None = None) -> UpstreamFailed:
-        """What callers are told of `error`."""
+        """The UpstreamFailed that callers get for `error`."""
         log.warning("upstream_failed", extra={"source": self.name, "error": type(error).__name__})
         if isinstance(error, Garbage):
             return UpstreamFailed(f"{self.name} {error}")
@@ -102,7 +102,7 @@ class ServerEndpoint:
     async def headers(
         self, own: Mapping[str, str], headers: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """The headers of a request, the configured ones among them, and what proves who calls.
+        """Headers of a request: configured ones, and the credentials of the caller.
         Raises UpstreamFailed."""
         if self.pool.by_caller and AUTHORIZATION not in headers:
             headers = {**headers, **await proof(self.pool, self._holder.caller)}
@@ -111,8 +111,8 @@ class ServerEndpoint:
     async def post(
         self, body: bytes, headers: Mapping[str, str], aside: bool = False
     ) -> aiohttp.ClientResponse:
-        """POST a request; `aside` for what lasts. The response is the caller's to close."""
-        # a body of more than this is sent in pieces
+        """POST a request; `aside` for long-lived streams. The caller closes the response."""
+        # aiohttp sends a body of more than this in chunks
         data = body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)
         http = self.pool.streams if aside else self.pool.http
         return await http.post(self.url, data=data, headers=headers, allow_redirects=False)
@@ -121,8 +121,8 @@ class ServerEndpoint:
     async def say(
         self, body: bytes, headers: Mapping[str, str], url: URL | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """POST what is not answered. Never waits for the connection of a call, which may wait for
-        this."""
+        """POST a message that has no response. Uses no connection of a call, since the call may
+        wait for this message."""
         async with self.pool.streams.post(
             url or self.url, data=io.BytesIO(body), headers=headers, allow_redirects=False
         ) as response:
@@ -130,14 +130,14 @@ class ServerEndpoint:
 
     @asynccontextmanager
     async def stream(self, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """GET, for what lasts."""
+        """GET a long-lived event stream."""
         async with self.pool.streams.get(
             self.url, headers={**headers, "Accept": SSE}, allow_redirects=False
         ) as response:
             yield response
 
     async def end(self, headers: Mapping[str, str]) -> None:
-        """DELETE; what comes of it is the server's business."""
+        """End the session with DELETE; failures are only logged."""
         try:
             with Deadline(END_S):
                 async with self.pool.streams.delete(
@@ -148,7 +148,7 @@ class ServerEndpoint:
             log.info("mcp_end_failed", extra={"source": self.name, "error": type(error).__name__})
 
     def finish(self, response: aiohttp.ClientResponse) -> None:
-        """Read what follows an answer, commonly nothing: then its connection can be used again."""
+        """Drain the rest of a response, commonly empty, so that its connection can be reused."""
 
         async def read_on() -> None:
             try:
@@ -163,7 +163,7 @@ class ServerEndpoint:
             self.aside.run(read_on(), DRAIN_S)
 
     async def refusal(self, response: aiohttp.ClientResponse) -> HttpRefused | HttpFault:
-        """What an answer other than 2xx says."""
+        """The error for a response other than 2xx."""
         status = response.status
         if status in (401, 403):
             return HttpRefused(self._unproved(response), status)
@@ -182,7 +182,8 @@ class ServerEndpoint:
         return HttpRefused(f"{self.name} answered HTTP {status}", status)
 
     def _unproved(self, response: aiohttp.ClientResponse) -> str:
-        """What a 401 or 403 says. A token of the gateway's own is not used again after a 401."""
+        """Error text for a 401 or 403. A token of the gateway's own is not used again after a
+        401."""
         status, sent = response.status, response.request_info.headers
         if not self.pool.by_caller:
             return f"{self.name} refused the gateway's credentials (HTTP {status})"
@@ -250,7 +251,7 @@ def _own(message: Message, exchange: Exchange) -> Message:
 
 
 async def _heard(messages: list[Message], exchange: Exchange, talk: Talk) -> dict[str, Raw] | None:
-    """Take messages that came for our request; its result, if that is among them."""
+    """Handle messages received for our request; returns its result, if that is among them."""
     members = None
     for message in messages:
         if message.answers(exchange.id):

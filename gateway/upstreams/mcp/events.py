@@ -1,4 +1,4 @@
-"""Bytes of a body to the messages in it: server-sent events, JSON arrays, JSON lines. Pure.
+"""Parsers from body bytes to messages: server-sent events, JSON arrays, JSON lines. Pure.
 
 Source: WHATWG HTML, section 9.2. JSON on lines under `application/json` is in no specification, but
 servers exist that answer so (the TypeScript SDK's example, 2026-07-28).
@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.upstreams.http.connections import TooLarge
 
-MOST = 10_000  # members that are picked out of an array; for more all are read
+MOST = 10_000  # members for which a partial decoder is built; above, the whole array is decoded
 
 
 def first(text: bytes | Raw, limit: int) -> list[Raw]:
@@ -27,12 +27,12 @@ def first(text: bytes | Raw, limit: int) -> list[Raw]:
 
 @cache
 def _decoder(places: int) -> msgspec.json.Decoder[Struct]:
-    """Of a struct that is written as an array: the decoder passes over what has no place in it."""
+    """Decoder of a struct encoded as an array of `places` fields: it skips further members."""
     fields = [(f"member_{place}", Raw | UnsetType, UNSET) for place in range(places)]
     return msgspec.json.Decoder(msgspec.defstruct("Members", fields, array_like=True))
 
 
-PAUSE_S = 1.0  # when the server does not say how long
+PAUSE_S = 1.0  # when the server sends no `retry`
 SHORTEST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 30.0
 LONGEST_ID = 1024  # it has to fit into a header
@@ -45,16 +45,16 @@ class ServerEvent(Struct, frozen=True):
 
 
 class EventStream:
-    """Server-sent events, fed as they arrive. Events without data are not given out: they only set
-    an id (2025-11-25, resumability: priming events)."""
+    """Parser of server-sent events, fed in chunks. Events without data are not returned: they only
+    set an id (2025-11-25, resumability: priming events)."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.last_id = ""  # of the last event that came whole
+        self.last_id = ""  # of the last complete event
         self.retry_s: float | None = None
         self._limit_bytes = limit_bytes
         self._begun = False
-        self._after_cr = False  # a line feed that comes first belongs to it
-        self._rest: list[bytes] = []  # the line that is not there whole
+        self._after_cr = False  # a line feed at the start of the next chunk belongs to this CR
+        self._rest: list[bytes] = []  # the incomplete last line
         self._pending_bytes = 0
         self._data: list[bytes] = []
         self._name = ""
@@ -62,7 +62,8 @@ class EventStream:
         self._blank = True  # no line since the last event
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """The events that `chunk` completes. Raises TooLarge for one that does not end."""
+        """The events that `chunk` completes. Raises TooLarge for an unfinished one over the
+        limit."""
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")
             self._after_cr = False
@@ -82,15 +83,15 @@ class EventStream:
         return events
 
     def end(self) -> list[ServerEvent]:
-        """What was not complete is not there; the next chunk begins a new stream."""
+        """Discard an incomplete event; the next chunk begins a new stream."""
         self._begun, self._after_cr = False, False
         self._rest.clear()
         self._reset()
         return []
 
     def pause_s(self, rounds: int) -> float:
-        """How long to stay away before the stream is taken up again; longer when nothing new came
-        the last `rounds` times."""
+        """Seconds to wait before reconnecting, with exponential backoff after `rounds` attempts
+        without a new event."""
         said_s = PAUSE_S if self.retry_s is None else self.retry_s
         return min(max(said_s, SHORTEST_PAUSE_S) * 2.0 ** min(rounds, 20), LONGEST_PAUSE_S)
 
@@ -134,7 +135,7 @@ class EventStream:
 
 
 class JsonText:
-    """A body of JSON that comes in pieces: one text, or one on each line."""
+    """Parser of a JSON body that comes in chunks: one text, or one on each line."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -169,10 +170,10 @@ class JsonText:
 
 
 class Lines:
-    """Lines of what comes in pieces, without their ends."""
+    """Splitter of chunks into lines, without line ends."""
 
     def __init__(self, limit_bytes: int, cut: bool = False) -> None:
-        """A line of more than `limit_bytes` is cut off there, if `cut`; else TooLarge."""
+        """A line of more than `limit_bytes` is truncated if `cut`; else raises TooLarge."""
         self._limit_bytes = limit_bytes
         self._cut = cut
         self._parts: list[bytes] = []

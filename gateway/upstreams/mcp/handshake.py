@@ -1,8 +1,7 @@
-"""`initialize`, the envelope of stateless requests, and translation between eras. Pure.
+"""`initialize`, the envelope of stateless requests, and translation between eras.
 
-A request without capabilities of its own says that its client can be asked nothing.
-
-Pure, but for telling a hearer.
+A request without capabilities of its own declares that its client can be asked for no input.
+Pure, except that `missed` notifies a hearer.
 """
 
 from collections.abc import Mapping
@@ -39,7 +38,7 @@ class _Discovered(Struct, rename="camel"):
 
 
 def with_envelope(params: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, Any]:
-    """`params` with the `_meta` that they must have; what stands there already stays."""
+    """`params` with the required `_meta` members; values already there take precedence."""
     meta = params.get("_meta")
     own = {META_CAPABILITIES: {}, META_CLIENT: dict(client)}
     said = meta if isinstance(meta, Mapping) else {}
@@ -47,7 +46,7 @@ def with_envelope(params: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
 
 
 def routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that repeat the body."""
+    """HTTP headers that repeat members of the body, for routing."""
     headers = {"MCP-Protocol-Version": V2026_07_28.name, "Mcp-Method": encode_header(method)}
     name = params.get(NAMED_BY.get(method, ""))
     if isinstance(name, str):
@@ -56,7 +55,7 @@ def routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], Facts]:
-    """The revisions that a server has, and what it says of itself. Raises Garbage."""
+    """Supported revisions and self-description from a DiscoverResult. Raises Garbage."""
     try:
         said = msgspec.json.decode(msgspec.json.encode(members), type=_Discovered)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -91,7 +90,7 @@ def initialize(hello: Hello, revision: Revision) -> dict[str, Any]:
 
 
 def read_facts(members: Mapping[str, Raw]) -> Facts:
-    """Raises Garbage for a result that is none, or that names a revision that we do not have."""
+    """Facts of an InitializeResult. Raises Garbage for an invalid one or an unknown revision."""
     try:
         said = msgspec.json.decode(msgspec.json.encode(members), type=_Initialized)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -103,7 +102,7 @@ def read_facts(members: Mapping[str, Raw]) -> Facts:
 
 
 async def missed(facts: Facts, hearer: Hearer) -> None:
-    """Tell `hearer` that lists may have changed: nobody listened for a while."""
+    """Notify `hearer` that lists may have changed: the stream was interrupted for a while."""
     for capability, method in LISTS.items():
         said = facts.capabilities.get(capability)
         if isinstance(said, Mapping) and said.get("listChanged"):
@@ -111,8 +110,8 @@ async def missed(facts: Facts, hearer: Hearer) -> None:
 
 
 OWN_META = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
-ROUNDS = ("inputResponses", "requestState")  # of a request that is sent again with answers
-ASKS: Mapping[str, frozenset[str]] = {  # what a client can be asked, and the kinds of it
+ROUNDS = ("inputResponses", "requestState")  # members of an MRTR retry that carries answers
+ASKS: Mapping[str, frozenset[str]] = {  # client capabilities that a server may use, and their kinds
     "sampling": frozenset({"context", "tools"}),
     "elicitation": frozenset({"form", "url"}),
     "roots": frozenset(),
@@ -120,16 +119,17 @@ ASKS: Mapping[str, frozenset[str]] = {  # what a client can be asked, and the ki
 
 
 def era_for(spoken: Mapping[str, bool], eras: Eras, handshake_client: bool) -> str | None:
-    """The era to ask a server in: the client's own where the server lists the thing in it.
+    """The era to ask a server in: the client's own where the server lists the item in it.
 
-    `spoken` says which of "handshake" and "stateless" the server speaks. None: neither will do."""
+    `spoken` maps "handshake" and "stateless" to whether the server speaks it. None: neither fits.
+    """
     own, other = ("handshake", "stateless") if handshake_client else ("stateless", "handshake")
     usable = [era for era in (own, other) if spoken[era] and eras in {"both", era}]
     return usable[0] if usable else None
 
 
 def askable(context: Context) -> dict[str, Any]:
-    """What the client can be asked, as capabilities of ours at a server: kinds that we know."""
+    """What the client can be asked, as the gateway's capabilities at a server: known kinds only."""
     if context.peer is None or (context.revision.handshake and context.session is None):
         return {}
     said = context.capabilities
@@ -145,8 +145,9 @@ def stateless_params(
 ) -> dict[str, Any]:
     """`params` for a 2026-07-28 server; `capabilities` are what the client can be asked.
 
-    A client of that revision has everything in its `_meta` already, and all of it goes on: also
-    the extensions that it declares."""
+    A client of that revision has everything in its `_meta` already, and all of it is passed on,
+    including the extensions that it declares.
+    """
     kept = {name: value for name, value in params.items() if name != "task"}
     meta = {**_object(params.get("_meta"))}
     session = context.session
@@ -162,7 +163,7 @@ def stateless_params(
 
 
 def handshake_params(params: Mapping[str, Any], tasks: bool) -> dict[str, Any]:
-    """`params` for a server whose session says what a 2026-07-28 request says itself."""
+    """`params` for a server that has the `_meta` of a 2026-07-28 request in its session instead."""
     kept = {
         name: value
         for name, value in params.items()

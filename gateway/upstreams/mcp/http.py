@@ -30,7 +30,7 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
 
-PAUSE_S = 1.0  # before a stream is taken up again, when the server does not say how long
+PAUSE_S = 1.0  # before reconnecting a stream, when the server does not name a delay
 LISTEN_S = 1.0  # to wait for a stream to begin
 SHORTEST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 30.0
@@ -47,7 +47,7 @@ class HttpLink(Link):
         self._session: str | None = None
         self._lost = False
         self._listening: asyncio.Task[None] | None = None
-        self._heard = asyncio.Event()  # the server has answered whether it has such a stream
+        self._heard = asyncio.Event()  # the server has shown whether it offers a GET stream
 
     @classmethod
     async def open(
@@ -61,8 +61,8 @@ class HttpLink(Link):
         listen: bool = False,
         holder: Holder | None = None,
     ) -> "HttpLink":
-        """Begin a session, at best of `revision`. `listen` also takes what the server says beside
-        our requests; `holder` says whose it is. Raises RelayedFault and UpstreamFailed."""
+        """Begin a session, offering `revision`. `listen` also opens the GET stream for messages
+        outside our requests; `holder` is its owner. Raises RelayedFault and UpstreamFailed."""
         link = cls(pool, background, holder)
         try:
             await link._begin(hello, revision, timeout)
@@ -121,7 +121,7 @@ class HttpLink(Link):
         self._talk.close()
         if self._session is not None and not self._lost:
             self._lost = True
-            with suppress(UpstreamFailed):  # whose it was can prove that no more
+            with suppress(UpstreamFailed):  # the owner's token may have expired
                 await self._endpoint.end(await self._endpoint.headers(self._headers, {}))
         self._lost = True
         await self._endpoint.close()
@@ -159,13 +159,13 @@ class HttpLink(Link):
         return members if members is not None else await self._resumed(exchange, events)
 
     async def _resumed(self, exchange: Exchange, events: EventStream) -> dict[str, Raw]:
-        """The result in the rest of a stream that ended without one."""
+        """The result in the rest of a stream that ended without one, resumed by Last-Event-ID."""
         rounds = 0
         while True:
             last_id = events.last_id
             if not last_id:
                 raise Garbage("closed the stream before it answered")
-            exchange.patience.stop()  # the server said how long we should stay away
+            exchange.patience.stop()  # the pause is the one that the server asked for
             try:
                 await asyncio.sleep(events.pause_s(rounds))
             finally:
@@ -185,7 +185,7 @@ class HttpLink(Link):
         return await self._endpoint.headers(headers or self._headers, {})
 
     async def _post(self, body: bytes) -> None:
-        """Send what is not answered. Raises as `request` does."""
+        """POST a message that has no response. Raises as `request` does."""
         try:
             async with asyncio.timeout(self._endpoint.pool.timeout_s):
                 headers = await self._endpoint.headers(self._headers, {})
@@ -195,7 +195,7 @@ class HttpLink(Link):
             raise self._endpoint.failure(error) from error
 
     async def _check(self, response: aiohttp.ClientResponse) -> None:
-        """Raises SessionLost, RelayedFault and UpstreamFailed unless it is a success."""
+        """Raises SessionLost, RelayedFault and UpstreamFailed unless the status is a success."""
         if 200 <= response.status < 300:
             return
         refusal = await self._endpoint.refusal(response)
@@ -217,11 +217,11 @@ class HttpLink(Link):
             self._session = self._headers["Mcp-Session-Id"] = session
 
     async def _begin_to_listen(self) -> None:
-        """What the server says from now on is heard."""
+        """Open the GET stream; messages of the server from now on are received."""
         self._listening = asyncio.create_task(self._listen())
         self._listening.add_done_callback(lambda _task: self._heard.set())
         try:
-            with suppress(TimeoutError):  # servers may begin to answer with the first message
+            with suppress(TimeoutError):  # some servers send headers with the first message only
                 async with asyncio.timeout(LISTEN_S):
                     await self._heard.wait()
         except BaseException:
@@ -229,7 +229,8 @@ class HttpLink(Link):
             raise
 
     async def _listen(self) -> None:
-        """Hear what the server says beside our requests, as long as it lets us."""
+        """Read messages outside our requests from the GET stream, reconnecting while it is
+        offered."""
         events = EventStream(self._endpoint.limit_bytes)
         rounds = 0
         while True:
@@ -243,7 +244,7 @@ class HttpLink(Link):
                         await missed(self.facts, self._background)
                     rounds = 0 if await self._overheard(response, events) else rounds
             except (UpstreamFailed, RelayedFault) as error:
-                # 405: it has nothing to say (2025-03-26 to 2025-11-25, transports)
+                # 405: the server offers no stream (2025-03-26 to 2025-11-25, transports)
                 if getattr(error, "http_status", 0) < 500:
                     return
                 self._heard.set()
@@ -257,7 +258,7 @@ class HttpLink(Link):
             rounds += 1
 
     async def _overheard(self, response: aiohttp.ClientResponse, events: EventStream) -> bool:
-        """Whether anything came."""
+        """Read the stream to its end; returns whether any event came."""
         came = False
         async for chunk in response.content.iter_any():
             for event in events.feed(chunk):

@@ -1,5 +1,5 @@
-"""HTTP+SSE of 2024-11-05: a stream that is opened by GET names the address for POSTs, and all that
-the server says comes on it."""
+"""HTTP+SSE of 2024-11-05: a stream opened by GET names the address for POSTs and carries all
+messages of the server."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ async def open_http_sse(
 
 
 class HttpSseCarrier:
-    """A Carrier: one stream, and the address that it named."""
+    """A Carrier: one event stream, and the POST address that it named."""
 
     def __init__(self, endpoint: ServerEndpoint, link: DuplexLink) -> None:
         self.name = endpoint.name
@@ -98,7 +98,7 @@ class HttpSseCarrier:
         return await self._endpoint.headers(own, {})
 
     async def _read(self) -> None:
-        """Raises what goes wrong before the address is known; later the link hears of it."""
+        """Raises failures until the address is known; later ones only end the link."""
         try:
             await self._stream()
         except TROUBLE as error:
@@ -127,7 +127,7 @@ class HttpSseCarrier:
             self._address.set_result(self._own_address(event.data))
 
     def _own_address(self, data: bytes) -> URL:
-        """Raises Garbage for an address that is not at the server that names it."""
+        """Raises Garbage for an address of another origin than the server's."""
         try:
             url = self._endpoint.url.join(URL(data.decode().strip()))
             if url.origin() == self._endpoint.url.origin():

@@ -1,6 +1,6 @@
-"""How long an answer is waited for: an idle time that every sign of life begins anew, and an end.
+"""Idle timeout and deadline of one request; every sign of life restarts the idle time.
 
-One timer, set again only when it goes off: a sign of life is an assignment.
+One timer, rearmed only when it fires: a sign of life is a mere assignment.
 """
 
 import asyncio
@@ -9,19 +9,19 @@ from types import TracebackType
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp.link import Timeout
 
-CLOCK_S = 0.001  # timers may go off this much too early
+CLOCK_S = 0.001  # timers may fire this much too early
 
 
 class Patience(Deadline):
-    """Cancels the task that entered when nothing was heard for too long, and raises TimeoutError
-    where it is left."""
+    """Cancels the task that entered when the idle timeout or the deadline expires, and raises
+    TimeoutError on exit."""
 
     __slots__ = ("_end", "_heard", "_loop", "_still", "limit_s", "timeout")
 
     def __init__(self, timeout: Timeout) -> None:
         super().__init__(min(timeout.idle_s, timeout.most_s))
         self.timeout = timeout
-        self.limit_s = timeout.idle_s  # which of the two it was, in the end
+        self.limit_s = timeout.idle_s  # the limit that expired, once one has
         self._still = 0
         self._loop: asyncio.AbstractEventLoop | None = None  # while it is entered
 
@@ -40,11 +40,11 @@ class Patience(Deadline):
         super().__exit__(kind, error, traceback)
 
     def heard(self) -> None:
-        if self._loop is not None:  # a stream that may be silent for ever is never entered
+        if self._loop is not None:  # a stream without an idle timeout is never entered
             self._heard = self._loop.time()
 
     def stop(self) -> None:
-        """The idle time stands still until as many `go`: it is us who have to answer."""
+        """Pause the idle timeout until `go` was called as often: the gateway has to answer."""
         self._still += 1
 
     def go(self) -> None:

@@ -1,4 +1,4 @@
-"""The way to one MCP server, whatever it runs over: what its users hold, and what they hear."""
+"""Link to one MCP server, independent of transport: its interface, and the Hearer of messages."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from schemas.mcp.revisions import Revision
 
 
 class Hearer(Protocol):
-    """Hears what a server says while a request of ours runs."""
+    """Receives notifications and requests of a server while a request of ours runs."""
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
-        """The server waits while this runs: what it says next is not read before."""
+        """The server's next message is not read before this returns: backpressure."""
 
     async def asked(self, method: str, params: dict[str, Any]) -> Any:
         """The result of a request of the server's. A Fault becomes the error that it gets."""
@@ -24,15 +24,15 @@ class Hearer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """How long to wait for an answer, in seconds."""
+    """Time limits of an answer, in seconds."""
 
-    idle_s: float  # begun anew by all that is heard of the request; stands still while we are asked
-    most_s: float  # whatever is heard
+    idle_s: float  # restarted by every message of the request; paused while the server asks us
+    most_s: float  # deadline in any case
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """How we present ourselves to a server."""
+    """How the gateway introduces itself to a server."""
 
     client: Mapping[str, Any]  # clientInfo
     capabilities: Mapping[str, Any] = field(default_factory=dict)  # what we can be asked
@@ -40,7 +40,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a server said of itself in one era."""
+    """Self-description of a server in one era."""
 
     revision: Revision
     capabilities: Mapping[str, Any] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Facts:
 
 
 class Link(Protocol):
-    """One session at a server of a handshake revision, or the way to a stateless one."""
+    """One session at a server of a handshake revision, or the link to a stateless one."""
 
     facts: Facts
 
@@ -63,12 +63,12 @@ class Link(Protocol):
 
     @property
     def hears(self) -> bool:
-        """Whether the server can say anything beside the answers to our requests."""
+        """Whether messages other than answers to our requests can be received."""
         return True
 
     @property
     def alive(self) -> bool:
-        """Whether another request may be made; those that run are not affected."""
+        """Whether another request may be made; running requests are not affected."""
 
     async def request(
         self,
@@ -81,27 +81,27 @@ class Link(Protocol):
         """The members of the result. Raises RelayedFault with the server's error as it came,
         SessionLost and UpstreamFailed.
 
-        A progress token in `params._meta` is ours on the wire, and the caller's again in what
-        `hearer` gets. Cancelling it cancels the request at the server too.
+        A progress token in `params._meta` is replaced by ours on the wire, and restored in what
+        `hearer` gets. Cancelling the task cancels the request at the server too.
         """
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Raises as `request` does."""
 
     async def close(self) -> None:
-        """End the session; requests that still run fail."""
+        """End the session; running requests fail."""
 
 
 class StatelessWay(Link, Protocol):
-    """The way to a server of 2026-07-28."""
+    """Link to a server of 2026-07-28."""
 
     def listen(
         self, wanted: Mapping[str, Any], hearer: Hearer
     ) -> AbstractAsyncContextManager["asyncio.Future[Any]"]:
         """`subscriptions/listen` for the filter `wanted`. Inside, `hearer` is notified; the future
-        is done when the server ends that, with UpstreamFailed when it did not mean to.
+        is done when the server ends the stream, with UpstreamFailed if that was no regular end.
 
-        The server has acknowledged the filter when the inside begins: `hearer` knows what it
+        The block begins once the server has acknowledged the filter: `hearer` has received what it
         honours. Raises as `request` does.
         """
 
@@ -111,4 +111,4 @@ class SessionLost(UpstreamFailed):
 
     def __init__(self, text: str, sent: bool) -> None:
         super().__init__(text)
-        self.sent = sent  # the server may have begun the request; else it can be repeated safely
+        self.sent = sent  # the server may have begun the request; else a retry is safe

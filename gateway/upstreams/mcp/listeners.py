@@ -1,4 +1,5 @@
-"""Listeners: what a server says while a call runs, on its way to the client of that call."""
+"""Listeners: messages that a server sends during a call, on their way to the client of that
+call."""
 
 import asyncio
 from collections import deque
@@ -29,7 +30,7 @@ LIMIT = 1000  # messages
 
 class Mailbox:
     def __init__(self) -> None:
-        self.over: Exception | None = None  # nothing comes any more
+        self.over: Exception | None = None  # set once no more messages can come
         self._waiting: deque[Message] = deque()
         self._woken = asyncio.Event()
 
@@ -52,7 +53,7 @@ class Mailbox:
 
 
 class Nobody:
-    """A Hearer that hears nothing, and cannot be asked."""
+    """A Hearer that drops notifications and rejects requests."""
 
     async def notified(self, method: str, params: dict[str, Any]) -> None:
         pass
@@ -70,10 +71,10 @@ SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
 
 
 class ClientHearer:
-    """Passes on to one client what is its business, in the shape of its revision. A Hearer."""
+    """A Hearer that forwards to one client the messages for it, in the shape of its revision."""
 
     def __init__(self, context: Context, news: News) -> None:
-        """`news` hears that lists or resources changed, which concerns more than this client."""
+        """`news` gets changes of lists and resources, which concern more than this client."""
         self._context = context
         self._news = news
         self._level = wanted_level(context)
@@ -111,7 +112,7 @@ class ClientHearer:
 
 
 class Translated:
-    """Between a server that asks and a client of another revision that answers. A Hearer."""
+    """A Hearer that translates a server's requests for a client of another revision."""
 
     def __init__(
         self,
@@ -121,8 +122,8 @@ class Translated:
         asker: str,
         server: Revision,
     ) -> None:
-        """`capabilities`: what the client can be asked. `asker`: name of the server, if the client
-        deals with several and has to know which one asks; else empty."""
+        """`capabilities`: what the client can be asked. `asker`: name of the server, shown to the
+        client if it deals with several servers; else empty."""
         self._inner = inner
         self._revision = client
         self._capabilities = dict(capabilities)
@@ -145,10 +146,11 @@ class Translated:
 
 
 def wanted_level(context: Context) -> int | None:
-    """The least severity of log messages that the client wants; None: it wants none.
+    """Minimum severity of log messages for the client; None: it wants none.
 
-    A session that never said gets what its server sends (`logging`, the handshake revisions); a
-    2026-07-28 request that does not ask gets nothing."""
+    A session that set no level gets what its server sends (`logging`, the handshake revisions); a
+    2026-07-28 request that names no level gets none.
+    """
     if context.session is not None:
         return SEVERITY.get(context.session.log_level or "", 0)
     level = _meta(context).get(META_LOG_LEVEL)

@@ -32,7 +32,8 @@ Lists = dict[str, list[tuple[str, Raw]]]  # method -> (name, definition) in the 
 
 
 class _Reading:
-    """What one server has listed so far; nothing is kept of its answers but definitions."""
+    """Byte budget and problems of one server's listing; only the definitions are kept of its
+    pages."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.items_limit = limits.mcp_list_items
@@ -48,12 +49,12 @@ class _Reading:
         self._problems[text] = None
 
     def taken(self, definition: Raw) -> Raw:
-        """A copy of its own: as it came, it is a part of its page. Raises UpstreamFailed."""
+        """A copy of `definition`, which is a slice of its page. Raises UpstreamFailed."""
         self.charge(len(definition))
         return definition.copy()
 
     def charge(self, size: int) -> None:
-        """Raises UpstreamFailed for what is too much."""
+        """Deduct `size` from the byte budget. Raises UpstreamFailed when it is used up."""
         self._left_bytes -= size
         if self._left_bytes < 0:
             limit_bytes = self._limit_bytes
@@ -76,7 +77,7 @@ class Lister:
             raise ImportRejected(f"The MCP server cannot be read: {error}") from error
 
     async def snapshot(self, server: McpServer) -> Snapshot:
-        """Raises UpstreamFailed, also when there is too much, and RelayedFault when a list is
+        """Raises UpstreamFailed, also over the size limit, and RelayedFault when a list is
         refused."""
         spoken = await server.spoken()
         reading = _Reading(server.source.name, self._limits)
@@ -101,8 +102,8 @@ class Lister:
             try:
                 lists[method] = await self._list(link, server, method, reading)
             except RelayedFault as fault:
-                # a server may have resources and no templates; what else fails must not pass for
-                # a list that is empty now
+                # a server may have resources and no templates; any other failure must not be taken
+                # for an empty list
                 if fault.code != MethodNotFound.code or method == "tools/list":
                     raise
         return lists
@@ -194,7 +195,7 @@ def _cursor(members: Mapping[str, Raw]) -> str | None:
 
 
 def _merged(method: str, stateless: Lists, handshake: Lists) -> tuple[SnapshotEntry, ...]:
-    """What either era lists, once; defined as 2026-07-28 has it where that lists it too."""
+    """Entries of both eras without duplicates; the 2026-07-28 definition takes precedence."""
     new, old = stateless.get(method, []), handshake.get(method, [])
     in_new, in_old = {name for name, _ in new}, dict(old)
 
@@ -209,7 +210,7 @@ def _merged(method: str, stateless: Lists, handshake: Lists) -> tuple[SnapshotEn
 
 
 def _with_execution(new: Raw, old: Raw | None) -> Raw:
-    """`new`, and whether the tool runs as a task of 2025-11-25: 2026-07-28 has no word for it."""
+    """`new` with the 2025-11-25 task support (`execution`), for which 2026-07-28 has no member."""
     if old is None or b'"execution"' not in bytes(old):
         return new
     execution = msgspec.json.decode(old, type=dict[str, Raw]).get("execution")

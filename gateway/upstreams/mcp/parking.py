@@ -1,4 +1,4 @@
-"""Calls that wait for their client.
+"""Parked calls: calls that wait for an answer of their client.
 
 A server of a handshake revision asks something in the middle of a call; a 2026-07-28 client answers
 by sending its request again, with the answers in it (MRTR: basic/patterns, 2026-07-28). Between the
@@ -36,10 +36,10 @@ class Questions(Struct, frozen=True):
 
 
 class ParkedCall:
-    """One call at a server, and the questions that it has for its client. A Hearer."""
+    """One call at a server, and its open questions for the client. A Hearer."""
 
     def __init__(self, owner: tuple[str, str], work: Work, hearer: Hearer) -> None:
-        """`hearer` belongs to the request that is being answered; the next one has its own."""
+        """`hearer` belongs to the current request; the next request brings its own."""
         self.id = secrets.token_urlsafe(12)
         self.owner = owner
         self.hearer: Hearer | None = hearer
@@ -66,7 +66,7 @@ class ParkedCall:
             self._open.pop(key, None)
 
     def answer(self, responses: Mapping[str, Any]) -> None:
-        """Take the client's answers; what was not asked, or does not answer it, is left alone."""
+        """Apply the client's answers; unknown keys and malformed answers are ignored."""
         for key, response in responses.items():
             question, answer = self._open.get(key, (None, None))
             if (
@@ -78,7 +78,7 @@ class ParkedCall:
                 answer.set_result(response)
 
     async def outcome(self) -> Members | Questions:
-        """Wait until it has ended, which gives its result, or asks. Raises what it raised."""
+        """Wait for the result, or for questions to the client. Raises what the call raised."""
         while True:
             await self._gathered()
             waiting = {key: asked for key, (asked, told) in self._open.items() if not told.done()}
@@ -93,8 +93,8 @@ class ParkedCall:
             await self._stirred.wait()
 
     async def _gathered(self) -> None:
-        """A server that asks several things at once sends them one after the other; its client
-        should be asked them in one go."""
+        """Batch questions: a server sends several one after the other, but the client should get
+        them together."""
         count = -1
         while self._open and count != self._count and not self._task.done():
             count = self._count
@@ -105,7 +105,7 @@ class ParkedCall:
 
     def _ended(self, task: "asyncio.Task[Members]") -> None:
         if not task.cancelled():
-            task.exception()  # nobody may come back to hear of it
+            task.exception()  # mark as retrieved: the client may never come back
         self._stirred.set()
 
 
@@ -123,7 +123,7 @@ class Parking:
         return len(self._calls)
 
     def full(self, owner: tuple[str, str]) -> bool:
-        """Whether another call of this caller would be one too many; nobody gets all places."""
+        """Whether the total limit or this caller's share, half of it, is used up."""
         if len(self._calls) >= self._limit:
             return True
         share = max(1, self._limit // 2)
@@ -137,8 +137,8 @@ class Parking:
     def take_up(
         self, call_id: str, owner: tuple[str, str], responses: Mapping[str, Any], hearer: Hearer
     ) -> ParkedCall:
-        """Go on with a call that waits, now that its client has come back. Raises InvalidParams
-        when it has ended, or is somebody else's."""
+        """Resume a parked call with the client's answers. Raises InvalidParams when it has ended,
+        or belongs to another caller."""
         call = self._calls.get(call_id)
         if call is None or call.owner != owner or call.hearer is not None:
             raise InvalidParams(GONE)
@@ -148,8 +148,8 @@ class Parking:
         return call
 
     async def run(self, call: ParkedCall, state: Callable[[ParkedCall], str]) -> Members:
-        """What the client is answered: the result, or what it has to answer itself, with what
-        `state` gives for requestState. Cancelling this cancels the call."""
+        """The client's answer: the result, or an input_required result whose requestState comes
+        from `state`. Cancelling this cancels the call."""
         try:
             outcome = await call.outcome()
         except BaseException:
@@ -168,7 +168,7 @@ class Parking:
         }
 
     def abandon(self, call_id: str, owner: tuple[str, str]) -> None:
-        """The client went away in the middle of its request."""
+        """End the call of a client that disconnected during its request."""
         call = self._calls.get(call_id)
         if call is not None and call.owner == owner:
             self._end(call)
@@ -193,13 +193,14 @@ _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def _fits_question(method: str, response: Any) -> bool:
-    """Whether `response` is an answer at all; if not the question stays open (SHOULD, MRTR)."""
+    """Whether `response` has the shape of an answer; else the question stays open (SHOULD,
+    MRTR)."""
     shape = _SHAPES.get(method)
     return isinstance(response, dict) and (shape is None or shape(response))
 
 
 def answer_of(method: str, failed: AskFailed) -> Any:
-    """What a 2026-07-28 server hears of a client that did not answer: it knows no errors here."""
+    """The answer that a 2026-07-28 server gets for a failed question, where errors do not exist."""
     if method == "elicitation/create":
         return {"action": "cancel"}
     raise failed

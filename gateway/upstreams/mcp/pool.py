@@ -1,9 +1,9 @@
-"""Sessions at one server of a handshake revision, shared by the calls that may share them.
+"""Pool of sessions at one server of a handshake revision, shared between compatible calls.
 
-A session is agreed on once, with what the client can be asked, and serves only calls on the same
-terms: else a server would ask somebody who cannot answer. Where the client can be asked nothing,
-calls share a session; else each has one to itself while it runs, because what a server asks beside
-a call's own stream says nothing of the call that it belongs to.
+A session is negotiated once, with what the client can be asked, and serves only calls on equal
+terms: else a server would ask a client that cannot answer. Where the client can be asked nothing,
+calls share a session; else each has one to itself while it runs, because a server's request outside
+a call's own stream does not identify the call that it belongs to.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from schemas.errors import RelayedFault, Unavailable
 
 
 class Terms(Struct, frozen=True):
-    """What a session is for; sessions are shared between equal terms only."""
+    """Key of a session in the pool; only calls with equal terms share one."""
 
-    capabilities: str = "{}"  # JSON of what the client can be asked, in one order
+    capabilities: str = "{}"  # canonical JSON of what the client can be asked
     owner: str | None = None  # id of the client's session, where each has its own
     alone_for: tuple[str, str] | None = None  # one call at a time, of this caller alone
-    caller: str = ""  # digest of the caller's token, where the server is to know it
+    caller: str = ""  # digest of the caller's token, where the server is to know the caller
 
     @property
     def mute(self) -> bool:
-        """Whether a server can say nothing in it that is for one client alone."""
+        """Whether no message outside a call's stream can be for one client alone."""
         return self.capabilities == "{}" and self.owner is None and self.alone_for is None
 
 
@@ -38,7 +38,7 @@ Open = Callable[[Terms, Hearer, Holder], Awaitable[Link]]
 
 
 class Desk:
-    """Hears what a session says beside its calls: the call that has it now gets that."""
+    """Routes a session's messages outside calls to the call that holds the session now."""
 
     def __init__(self, otherwise: Hearer) -> None:
         self._otherwise = otherwise
@@ -52,7 +52,7 @@ class Desk:
 
 
 class _Kept:
-    """A session and who uses it."""
+    """A pooled session and its use."""
 
     __slots__ = ("calls", "desk", "holder", "idle_since", "link", "terms")
 
@@ -96,7 +96,7 @@ class SessionPool:
         self, open_: Open, background: Hearer, limit: int, idle_s: float, wait_s: float
     ) -> None:
         """At most `limit` sessions, for one of which a call waits at most `wait_s`; `background`
-        hears what belongs to no call."""
+        gets the messages that belong to no call."""
         self._open = open_
         self._background = background
         self._limit = limit
@@ -105,9 +105,9 @@ class SessionPool:
         self._closing: set[asyncio.Task[None]] = set()
         self._kept: list[_Kept] = []
         self._opening: defaultdict[Terms, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._places = 0  # sessions that are there or being opened
-        self._callers: Counter[tuple[str, str]] = Counter()  # of those, whose they are
-        self._share = max(1, limit * 3 // 4)  # most that are one caller's
+        self._places = 0  # open sessions and those being opened
+        self._callers: Counter[tuple[str, str]] = Counter()  # of those, by owner
+        self._share = max(1, limit * 3 // 4)  # quota of one caller
         self._freed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -131,8 +131,8 @@ class SessionPool:
         return kept
 
     def give_back(self, kept: _Kept, cut_off: bool) -> None:
-        """A call that was `cut_off` may still be answered, or ask something: nobody else's call
-        must be taken for it."""
+        """Release a session. One that a call left early (`cut_off`) and that is exclusive is
+        closed: its late messages must not be taken for another call's."""
         kept.calls -= 1
         kept.idle_since = time.monotonic()
         if kept.calls == 0:
@@ -155,7 +155,7 @@ class SessionPool:
             return await self._new(terms, caller)
         lock = self._opening[terms]
         try:
-            async with lock:  # who shares it waits for the one that opens it
+            async with lock:  # single-flight: calls on equal terms wait for one opening
                 return self._find(terms) or await self._new(terms, caller)
         finally:
             if not lock.locked():
@@ -173,7 +173,8 @@ class SessionPool:
         return kept
 
     async def _place(self, terms: Terms) -> None:
-        """Wait for room for one more session; an unused one makes room. Nobody gets all of it."""
+        """Wait for a free slot, evicting the longest idle session; one caller's share is
+        limited."""
         caller = terms.alone_for
         while self._places >= self._limit or (caller and self._callers[caller] >= self._share):
             unused = [
@@ -204,7 +205,7 @@ class SessionPool:
         self._freed.set()
 
     async def reap(self) -> None:
-        """Close what nobody has used for long, but for the session that all share."""
+        """Close idle sessions after the idle timeout, except for the one that all share."""
         before = time.monotonic() - self._idle_s
         for kept in list(self._kept):
             idle = kept.calls == 0 and kept.idle_since < before and kept.terms != PLAIN
@@ -215,7 +216,7 @@ class SessionPool:
         return any(kept.terms.owner == owner for kept in self._kept)
 
     async def drop_owner(self, owner: str) -> None:
-        """Close what belonged to a client's session that has ended."""
+        """Close the sessions that belonged to a client's session that has ended."""
         for kept in list(self._kept):
             if kept.terms.owner == owner:
                 await self._close(kept)

@@ -1,13 +1,13 @@
-"""Which revisions a server speaks, found out by asking it (2026-07-28, basic/versioning).
+"""Probe of the revisions that a server speaks (2026-07-28, basic/versioning).
 
-    server/discover says                                     it is stateless
+    answer to server/discover                                it is stateless
     result that lists 2026-07-28                             yes
     another result; another JSON-RPC error; another 4xx      no
     -32020, -32021; -32022 that lists 2026-07-28;
       -32601 with HTTP 404                                   yes, of unknown capabilities
-    401, 403, 429, 5xx, 3xx; nothing in time                 unknown: the probe fails
+    401, 403, 429, 5xx, 3xx; timeout                         unknown: the probe fails
 
-`initialize` is asked in any case, since a server may have both eras; a server that is stateless and
+`initialize` is sent in any case, since a server may have both eras; a server that is stateless and
 refuses it, in whatever way, has one. HTTP+SSE is tried last.
 """
 
@@ -33,12 +33,12 @@ from schemas.mcp.revisions import V2026_07_28
 from schemas.source import McpOptions, Source
 
 Transport = Literal["streamable", "sse", "stdio"]
-UNKNOWN = Facts(V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}})  # its lists will tell
+UNKNOWN = Facts(V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}})  # its lists decide
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a server speaks; None for an era that it does not."""
+    """The eras that a server speaks; None for one that it does not."""
 
     stateless: Facts | None
     handshake: Facts | None
@@ -55,8 +55,8 @@ class Spoken:
 async def stateless_facts(
     name: str, discover: Awaitable[dict[str, Raw]], *, silent: bool = True
 ) -> Facts | None:
-    """What the answer to `server/discover` tells. Raises UpstreamFailed when it tells nothing;
-    `silent` False: then that is a no, since processes of the older eras may not answer at all."""
+    """Facts from the answer to `server/discover`, None if not stateless. Raises UpstreamFailed when
+    it is inconclusive, unless `silent` is False: processes of older eras may not answer at all."""
     try:
         versions, facts = read_discovered(await discover)
     except Garbage:
@@ -73,9 +73,9 @@ async def stateless_facts(
 async def handshake_facts(
     opening: Awaitable[Link], other: Facts | None
 ) -> Facts | UpstreamFailed | None:
-    """What a session says, which is closed at once; None or a reason for a server that has none.
+    """Facts of a session, which is closed at once; None or a reason for a server that has none.
 
-    Raises UpstreamFailed when nobody can tell; `other` is what is known of it in the other era.
+    Raises UpstreamFailed when the probe is inconclusive; `other` is the result for the other era.
     """
     try:
         link = await opening
@@ -110,7 +110,7 @@ def _supported(data: Any) -> list[Any]:
 
 
 def _is_silent(error: UpstreamFailed) -> bool:
-    """Whether a failure says nothing of what the server speaks."""
+    """Whether a failure is inconclusive about the revisions that the server speaks."""
     if isinstance(error, HttpRefused):
         status = error.http_status
         return status in (401, 403, 429) or status >= 500 or 300 <= status < 400

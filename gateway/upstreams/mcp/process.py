@@ -1,8 +1,8 @@
-"""A child process that speaks in lines: started without a shell, limited, never left behind.
+"""A child process with line-based I/O: started without a shell, limited, never orphaned.
 
-It leads a process group of its own, and all of the group ends with it. It ends when the gateway
-does; if that is killed by SIGKILL, it alone does (on Linux), and what it started has to notice that
-its input and output have ended. What it starts in groups of their own is its own affair.
+It leads a process group of its own, which is killed with it. It ends with the gateway; if that is
+killed by SIGKILL, only the process itself is killed (on Linux), and its children have to notice EOF
+on their standard input and output. Process groups that it creates itself are not tracked.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ log = logging.getLogger("toolgate.upstream")
 
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR")  # of our environment, and LC_*
 NOT_STARTED = "could not be started: its command was not found or cannot be run"
-GRACE_S = 2.0  # after the end of its input, and again after SIGTERM
-HELD_S = 1.0  # for its output to end after it, which others may hold
+GRACE_S = 2.0  # after EOF on its input, and again after SIGTERM
+HELD_S = 1.0  # wait for EOF of its output after its exit: other processes may hold the pipe
 LOGGED_LINES = 100  # of stderr, each minute
 LOGGED_BYTES = 500  # of each
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCommand:
-    """What to start, and how much of everything it gets."""
+    """Command to start, and its limits."""
 
     name: str  # of the source
     words: Sequence[str]
@@ -43,8 +43,8 @@ class ProcessCommand:
 
 
 class LineProcess(asyncio.SubprocessProtocol):
-    """One such process. Lines of its output go to `on_line`; `on_end` is called once, with words
-    that follow its name, when it says nothing more."""
+    """One such process. Lines of its output go to `on_line`; `on_end` is called once, when its
+    output has ended, with a reason that follows its name."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         return process
 
     def write(self, line: bytes) -> bool:
-        """False when it does not read what it was sent before, or nothing at all any more."""
+        """False when its write buffer is full, or its input is closed."""
         stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
         if stdin is None or stdin.is_closing() or not self.running:
             return False
@@ -97,7 +97,7 @@ class LineProcess(asyncio.SubprocessProtocol):
         return True
 
     async def close(self) -> None:
-        """Ask it to end, then make it; returns when it is gone."""
+        """Close its input, then SIGTERM, then SIGKILL; returns when it has exited."""
         self._on_end = None
         try:
             for step in (self._end_input, lambda: self._signal(signal.SIGTERM)):
@@ -106,7 +106,7 @@ class LineProcess(asyncio.SubprocessProtocol):
                     async with asyncio.timeout(GRACE_S):
                         await self._exited.wait()
                         break
-        finally:  # also when nobody can wait so long
+        finally:  # also on cancellation
             self._signal(signal.SIGKILL)
         await self._exited.wait()
         self._transport.close()
@@ -137,7 +137,7 @@ class LineProcess(asyncio.SubprocessProtocol):
             self._wind_up()
 
     def process_exited(self) -> None:
-        self._signal(signal.SIGKILL)  # whatever it leaves behind
+        self._signal(signal.SIGKILL)  # kills the remaining members of its group
         self.running = False
         self._exited.set()
         code = self._transport.get_returncode()
@@ -147,10 +147,10 @@ class LineProcess(asyncio.SubprocessProtocol):
         self._wind_up()
 
     def _wind_up(self) -> None:
-        """It has ended, or closed its output: the one follows the other, or is made to."""
+        """Called on exit and on EOF of its output: report the end when both came, or force it."""
         if self._silent and self._exited.is_set():
             self._ended(self._why)
-        else:  # what it said last may not have been read
+        else:  # its last output may not have been read
             asyncio.get_running_loop().call_later(HELD_S, self._cut)
 
     def _cut(self) -> None:
@@ -170,7 +170,7 @@ class LineProcess(asyncio.SubprocessProtocol):
             stdin.close()
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the group; once that is gone its number may be another's."""
+        """Signal the group, but not after the exit: its number may have been reused."""
         if self._exited.is_set():
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -182,14 +182,14 @@ class LineProcess(asyncio.SubprocessProtocol):
             log.info("stdio_stderr", extra={"source": self.command.name, "line": text})
 
     def _pause(self) -> None:
-        """Nobody's flood takes all of our time."""
+        """Stop reading for a second: limits the share of a process that floods its output."""
         output = cast("asyncio.ReadTransport", self._transport.get_pipe_transport(1))
         output.pause_reading()
         asyncio.get_running_loop().call_later(1.0, output.resume_reading)
 
 
 class _Rate:
-    """How much there may be of something in each stretch of time."""
+    """Rate limit with a fixed window: at most `limit` in each `stretch_s` seconds."""
 
     def __init__(self, limit: int, stretch_s: float) -> None:
         self._limit = limit
@@ -206,6 +206,6 @@ class _Rate:
 
 
 def environment(configured: Mapping[str, str]) -> dict[str, str]:
-    """What such a process may know of ours, and what it was given."""
+    """Environment of such a process: the names in KEPT and LC_* of ours, and `configured`."""
     kept = {name: value for name, value in os.environ.items() if name in KEPT or name[:3] == "LC_"}
     return {**kept, **configured}

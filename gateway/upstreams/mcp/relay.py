@@ -1,9 +1,9 @@
-"""Asks other MCP servers on behalf of our clients: any era in front of any era.
+"""Relays requests of our clients to other MCP servers, between any two eras.
 
 client      server      way
 handshake   handshake   passed on in a session on the client's terms
-stateless   stateless   passed on; the server's requestState is the client's own business
-handshake   stateless   what the server wants to know is asked of the client, then sent again
+stateless   stateless   passed on; the client handles the server's requestState itself
+handshake   stateless   the server's input requests are sent to the client, then the call is retried
 stateless   handshake   the call is parked while the client answers (`parking`)
 """
 
@@ -125,7 +125,7 @@ class McpRelay:
         if context.session is not None or not capabilities:
             hearer = ClientHearer(context, server.news)
             return await self._in_session(server, asked, context, capabilities, hearer)
-        if not self._deferred.possible(asked, context):  # a server that cannot ask may do without
+        if not self._deferred.possible(asked, context):  # try without questions
             hearer = ClientHearer(context, server.news)
             return await self._in_session(server, asked, context, {}, hearer)
 
@@ -142,8 +142,8 @@ class McpRelay:
         capabilities: Mapping[str, Any],
         inner: Hearer,
     ) -> Members:
-        """Raises MissingClientCapability, which 2026-07-28 alone knows, for what failed after its
-        server had asked for what the client cannot do."""
+        """Raises MissingClientCapability, which 2026-07-28 alone knows, for a call that failed
+        after its server had asked for what the client cannot do."""
         asker = self._asker(server)
         hearer = Translated(inner, context.revision, capabilities, asker, server.revision)
         try:
@@ -182,7 +182,7 @@ class McpRelay:
             return await server.proved(caller, send)
 
     def _asker(self, server: McpServer) -> str:
-        """The server's name, where a client has to know which one asks."""
+        """The server's name where a client has several servers, else empty."""
         return server.source.name if len(self._servers) > 1 else ""
 
     def _terms(
@@ -193,8 +193,8 @@ class McpRelay:
         capabilities: Mapping[str, Any],
         caller: Caller | None,
     ) -> Terms:
-        """Whoever the server tells apart shares no session, whatever token they have. A client's
-        own session outlives its tokens."""
+        """Callers that the server distinguishes share no session, whatever token they have. A
+        client's own session outlives its tokens."""
         options = server.source.options
         alone = options.own_sessions
         if context.session and (alone or _is_task(asked)):
@@ -210,7 +210,7 @@ _decode_input = msgspec.json.Decoder(_InputRequired).decode
 
 
 def _signed(members: Members, asker: str) -> Members:
-    """With the name of who asks in what people are asked, if they have to know it."""
+    """Prefix elicitation messages with the server's name, where a client has several servers."""
     if not asker or members.get("resultType") != INPUT_REQUIRED or "inputRequests" not in members:
         return members
     asked = msgspec.json.decode(members["inputRequests"])
@@ -222,7 +222,7 @@ def _signed(members: Members, asker: str) -> Members:
 
 
 def _wanted(members: Members, name: str) -> _InputRequired:
-    """What a server has to know before it goes on. Raises Unreachable for what is none of MRTR."""
+    """The input that a server requires (MRTR). Raises Unreachable for a malformed result."""
     try:
         return _decode_input(msgspec.json.encode(members))
     except (msgspec.DecodeError, RecursionError) as error:
@@ -232,7 +232,7 @@ def _wanted(members: Members, name: str) -> _InputRequired:
 async def _with_answers(
     params: dict[str, Any], wanted: _InputRequired, hearer: Hearer
 ) -> dict[str, Any]:
-    """The request as it is sent again, with what the client answered (MRTR)."""
+    """The request to send again, with the client's answers (MRTR)."""
     again = {name: value for name, value in params.items() if name not in ROUNDS}
     if wanted.request_state is not UNSET:
         again["requestState"] = wanted.request_state
@@ -257,13 +257,13 @@ def _incapable(hearer: Translated) -> MissingClientCapability:
 
 def _patience(server: McpServer, asked: RelayRequest) -> Timeout:
     timeout = server.timeout
-    if asked.method == "tasks/result":  # it says nothing until the task has ended
+    if asked.method == "tasks/result":  # no message comes until the task has ended
         return Timeout(timeout.most_s, timeout.most_s)
     return timeout
 
 
 def _is_task(asked: RelayRequest) -> bool:
-    """A server may know a task in the session alone that it was begun in."""
+    """Whether this is about a task, which a server may know only in the session that began it."""
     return "task" in asked.params or asked.method.startswith("tasks/")
 
 
@@ -274,8 +274,8 @@ def _asked_for_logs(context: Context) -> bool:
 
 
 async def _set_level(link: Link, server: McpServer, context: Context) -> None:
-    """Let the session say as much as this client wants to hear; what others do not want to hear
-    is kept from them by their own hearers."""
+    """Lower the session's log level to what this client wants; other clients of the session are
+    protected by the filters of their own hearers."""
     level = wanted_level(context)
     if level is None or not _asked_for_logs(context) or "logging" not in link.capabilities:
         return

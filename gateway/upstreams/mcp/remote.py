@@ -1,7 +1,7 @@
-"""Calls that are parked on one node and taken up on another: what the two say to each other.
+"""Calls parked on one node and resumed on another: the protocol between the two nodes.
 
-The node that got the client's answers tells the one that runs the call over the bus, and reads what
-comes of it from a stream of the log that it named.
+The node with the client's answers notifies the node of the call over the bus, and reads the outcome
+from a log stream that it named.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from schemas.jsonrpc import encode
 
 TAKE_UP, ABANDON = "take up call", "abandon call"
 OUTCOME_UNKNOWN = "The gateway that ran this call has ended; its outcome is not known"
-TAKEN_UP_S = 10.0  # so long a node may take to say that it goes on
-LOOK_EVERY_S = 2.0  # whether the other node is still there
+TAKEN_UP_S = 10.0  # time limit for a node to confirm that the call is resumed
+LOOK_EVERY_S = 2.0  # interval of the liveness check of the other node
 
 
 class _Said(Struct, omit_defaults=True):
-    """One event of the stream: that it goes on, a notification on the way, or how it ended."""
+    """One event of the stream: the confirmation, a notification on the way, or the outcome."""
 
     method: str = ""
     params: dict[str, Any] = {}
@@ -58,12 +58,12 @@ class RemoteParking:
     async def take_up(
         self, node: str, call: str, answers: Mapping[str, Any], context: Context, hearer: Hearer
     ) -> Members:
-        """Go on with a call of another node; its requestState is for the caller to say. Raises
-        what the call raises, and Unreachable when that node is gone."""
+        """Resume a call of another node; the caller of this sets the requestState. Raises what the
+        call raises, and Unreachable when that node is gone."""
         stream = f"r/{secrets.token_urlsafe(12)}"
         ended = False
         try:
-            # not over the bus, whose messages every node has to carry
+            # not over the bus, whose messages go to every node
             await self._log.append(_answers(stream), encode(answers))
             owner = context.principal.key
             await self._bus.say(TAKE_UP, to=node, call=call, owner=owner, stream=stream)
@@ -124,7 +124,7 @@ class RemoteParking:
         await self._log.append(stream, encode(said))
 
     async def _answers(self, stream: str) -> dict[str, Any]:
-        """What the client answered, as the other node wrote it down."""
+        """The client's answers, as the other node stored them."""
         [written] = await self._log.read(_answers(stream), "", 1)
         await self._log.drop(_answers(stream))
         answers: dict[str, Any] = msgspec.json.decode(written.data)
@@ -136,7 +136,7 @@ class RemoteParking:
 
 
 class _Far:
-    """Hears for a client of another node. A Hearer."""
+    """A Hearer for a client of another node: appends notifications to the log stream."""
 
     def __init__(self, log: Log, stream: str) -> None:
         self._log = log
@@ -146,7 +146,7 @@ class _Far:
         await self._log.append(self._stream, encode(_Said(method, params)))
 
     async def asked(self, method: str, params: dict[str, Any]) -> Any:
-        raise NotImplementedError  # what a parked call asks, it asks by an answer
+        raise NotImplementedError  # questions of a parked call are returned in its result
 
 
 def _answers(stream: str) -> str:

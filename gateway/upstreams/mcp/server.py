@@ -1,4 +1,4 @@
-"""One MCP server behind the gateway, and what is known of it while the gateway runs."""
+"""One MCP server behind the gateway, and its state at run time."""
 
 import asyncio
 import time
@@ -25,8 +25,8 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 from schemas.source import Source
 
 LISTS = ("tools", "prompts", "resources")
-# A failure that took this long to find out is remembered as long. Quicker ones, such as a refused
-# connection, are shared by the calls that waited for them alone: the next call asks again.
+# Negative cache: a failed probe that took this long is remembered as long. Quicker failures, such as
+# a refused connection, are shared by the calls that waited for the probe: the next call probes again.
 FAILED_FOR_S = 1.0
 
 
@@ -34,9 +34,9 @@ Members = dict[str, Raw]  # of a result
 
 
 class Way(Protocol):
-    """How one source is reached."""
+    """Transport of one source."""
 
-    one_stream: bool  # what its sessions say does not come by the call that it belongs to
+    one_stream: bool  # messages outside answers come on a stream that all calls of a session share
 
     @property
     def timeout(self) -> Timeout: ...
@@ -54,7 +54,7 @@ class Way(Protocol):
         background: Hearer,
         holder: Holder | None = None,
     ) -> Link:
-        """A session at a server of a handshake revision; `holder` says whose it is."""
+        """A session at a server of a handshake revision; `holder` is its owner."""
 
     async def stateless(self, spoken: Spoken) -> StatelessWay: ...
 
@@ -62,21 +62,21 @@ class Way(Protocol):
 
 
 class McpServer:
-    """One server. A Hearer of what belongs to no call."""
+    """One server. A Hearer of messages that belong to no call."""
 
     def __init__(self, source: Source, way: Way, audience: Audience, limits: Limits) -> None:
         self.source = source
         self.levels: WeakKeyDictionary[Link, int] = WeakKeyDictionary()
         sessions = limits.mcp_sessions
         if source.options.command:
-            # one process for each, and one for requests of 2026-07-28
+            # one for each session, and one for requests of 2026-07-28
             sessions = min(sessions, max(1, limits.stdio_processes - 1))
         self.pool = SessionPool(self._open, self, sessions, limits.mcp_idle_s, limits.timeout_s)
         self.watcher = Watcher(self, audience, limits.mcp_refresh_s)
         self.news = self.watcher.news
         self.requests = 0  # passed on
-        self.calls = 0  # that run
-        self.failures = 0  # of those, that got no usable answer
+        self.calls = 0  # running
+        self.failures = 0  # requests without a usable answer
         self._way = way
         self._limits = limits
         self._probing = asyncio.Lock()
@@ -92,7 +92,7 @@ class McpServer:
 
     @property
     def busy(self) -> bool:
-        """Whether calls run; some wait for their clients."""
+        """Whether calls run, including those that wait for their clients."""
         return self.calls > 0 or self.pool.busy
 
     @property
@@ -107,7 +107,7 @@ class McpServer:
 
     @property
     def tells(self) -> bool:
-        """Whether it says that its lists changed."""
+        """Whether the server announces all changes of its lists, and can be heard."""
         facts = self._spoken and (self._spoken.stateless or self._spoken.handshake)
         lists = [facts.capabilities.get(name) for name in LISTS] if facts else []
         there = [said for said in lists if isinstance(said, dict)]
@@ -115,7 +115,7 @@ class McpServer:
         return told and self.watcher.hears
 
     async def spoken(self) -> Spoken:
-        """What it speaks; asked now and then. Raises UpstreamFailed when it does not say."""
+        """The eras that it speaks, cached for `mcp_probe_s`. Raises UpstreamFailed if unknown."""
         asked = time.monotonic()
         if self._spoken is not None and asked < self._until:
             return self._spoken
@@ -142,7 +142,7 @@ class McpServer:
         return spoken
 
     def forget(self) -> None:
-        """Ask again what it speaks: something was not as it said."""
+        """Invalidate the cached probe: the server did not behave as probed."""
         self._until = 0.0
 
     async def stateless(self) -> StatelessWay:
@@ -162,15 +162,16 @@ class McpServer:
             await before.close()
 
     def caller(self, context: Context) -> Caller | None:
-        """On whose behalf it is called, if it is to know. Raises UpstreamFailed."""
+        """The caller to authenticate as, if the server distinguishes callers. Raises
+        UpstreamFailed."""
         pool = self._way.pool
         return None if pool is None else on_behalf(pool, context)
 
     async def proved(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]
     ) -> Members:
-        """What `send` returns, given the headers that prove who calls; where the server refuses
-        them, given others once. Raises UpstreamFailed and what `send` raises."""
+        """What `send` returns, given the caller's credentials as headers; retried once with new
+        ones on a 401. Raises UpstreamFailed and what `send` raises."""
         pool = self._way.pool
         if caller is None or pool is None:
             return await send(NONE)

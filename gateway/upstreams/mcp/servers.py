@@ -1,4 +1,4 @@
-"""The MCP servers behind the gateway: one `Server` each, and their gauges."""
+"""The MCP servers behind the gateway: one `McpServer` each, and their gauges."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ LOOK_EVERY_S = 0.5
 
 class Servers:
     def __init__(self, way: Callable[[Source], Way], audience: Audience, limits: Limits) -> None:
-        """`way` says how a source is reached."""
+        """`way` returns the transport of a source."""
         self._way = way
         self._audience = audience
         self._limits = limits
         self._servers: dict[str, McpServer] = {}
         self._following: dict[McpServer, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._hurry = asyncio.Event()  # the gateway stops: nothing is waited for
+        self._hurry = asyncio.Event()  # the gateway stops: running calls are not waited for
 
     def __len__(self) -> int:
         return len(self._servers)
@@ -38,7 +38,7 @@ class Servers:
         return iter(list(self._servers.values()))
 
     def of(self, source: Source) -> McpServer:
-        """The server of `source`, whoever follows it."""
+        """The server of `source`, created on first use."""
         known = self._servers.get(source.place)
         if known is not None:
             if known.source is source:
@@ -51,8 +51,8 @@ class Servers:
         return server
 
     def follow(self, sources: Iterable[Source]) -> None:
-        """Watch the servers among `sources`, and no others. Those that are but being asked what
-        they have, before they become sources, are left alone."""
+        """Watch the servers among `sources`, and no others. Servers that are only being probed for
+        an import are left alone."""
         wanted = {self.of(source) for source in sources if source.facts.server}
         for server in self._following.keys() - wanted:
             self._drop(server)
@@ -60,24 +60,24 @@ class Servers:
             self._follow(server)
 
     def restart(self) -> None:
-        """Reach all of them anew: how that is done may have changed."""
+        """Replace all servers: the configuration of their transports may have changed."""
         for server in list(self._servers.values()):
             self._replaced(server, server.source)
 
     def failures(self) -> dict[str, str]:
-        """Why those that do not answer do not, by source."""
+        """Failure reasons of the servers that do not answer, by source."""
         watchers = ((one.source.name, one.watcher.failure) for one in self._following)
         return {name: failure for name, failure in watchers if failure is not None}
 
     async def run(self) -> None:
-        """Close sessions that nobody uses, until cancelled."""
+        """Close idle sessions periodically, until cancelled."""
         while True:
             await asyncio.sleep(REAP_EVERY_S)
             for server in list(self._servers.values()):
                 await server.pool.reap()
 
     def owner_left(self, owner: str) -> None:
-        """The client's session `owner` has ended, and with it those that were its own here."""
+        """Close the upstream sessions of the client session `owner`, which has ended."""
         for server in self._servers.values():
             if server.pool.owned_by(owner):
                 self._later(server.pool.drop_owner(owner))
@@ -93,7 +93,7 @@ class Servers:
         return McpServer(source, self._way(source), self._audience, self._limits)
 
     def _replaced(self, before: McpServer, source: Source) -> McpServer:
-        """A new one in the place of `before`, which hears of what that one heard of."""
+        """A new server in the place of `before`, with the same watched resources."""
         followed = before in self._following
         self._drop(before)
         server = self._servers[source.place] = self._server(source)
@@ -106,7 +106,7 @@ class Servers:
         self._following[server] = asyncio.create_task(server.watcher.run())
 
     def _drop(self, server: McpServer) -> None:
-        """Let go of it; its calls end as they began."""
+        """Remove the server; it is closed once its running calls have ended."""
         task = self._following.pop(server, None)
         if task is not None:
             task.cancel()

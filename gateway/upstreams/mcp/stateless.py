@@ -1,7 +1,7 @@
-"""Streamable HTTP of 2026-07-28: every request stands for itself, and its stream is its own.
+"""Streamable HTTP of 2026-07-28: every request is independent and has its own stream.
 
-Closing the stream is how a request is cancelled. A server must not ask anything here; what it
-wants to know stands in its result, which is for our caller to read.
+Closing the stream cancels the request. A server must not send requests here; the input that it
+needs stands in its result, which our caller has to handle.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gateway.upstreams.mcp.wire import Garbage
 
 
 class StatelessLink(StatelessWay):
-    """The way to one server; opening it asks nothing."""
+    """Link to one server; opening it sends no request."""
 
     def __init__(self, pool: SourcePool, hello: Hello, facts: Facts) -> None:
         """Raises UpstreamFailed when the server has no address that may be called."""
@@ -61,7 +61,7 @@ class StatelessLink(StatelessWay):
             self._talk.end(exchange)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """There are none over HTTP (2026-07-28, basic/transports)."""
+        """No-op: there are none over HTTP (2026-07-28, basic/transports)."""
 
     async def close(self) -> None:
         if not self._closed:
@@ -80,7 +80,7 @@ class StatelessLink(StatelessWay):
             yield over
 
     async def _follow(self, exchange: Exchange) -> None:
-        """Hear the notifications of a stream until the server ends it."""
+        """Receive the notifications of a stream until the server ends it."""
         sent = {**HEADERS, **routing_headers(LISTEN, {})}
         try:
             headers = await self._endpoint.headers(sent, {})
@@ -95,7 +95,7 @@ class StatelessLink(StatelessWay):
             self._talk.end(exchange)
 
     async def _heard(self, response: aiohttp.ClientResponse, exchange: Exchange) -> None:
-        """Of all that comes, only a single message is limited."""
+        """Only the size of a single message is limited, not that of the stream."""
         if not 200 <= response.status < 300:
             raise await self._endpoint.refusal(response)
         limit_bytes = self._endpoint.limit_bytes
@@ -111,7 +111,8 @@ class StatelessLink(StatelessWay):
         raise Garbage("closed the stream of notifications")
 
     async def _is_over(self, text: bytes, exchange: Exchange) -> bool:
-        """Take what came. Raises the error with which the server ends the stream."""
+        """Handle messages; whether the stream's answer came. Raises the error that ends the
+        stream."""
         for message in wire.decode(text):
             if message.answers(exchange.id):
                 message.members()

@@ -27,7 +27,7 @@ class Stdio:
         return self._process is not None and self._process.running
 
     async def start(self) -> None:
-        """Raises UpstreamFailed, also when it is too soon after the last process ended."""
+        """Raises UpstreamFailed, also during the backoff after the last process ended."""
         self._respawn.check()
         self._since = time.monotonic()
         try:

@@ -1,7 +1,7 @@
-"""What both sides say beside answers: requests of ours that run, and those that the server makes.
+"""Bookkeeping of the requests that run in a session, ours and the server's.
 
-Our ids are integers and count up; the progress token of a request is its id, so that callers who
-share a session cannot meet. Tokens are the callers' own again in what they hear.
+Our ids are integers that count up; the progress token of a request is its id, so that callers who
+share a session cannot collide. Callers get notifications with their own tokens restored.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from schemas.mcp.messages import CANCELLED, PROGRESS
 
 log = logging.getLogger("toolgate.upstream")
 
-FLOOD = 4  # times as many requests of a server at a time as are served: the rest gets no answer
+FLOOD = 4  # multiple of the limit on concurrent requests of a server; the rest gets no answer
 
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -58,7 +58,7 @@ class Exchange:
         self.asks: set[asyncio.Task[None]] = set()
         self.asked = 0
         self.read_bytes = 0
-        self.endless = False  # how much comes for it is not limited
+        self.endless = False  # its response has no size limit
 
 
 def _with_token(params: Mapping[str, Any], token: int) -> tuple[Any, Mapping[str, Any]]:
@@ -107,10 +107,11 @@ class Talk:
         return self.running.get(token) if type(token) is int else None
 
     async def hear(self, message: Message, exchange: Exchange | None) -> None:
-        """Take a request or a notification; `exchange` is what it came for, None if nothing."""
+        """Handle a request or notification; `exchange`: the request whose stream it came on, or
+        None."""
         params = message.params or {}
         if message.method is UNSET:
-            return  # an answer to nothing that we asked
+            return  # a response to no request of ours
         if message.id is not UNSET:
             self._ask(message.id, message.method, params, exchange)
         elif message.method == CANCELLED:
@@ -132,7 +133,7 @@ class Talk:
     async def _notify(
         self, hearer: Hearer | None, method: str, params: dict[str, Any], exchange: Exchange | None
     ) -> None:
-        """What goes wrong with what belongs to no request must not end the hearing of the rest."""
+        """Errors in a notification of no request are logged: the stream must be read on."""
         if hearer is None:
             return
         if exchange is None:
@@ -141,7 +142,7 @@ class Talk:
             except Exception:
                 log.exception("mcp_background_failed", extra={"source": self._name})
             return
-        exchange.patience.stop()  # it is our client who is slow
+        exchange.patience.stop()  # the client is slow, not the server
         try:
             await hearer.notified(method, params)
         finally:
@@ -153,7 +154,7 @@ class Talk:
         if self._send is None or id_ in self._asks or len(self._asks) > FLOOD * self._asks_limit:
             log.info("mcp_request_ignored", extra={"source": self._name, "method": method[:100]})
             return
-        # a request that comes beside all of ours may be what any of them waits for
+        # a request outside all streams may be what any of ours waits for
         waiting = list(self.running.values()) if exchange is None else [exchange]
         hearer = self._background if exchange is None else exchange.hearer
         if method != "ping" and not self._charged(exchange):
@@ -173,10 +174,11 @@ class Talk:
         task.add_done_callback(ended)
 
     def _charged(self, exchange: Exchange | None) -> bool:
-        """Whether one more question may be asked in the call that it is counted for.
+        """Whether the call that is charged may ask one more question.
 
-        Beside all calls nobody knows which it is for: it counts for the one with the fewest, so
-        that all together have no more than each for itself."""
+        Outside all streams the call is unknown: the one with the fewest is charged, so that all
+        together get no more than each for itself.
+        """
         calls = [one for one in self.running.values() if one.hearer is not None]
         payer = exchange or min(calls, key=lambda one: one.asked, default=None)
         if payer is None:

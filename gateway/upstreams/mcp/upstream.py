@@ -47,7 +47,7 @@ class McpUpstream:
                 raise Unreachable(f"{source} began a task, which this client does not know")
             return await self._renamed(members, source, context)
         if not context.revision.tasks or "task" not in context.params:
-            return members  # not one of 2025-11-25: nobody wanted it
+            return members  # not a task of 2025-11-25: the client requested none
         task = decode_members(members["task"])
         return {**members, "task": Raw(encode(await self._renamed(task, source, context)))}
 

@@ -1,4 +1,4 @@
-"""Follows one MCP server: what it lists, which of its resources change, whether it is there."""
+"""Watches one MCP server: changes of its lists and resources, and whether it answers."""
 
 import asyncio
 import logging
@@ -28,21 +28,21 @@ log = logging.getLogger("toolgate.upstream")
 
 LISTS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED})
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.5, 30.0
-CHECK_EVERY_S = 15.0  # how soon it is noticed that a server is gone that nobody calls
-LOOK_EVERY_S = 1.0  # how soon a session is missed that ended without a word
-GATHER_S = 0.02  # a server that adds ten tools says so ten times
+CHECK_EVERY_S = 15.0  # health check of a server without calls
+LOOK_EVERY_S = 1.0  # polling interval for a session that ended silently
+GATHER_S = 0.02  # debounce: a server that adds ten tools sends ten notifications
 
 
 class Audience(Protocol):
-    """Who wants to know what becomes of the servers."""
+    """Subscriber to the changes of all servers."""
 
     async def lists_changed(self, source: str) -> None:
-        """The lists of `source` may be others than before: read them again."""
+        """Read the lists of `source` again: they may have changed."""
 
     def resource_changed(self, source: str, uri: str) -> None: ...
 
     def came_or_went(self, source: str) -> None:
-        """`Watcher.failure` of `source` is another one."""
+        """`Watcher.failure` of `source` has changed."""
 
 
 class Watcher:
@@ -51,17 +51,17 @@ class Watcher:
         self._audience = audience
         self._refresh_s = refresh_s
         self._uris: Counter[str] = Counter()
-        self._link: Link | None = None  # of a handshake revision, while it is there
+        self._link: Link | None = None  # of a handshake revision, while connected
         self._calm = Calm()
         self._dirty = asyncio.Event()  # lists may have changed
         self._doubted = asyncio.Event()
-        self._regroup = asyncio.Event()  # other resources are to be watched
+        self._regroup = asyncio.Event()  # the set of watched resources has changed
         self.failure: str | None = (
             "not reached yet"  # why the server does not answer; None: it does
         )
 
     def news(self, method: str, params: dict[str, Any]) -> None:
-        """The server said that something changed."""
+        """Handle a change notification of the server."""
         if method in LISTS:
             self._dirty.set()
         elif method == RESOURCE_UPDATED:
@@ -70,20 +70,20 @@ class Watcher:
                 self._audience.resource_changed(self._server.source.name, uri)
 
     def doubt(self) -> None:
-        """A call got no answer: look soon whether the server is there."""
+        """Check soon whether the server answers: a call failed."""
         self._doubted.set()
 
     @property
     def hears(self) -> bool:
-        """Whether the server could say that something changed."""
+        """Whether change notifications can be received."""
         return self._link is None or self._link.hears
 
     def go_on_for(self, before: "Watcher") -> None:
-        """Watch what `before` did: the same server is reached in another way now."""
+        """Take over the watched resources of `before`, whose server has a new transport."""
         self._uris.update(before._uris)  # noqa: SLF001
 
     async def watch(self, uri: str) -> None:
-        """Raises what a server that refuses says."""
+        """Raises the error of a server that refuses."""
         self._uris[uri] += 1
         if self._uris[uri] > 1:
             return
@@ -101,13 +101,13 @@ class Watcher:
                 await self._tell("resources/unsubscribe", uri)
 
     async def _tell(self, method: str, uri: str) -> None:
-        """A server that is away hears of it when it is back."""
+        """Subscribe or unsubscribe; a disconnected server is caught up on reconnection."""
         self._regroup.set()
         if self._link is not None:
             await self._link.request(method, {"uri": uri}, None, self._server.timeout)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch the server with reconnection and exponential backoff, until cancelled."""
         pause_s = RETRY_FIRST_S
         async with asyncio.TaskGroup() as group:
             group.create_task(self._refresh())
@@ -119,7 +119,7 @@ class Watcher:
                     if self.failure is None:
                         pause_s = RETRY_FIRST_S
                     self._turn(str(error))
-                except Exception:  # whatever it said: it must not stay unwatched for ever
+                except Exception:  # whatever it sent: the server must not stay unwatched for ever
                     log.exception("mcp_watch_failed", extra={"source": self._server.source.name})
                     self._turn("what it said could not be taken")
                 self._link = None
@@ -128,7 +128,7 @@ class Watcher:
                 pause_s = min(pause_s * 2, RETRY_LONGEST_S)
 
     async def _follow(self) -> None:
-        """As long as the server is there."""
+        """Watch as long as the server answers."""
         spoken = await self._server.spoken()
         if spoken.stateless is not None:
             await self._listen(spoken.stateless.capabilities)
@@ -149,12 +149,12 @@ class Watcher:
                 checked = time.monotonic()
 
     async def _check(self, link: Link, method: str) -> None:
-        """Raises UpstreamFailed when the server does not answer; what it answers is its own."""
+        """Raises UpstreamFailed when the server does not answer; error answers count as answers."""
         with suppress(RelayedFault):
             await link.request(method, {}, None, self._server.timeout)
 
     async def _doubt_within(self, seconds: float) -> bool:
-        """Whether a call got no answer meanwhile."""
+        """Whether a call failed within `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._doubted.wait()
@@ -163,15 +163,15 @@ class Watcher:
         return doubted
 
     async def _stand_by(self) -> None:
-        """A server that tells nothing: until some resource is to be watched."""
+        """Poll a server without notifications, until some resource is to be watched."""
         self._here()
         while not self._uris:
             await self._doubt_within(CHECK_EVERY_S)
             await self._check(await self._server.stateless(), DISCOVER)
 
     async def _listen(self, capabilities: Mapping[str, Any]) -> None:
-        """In 2026-07-28 what to hear is said at the beginning: for other resources listen anew,
-        and stop listening as before only then."""
+        """In 2026-07-28 the filter is fixed at the start of a stream: for other resources open a
+        new one, and close the old one only then."""
         wanted = _listenable(capabilities)
         if not wanted and not self._uris:
             await self._stand_by()
@@ -199,7 +199,7 @@ class Watcher:
         return link.listen({**wanted, **resources}, self._server)
 
     async def _either(self, ended: "asyncio.Future[None]") -> None:
-        """Until the server ends it, or other resources are to be watched."""
+        """Wait until the server ends the stream, or other resources are to be watched."""
         regroup = asyncio.ensure_future(self._regroup.wait())
         either: set[asyncio.Future[Any]] = {ended, regroup}
         try:
@@ -208,7 +208,8 @@ class Watcher:
             regroup.cancel()
 
     def _here(self) -> None:
-        """It answers; what it said meanwhile was not heard."""
+        """Record that the server answers; changes in the meantime were missed, so announce them
+        all."""
         self._turn(None)
         self._dirty.set()
         for uri in self._uris:
@@ -225,8 +226,8 @@ class Watcher:
             self._audience.came_or_went(name)
 
     async def _refresh(self) -> None:
-        """Have the lists read again whenever they may have changed, and now and then if the server
-        would not say."""
+        """Have the lists read again when they may have changed, and periodically if the server does
+        not announce changes."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if self._server.tells else self._refresh_s):
@@ -236,13 +237,13 @@ class Watcher:
             self._dirty.clear()
             try:
                 await self._audience.lists_changed(self._server.source.name)
-            except Exception:  # whatever it lists: of later changes we must hear
+            except Exception:  # a faulty list must not end the watch for later changes
                 log.exception("mcp_refresh_failed", extra={"source": self._server.source.name})
             self._calm.read(time.monotonic())
 
 
 def _listenable(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """What a 2026-07-28 server can be asked to tell."""
+    """The notifications that a 2026-07-28 server offers, as a filter."""
     return {
         f"{kind}ListChanged": True
         for kind in ("tools", "prompts", "resources")

@@ -1,4 +1,4 @@
-"""The way to each MCP server: over HTTP or as a command, probed and linked to."""
+"""Transport of each MCP server, HTTP or a command: probes it and opens links."""
 
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -30,10 +30,10 @@ from schemas.source import Source
 
 
 class HttpWay:
-    """To a server with an address."""
+    """Transport of a server with an address."""
 
     def __init__(self, source: Source, connections: Connections, client: Mapping[str, Any]) -> None:
-        """`client` is how we introduce ourselves: `clientInfo`."""
+        """`client`: the gateway's `clientInfo`."""
         self._source = source
         self._connections = connections
         self._client = client
@@ -85,7 +85,7 @@ class HttpWay:
         return StatelessLink(self.pool, Hello(self._client), spoken.stateless or UNKNOWN)
 
     async def close(self) -> None:
-        """The connections are not its own."""
+        """No-op: the connections belong to `Connections`."""
 
     @property
     def pool(self) -> SourcePool:
@@ -108,11 +108,11 @@ class HttpWay:
             await link.close()
 
 
-DISCOVER_S = 10.0  # a process that has not said by then what it is will not say it at all
+DISCOVER_S = 10.0  # a process that has not answered server/discover by then never will
 
 
 class StdioWay:
-    """To a server that is a command."""
+    """Transport of a server that is a command."""
 
     one_stream = True
     pool = None
@@ -137,8 +137,8 @@ class StdioWay:
         self.timeout = Timeout(timeout_s, max(timeout_s, limits.mcp_call_max_s))
 
     async def probe(self) -> Spoken:
-        """Raises UpstreamFailed. Each era is asked of a process of its own: one that was asked in
-        the one may not answer in the other."""
+        """Raises UpstreamFailed. Probes each era in a process of its own: one probed in one era may
+        not answer in the other."""
         era = options_of(self._source).era
         stateless = await self._discovered() if era != "handshake" else None
         if era == "stateless":
@@ -157,7 +157,7 @@ class StdioWay:
         background: Hearer,
         holder: Holder | None = None,  # noqa: ARG002 - a command has its credentials already
     ) -> Link:
-        """Raises RelayedFault and UpstreamFailed, and Unavailable when there are too many."""
+        """Raises RelayedFault and UpstreamFailed, and Unavailable at the limit of processes."""
         return await self._session(Hello(self._client, capabilities), background)
 
     async def stateless(self, spoken: Spoken) -> StatelessWay:
@@ -201,7 +201,7 @@ class StdioWay:
 
     async def _discovered(self) -> Facts | None:
         self._respawn.check()
-        # what ends when it is asked in the newer era may serve the older ones well
+        # a process that exits on a request of the newer era may serve the older ones well
         trial = Respawn(self._source.name, 1.0)
         link = await self._process(UNKNOWN, trial)
         try:
@@ -212,13 +212,13 @@ class StdioWay:
             )
         finally:
             await link.close()
-        if trial.why == NOT_STARTED:  # nor would it be for the other era
+        if trial.why == NOT_STARTED:  # the other era would fail likewise
             raise UpstreamFailed(f"{self._source.name} {NOT_STARTED}")
         return found
 
 
 class Ways:
-    """How the sources are reached, by the settings as they are."""
+    """Factory of the transports of sources, by the current settings."""
 
     def __init__(
         self,
@@ -227,13 +227,13 @@ class Ways:
         sources: Mapping[str, SourceSettings],
         client: Mapping[str, Any],
     ) -> None:
-        """`client` is how the gateway introduces itself: `clientInfo`."""
+        """`client`: the gateway's `clientInfo`."""
         self._connections = connections
         self._client = client
         self.configure(limits, sources)
 
     def configure(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
-        """For ways that are asked for from now on."""
+        """Takes effect for transports made from now on."""
         self._limits = limits
         self._sources = sources
 
@@ -247,7 +247,7 @@ class Ways:
 
 
 class NoWay:
-    """To a server that must not be reached."""
+    """Transport of a server that must not be called: all operations fail."""
 
     one_stream = False
     timeout = Timeout(1.0, 1.0)

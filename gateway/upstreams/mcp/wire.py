@@ -1,6 +1,6 @@
-"""JSON-RPC messages as another MCP server sends them, and ours to it. Pure.
+"""JSON-RPC messages from and to another MCP server. Pure.
 
-A result is carried, not read: its members stay as they came.
+A result is passed on unparsed: its members stay as they came.
 """
 
 import re
@@ -20,7 +20,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Garbage(Exception):
-    """Bytes that are no message; says so in words that follow the server's name."""
+    """Bytes that are no message; the text follows the server's name in errors."""
 
 
 class _Error(Struct, frozen=True):
@@ -30,7 +30,7 @@ class _Error(Struct, frozen=True):
 
 
 class Message(Struct):
-    """Whatever came."""
+    """Any message received: request, notification or response."""
 
     id: int | float | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
@@ -43,7 +43,7 @@ class Message(Struct):
         return self.method is UNSET and self.id == id_
 
     def members(self) -> dict[str, Raw]:
-        """The result. Raises RelayedFault, and Garbage for an answer that is none."""
+        """The result. Raises RelayedFault, and Garbage for an invalid response."""
         if self.error is not UNSET:
             raise RelayedFault(self.error.code, self.error.message, self.error.data)
         if self.result is UNSET:
@@ -129,7 +129,7 @@ def _message(text: bytes) -> Message:
 
 def _flawed(loose: _Loose | list[Any]) -> Message:
     if isinstance(loose, list) or loose.method is not UNSET:
-        return Flawed()  # of no request of ours
+        return Flawed()  # not for any request of ours
     legible = isinstance(loose.id, int | str) and not isinstance(loose.id, bool)
     id_ = loose.id if legible else None
     no_object = loose.result is not UNSET and not isinstance(loose.result, dict)
@@ -137,8 +137,8 @@ def _flawed(loose: _Loose | list[Any]) -> Message:
 
 
 def _check_strings(text: bytes) -> None:
-    """The decoder passes over what it does not build, and half a character there would be found
-    only where the result is read. Raises UnicodeDecodeError and DecodeError."""
+    """Check the strings that the decoder skips: an invalid character would be found only where the
+    result is read. Raises UnicodeDecodeError and DecodeError."""
     if not text.isascii():
         text.decode()
     if _SURROGATE.search(text):
