@@ -54,8 +54,7 @@ class Calm:
         self._read = -math.inf
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the change announced at `now` may be read. All times here are in
-        seconds."""
+        """Seconds until a change announced at `now` may be read; all times here are seconds."""
         since_s = now - self._read
         if since_s >= QUIET_S:
             self._pause_s = 0.0

@@ -205,8 +205,7 @@ class DuplexLink(StatelessWay):
         return self._talk.running.get(subscription) if type(subscription) is int else None
 
     async def _asked(self, exchange: Exchange, cancels: bool = True) -> dict[str, Raw]:
-        """Send the request, return its result. Leaving early cancels it at the server, if
-        `cancels`."""
+        """The result of a request. Leaving early cancels it at the server, if `cancels`."""
         box = self._boxes[exchange.id] = Mailbox()
         over = not cancels
         try:

@@ -182,8 +182,7 @@ class ServerEndpoint:
         return HttpRefused(f"{self.name} answered HTTP {status}", status)
 
     def _unproved(self, response: aiohttp.ClientResponse) -> str:
-        """Error text for a 401 or 403. A token of the gateway's own is not used again after a
-        401."""
+        """Error text for a 401 or 403. After a 401 the gateway's own token is invalidated."""
         status, sent = response.status, response.request_info.headers
         if not self.pool.by_caller:
             return f"{self.name} refused the gateway's credentials (HTTP {status})"

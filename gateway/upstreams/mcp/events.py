@@ -62,8 +62,7 @@ class EventStream:
         self._blank = True  # no line since the last event
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """The events that `chunk` completes. Raises TooLarge for an unfinished one over the
-        limit."""
+        """The events that `chunk` completes. Raises TooLarge for one that does not end."""
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")
             self._after_cr = False

@@ -229,8 +229,7 @@ class HttpLink(Link):
             raise
 
     async def _listen(self) -> None:
-        """Read messages outside our requests from the GET stream, reconnecting while it is
-        offered."""
+        """Read the GET stream of messages outside our requests; reconnects while offered."""
         events = EventStream(self._endpoint.limit_bytes)
         rounds = 0
         while True:

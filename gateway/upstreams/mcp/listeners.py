@@ -1,5 +1,4 @@
-"""Listeners: messages that a server sends during a call, on their way to the client of that
-call."""
+"""Listeners: messages of a server during a call, on their way to the call's client."""
 
 import asyncio
 from collections import deque

@@ -32,8 +32,7 @@ Lists = dict[str, list[tuple[str, Raw]]]  # method -> (name, definition) in the 
 
 
 class _Reading:
-    """Byte budget and problems of one server's listing; only the definitions are kept of its
-    pages."""
+    """Byte budget and problems of one server's listing; of its pages only definitions are kept."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.items_limit = limits.mcp_list_items

@@ -193,8 +193,7 @@ _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def _fits_question(method: str, response: Any) -> bool:
-    """Whether `response` has the shape of an answer; else the question stays open (SHOULD,
-    MRTR)."""
+    """Whether `response` is shaped as an answer; else the question stays open (SHOULD, MRTR)."""
     shape = _SHAPES.get(method)
     return isinstance(response, dict) and (shape is None or shape(response))
 

@@ -173,8 +173,7 @@ class SessionPool:
         return kept
 
     async def _place(self, terms: Terms) -> None:
-        """Wait for a free slot, evicting the longest idle session; one caller's share is
-        limited."""
+        """Wait for a free slot, evicting the longest idle session; callers have a quota."""
         caller = terms.alone_for
         while self._places >= self._limit or (caller and self._callers[caller] >= self._share):
             unused = [

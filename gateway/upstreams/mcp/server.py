@@ -162,8 +162,7 @@ class McpServer:
             await before.close()
 
     def caller(self, context: Context) -> Caller | None:
-        """The caller to authenticate as, if the server distinguishes callers. Raises
-        UpstreamFailed."""
+        """The caller to authenticate as, None if the server gets none. Raises UpstreamFailed."""
         pool = self._way.pool
         return None if pool is None else on_behalf(pool, context)
 

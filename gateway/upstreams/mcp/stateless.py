@@ -111,8 +111,7 @@ class StatelessLink(StatelessWay):
         raise Garbage("closed the stream of notifications")
 
     async def _is_over(self, text: bytes, exchange: Exchange) -> bool:
-        """Handle messages; whether the stream's answer came. Raises the error that ends the
-        stream."""
+        """Handle messages; True if the stream has ended. Raises the error that ends it."""
         for message in wire.decode(text):
             if message.answers(exchange.id):
                 message.members()

@@ -208,8 +208,7 @@ class Watcher:
             regroup.cancel()
 
     def _here(self) -> None:
-        """Record that the server answers; changes in the meantime were missed, so announce them
-        all."""
+        """Record that the server answers, and report all as changed: notifications were missed."""
         self._turn(None)
         self._dirty.set()
         for uri in self._uris:
