@@ -1,8 +1,8 @@
-"""Who makes a call, as far as a source may know it: the caller's own verified token.
+"""Caller of a source: the client's own verified token, as far as it may be passed on.
 
-MCP forbids to pass on tokens that were issued for somebody else (2025-06-18 and later,
-basic/security_best_practices, token passthrough). So one whose audience is the gateway itself goes
-no further, unless the operator says that both are one.
+MCP forbids passing on tokens that were issued for another party (2025-06-18 and later,
+basic/security_best_practices, token passthrough). So one whose audience is the gateway itself is
+not passed on, unless the operator declares that both are one trust domain.
 """
 
 import base64
@@ -22,29 +22,29 @@ from gateway.context import KEY_MARK, Context, Principal
 class Caller:
     token: str = field(repr=False)
     digest: str  # SHA-256 of it
-    ends: float | None = None  # s since the epoch; None: it does not say
+    ends: float | None = None  # s since the epoch; None: no `exp` claim
     audiences: frozenset[str] = frozenset()
-    scope_token: str | None = field(default=None, repr=False)  # X-Scope-Token, as it came
+    scope_token: str | None = field(default=None, repr=False)  # X-Scope-Token, as received
 
 
 @dataclass(slots=True)
 class Holder:
-    """Who has a session at a source: the last one, of those who may share it."""
+    """The owner of a session at a source: the last caller, if several share it."""
 
     caller: Caller | None = None  # None: the gateway itself
 
 
 class NoCaller(Exception):
-    """Nobody is known by a token of their own; says why."""
+    """The caller has no verified token of its own; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnAudiences:
-    """The names that tokens for the gateway have as their audience."""
+    """Audiences that identify the gateway itself in tokens."""
 
     names: frozenset[str] = frozenset()
-    url: str = ""  # what is below it, too
-    always: bool = False  # no other tokens get in
+    url: str = ""  # and all URLs below it
+    always: bool = False  # only tokens for the gateway are accepted
 
     @classmethod
     def of(cls, auth: Auth, public_url: str) -> "OwnAudiences":
@@ -83,7 +83,7 @@ def caller_of(context: Context) -> Caller:
 
 
 def bare(authorization: str) -> str:
-    """The token of the header, which some clients send without its "Bearer"."""
+    """The token of the header; some clients omit "Bearer"."""
     scheme, _, token = authorization.strip().partition(" ")
     return token.strip() if token and scheme.lower() == "bearer" else authorization.strip()
 
@@ -93,7 +93,7 @@ class _Claims(Struct):
 
 
 def audiences_of(token: str) -> frozenset[str]:
-    """Those of a token that is verified already."""
+    """Audiences of a token that is verified already."""
     try:
         payload = token.split(".")[1]
         padded = payload + "=" * (-len(payload) % 4)

@@ -1,12 +1,9 @@
-"""Credentials into requests: the first alternative of a security requirement that the settings can
-meet.
+"""Adds credentials to requests: the first alternative of a security requirement that the settings
+can meet; otherwise none.
 
-Pure. `credentials` and `headers` are those of a source's settings.
-
-Otherwise nothing is sent. Where a source wants to know its callers, their
-token satisfies a scheme, or what it is exchanged for.
-
-They go only where the settings say that the source is, never where only its description does.
+`credentials` and `headers` are those of a source's settings. Where a source authenticates callers,
+their token satisfies a scheme, or the one that it is exchanged for. Credentials are sent only to
+addresses from the settings, never to one that stands only in a description.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,19 +30,19 @@ from schemas.binding import Credential
 from schemas.errors import ToolgateError
 from schemas.source import Source
 
-ANY = SchemeSettings(value="any")  # of use for every kind of scheme that a secret can satisfy
+ANY = SchemeSettings(value="any")  # matches every kind of scheme that a secret can satisfy
 SHOWN = 8  # schemes
 
 
 class NotAskedFor(ToolgateError):
-    """Nothing would use a secret of this name; says so in sentences, and what was perhaps meant."""
+    """No tool uses a secret of this name; the text suggests a similar name."""
 
 
 async def check_asked_for(
     store: ToolStore, host_id: str, configured: Collection[str], source: str, scheme: str
 ) -> None:
-    """`configured`: the sources of the settings. Any SCHEME may be right of a source whose tools
-    name none: it is not imported yet, or wants a header. Raises NotAskedFor."""
+    """`configured`: the sources of the settings. Any SCHEME is accepted for a source whose tools
+    name none: it is not imported yet, or needs a header. Raises NotAskedFor."""
     known = {*configured, *(one.name for one in await store.sources(host_id))}
     if source not in known:
         text = f"There is no source {source!r} in the settings or the registry."
@@ -81,7 +78,7 @@ _KEYS = {  # of an entry, by the kind of the scheme
 def chosen(
     security: tuple[Alternative, ...], credentials: Entries, headers: Collection[str]
 ) -> Alternative | None:
-    """The alternative to satisfy, empty when a call may go without; None: nothing meets any."""
+    """The alternative to satisfy, empty when a call may go without; None if none can be met."""
     for alternative in security:
         if alternative and all(entry_for(credentials, one) for one in alternative):
             return alternative
@@ -92,7 +89,7 @@ def chosen(
 
 
 def borne(security: tuple[Alternative, ...], headers: Collection[str]) -> Alternative | None:
-    """The alternative that a token of the caller's satisfies, with the configured headers."""
+    """The alternative that the caller's token satisfies, with the configured headers."""
     for alternative in security:
         rest = [one for one in alternative if not bears(one)]
         if len(rest) < len(alternative) and all(met({}, headers, one) for one in rest):
@@ -101,7 +98,7 @@ def borne(security: tuple[Alternative, ...], headers: Collection[str]) -> Altern
 
 
 def met(credentials: Entries, headers: Collection[str], credential: Credential) -> bool:
-    """Whether there is an entry for `credential`, or one of the configured headers is it."""
+    """Whether an entry or a configured header satisfies `credential`."""
     if entry_for(credentials, credential):
         return True
     if credential.kind == "mutualTLS" or credential.location == "query":
@@ -111,8 +108,8 @@ def met(credentials: Entries, headers: Collection[str], credential: Credential) 
 
 
 def entry_for(credentials: Entries, credential: Credential) -> SchemeSettings | None:
-    """What satisfies `credential`, of use for its kind; its name is matched exactly, else as the
-    name of a variable of the environment can spell it."""
+    """The entry that satisfies `credential` and fits its kind; names match exactly, else folded to
+    the spelling of an environment variable."""
     entry = credentials.get(credential.scheme)
     if entry is None and credentials:
         folded = _folded(credential.scheme)
@@ -122,15 +119,15 @@ def entry_for(credentials: Entries, credential: Credential) -> SchemeSettings | 
 
 
 def bears(credential: Credential) -> bool:
-    """Whether it is met by a token after "Bearer". Descriptions written before there was a word
-    for that say that it is an API key named Authorization."""
+    """Whether a Bearer token satisfies it. Older descriptions declare an API key named
+    Authorization instead."""
     if credential.kind == "apiKey":
         return (credential.location, credential.name.lower()) == ("header", "authorization")
     return credential.kind in ("bearer", "oauth2", "openIdConnect")
 
 
 def refusal(source: str, security: tuple[Alternative, ...]) -> str:
-    """Why a call was not made, and what to configure; no address and no secret."""
+    """Error text: the missing credentials and how to configure them; no address and no secret."""
     stated = [alternative for alternative in security if alternative]
     wanted = ", or ".join(" and ".join(map(_named, one)) for one in stated[:_SHOWN])
     return (
@@ -140,7 +137,7 @@ def refusal(source: str, security: tuple[Alternative, ...]) -> str:
 
 
 def how(source: str, stated: list[Alternative]) -> str:
-    """The settings that meet the first of `stated` that settings can meet."""
+    """Advice: the settings for the first of `stated` that settings can meet."""
     setting = f"sources.{source}"
     alternative = settable(stated)
     if alternative:
@@ -160,7 +157,7 @@ def _keys(credential: Credential) -> str:
 
 
 def settable(stated: Iterable[Alternative]) -> Alternative | None:
-    """The first that settings can meet."""
+    """The first alternative that settings can meet."""
     return next((each for each in stated if all(one.kind in _KEYS for one in each)), None)
 
 
@@ -198,7 +195,7 @@ class Credentials:
         request: HttpRequest,
         context: Context,
     ) -> HttpRequest:
-        """`request` with what `security` wants. Raises UpstreamFailed that says what is missing."""
+        """`request` with the credentials of `security`. Raises UpstreamFailed if any is missing."""
         pool = self._connections.of(source)
         if pool.by_caller:
             return _by_caller(pool, security, request, context)
@@ -217,11 +214,11 @@ class Credentials:
     def renewed(
         self, source: Source, security: tuple[Alternative, ...], request: HttpRequest
     ) -> bool:
-        """The service answered `request`, which `apply` made, with a 401. Whether it had a token
-        that the gateway fetched, and `apply` gets another one now."""
+        """Whether `apply` will give new credentials after a 401 to `request`: only for a token that
+        the gateway fetched, which is invalidated."""
         pool = self._connections.of(source)
         if pool.by_caller or not security:
-            return False  # the client has seen to it, or nothing went along
+            return False  # the client handles it, or no credentials were sent
         fetched = False
         for credential in chosen(security, pool.credentials, pool.headers) or ():
             entry = entry_for(pool.credentials, credential)
@@ -234,7 +231,7 @@ class Credentials:
 def _by_caller(
     pool: SourcePool, security: tuple[Alternative, ...], request: HttpRequest, context: Context
 ) -> HttpRequest:
-    """Descriptions often leave out what every operation wants: the token goes along with all."""
+    """Sends the token even where no scheme requires it: descriptions often omit global ones."""
     alternative = borne(security, pool.headers)
     if alternative is None:
         if pool.require_credentials and security and () not in security:
@@ -264,7 +261,7 @@ async def _with(
 
 
 async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings) -> str:
-    """What goes into the place of `credential`. Raises UpstreamFailed."""
+    """Header, query or cookie value for `credential`. Raises UpstreamFailed."""
     if entry.value:
         return entry.value
     if credential.kind == "basic":
@@ -282,7 +279,7 @@ async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings
             public,
         )
         endpoint = TokenEndpoint(login, scheme, pool.timeout_s, pool.tls.tokens)
-        # not from the pool of calls: one of those may wait for this
+        # a separate pool: a call that holds a connection may wait for this
         http = pool.public if public else pool.streams
         return await client_token(endpoint, http, " ".join(entry.scopes))
 

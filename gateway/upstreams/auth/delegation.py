@@ -1,5 +1,5 @@
-"""What of the caller's goes to a source, where the settings want anything to: the caller's own
-token, or one that it is exchanged for."""
+"""Delegation to a source, where the settings require it: the caller's own token, or one that it is
+exchanged for."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,8 +16,8 @@ NONE: Headers = {}
 
 
 def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
-    """Who calls; None where the source gets nothing of the caller's. Raises UpstreamFailed where it
-    should and must not."""
+    """The caller to authenticate as; None where the source gets no caller token. Raises
+    UpstreamFailed where one is required and must not be sent."""
     if not pool.by_caller:
         return None
     key = "exchange" if pool.exchange is not None else "forward_token"
@@ -33,7 +33,7 @@ def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
 
 
 async def proof(pool: SourcePool, caller: Caller | None, scopes: Iterable[str] = ()) -> Headers:
-    """The headers that prove who calls; of None the gateway itself. Raises UpstreamFailed."""
+    """Headers that authenticate `caller`; None: the gateway itself. Raises UpstreamFailed."""
     if pool.exchange is None:
         return _passed_on(pool, caller) if pool.forward_token and caller is not None else NONE
     try:
@@ -51,8 +51,7 @@ async def proof(pool: SourcePool, caller: Caller | None, scopes: Iterable[str] =
 def refuted(
     pool: SourcePool, caller: Caller | None, headers: Headers, scopes: Iterable[str] = ()
 ) -> bool:
-    """The source answered 401 to a request with `headers`, which `proof` gave: whether it gives
-    others now."""
+    """Whether `proof` will give new headers after a 401 to a request with its `headers`."""
     if pool.exchange is None or AUTHORIZATION not in headers:
         return False
     token = bare(headers[AUTHORIZATION])

@@ -1,8 +1,8 @@
-"""Tokens for services (RFC 6749, section 4.4; RFC 8693): asked for once, remembered while valid.
+"""Access tokens for services (RFC 6749, section 4.4; RFC 8693): single-flight, cached until expiry.
 
-A secret goes to its own `token_url` and nowhere else: not to one that a description names, and not
-after a redirect. That of a secret in the database leads to public addresses only. What goes wrong
-is told without an address, and of what the server says only words that are not its own.
+A secret is sent to its own `token_url` only: not to one that a description names, and not after a
+redirect. The token_url of a secret in the database must be a public address. Errors contain no
+address, and of the server's text only its registered error codes.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from registry.documents.fetch import read_at_most
 from schemas.errors import ToolgateError
 
 ANSWER_LIMIT_BYTES = 2**18  # a token of the largest directories is some ten kilobytes
-UNSAID_S = 300.0  # how long a token is used whose end nobody states; a 401 ends it sooner
-EARLY_S = 30.0  # before its end, so that it does not end on the way
+UNSAID_S = 300.0  # lifetime of a token without `expires_in`; a 401 ends it sooner
+EARLY_S = 30.0  # renewal before expiry, so that it does not expire on the way
 # RFC 6749, section 5.2, and RFC 8693, section 2.2.2
 _ERRORS = frozenset(
     {"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client"}
@@ -37,15 +37,15 @@ _ERRORS = frozenset(
 
 
 class TokenFailed(ToolgateError):
-    """There is no token; the text follows the name of a source and holds no secret or address."""
+    """No token was issued; the text follows the name of a source and holds no secret or address."""
 
     def __init__(self, text: str, refused: bool = False) -> None:
         super().__init__(text)
-        self.refused = refused  # the server said no, and would say so again
+        self.refused = refused  # a definite refusal: a retry would fail too
 
 
 class Login(Struct, frozen=True):
-    """Who asks, and where. Without a secret the client is a public one."""
+    """Client credentials and token_url. Without a secret the client is a public one."""
 
     token_url: str
     client_id: str
@@ -57,7 +57,7 @@ class Login(Struct, frozen=True):
 class TokenAnswer(Struct, frozen=True):
     access_token: str
     token_type: str = "Bearer"  # noqa: S105 - required, and left out by some
-    expires_in: float | str | None = None  # some write the number as a text
+    expires_in: float | str | None = None  # some servers send the number as a string
     issued_token_type: str = ""
 
 
@@ -67,13 +67,12 @@ class AccessToken(Struct, frozen=True):
 
 
 class TokenEndpoint:
-    """One `token_url`, and how it is asked."""
+    """One `token_url`, and the requests to it."""
 
     def __init__(
         self, login: Login, purpose: str, timeout_s: float, tls: ssl.SSLContext | bool
     ) -> None:
-        """`purpose` is what its tokens are for, as errors say it; `tls`: True for the system's
-        certificates."""
+        """`purpose` names the tokens in errors; `tls`: True for the system's certificates."""
         self.login = login
         self._purpose = purpose
         self._timeout_s = timeout_s
@@ -97,7 +96,7 @@ class TokenEndpoint:
         return self._read(body)
 
     def token(self, answer: TokenAnswer, asked: float) -> AccessToken:
-        """What may be sent, and how long. Raises TokenFailed. `asked`: s, monotonic clock."""
+        """Token to send, with its expiry. Raises TokenFailed. `asked`: s, monotonic clock."""
         try:
             lasts_s = UNSAID_S if answer.expires_in is None else float(answer.expires_in)
         except ValueError as error:
@@ -114,7 +113,7 @@ class TokenEndpoint:
     async def _post(
         self, http: aiohttp.ClientSession, form: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        if self.login.public:  # a literal address reaches no resolver
+        if self.login.public:  # a literal address bypasses the resolver
             check_url_host(self.login.token_url)
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         name, secret = self.login.client_id, self.login.client_secret
@@ -123,7 +122,7 @@ class TokenEndpoint:
         elif self.login.client_auth == "body":
             form = {**form, "client_id": name, "client_secret": secret}
         else:
-            # section 2.3.1: form-encoded first, so that a ":" in them is none
+            # section 2.3.1: form-encoded first, which escapes ":"
             headers["Authorization"] = basic(quote_plus(name), quote_plus(secret))
         async with http.post(
             self.login.token_url,
@@ -132,7 +131,7 @@ class TokenEndpoint:
             allow_redirects=False,
             ssl=self._tls,
         ) as response:
-            # what is longer is no token
+            # a longer body is no token
             return response.status, await read_at_most(response, ANSWER_LIMIT_BYTES) or b""
 
     def _read(self, body: bytes) -> TokenAnswer:
@@ -145,7 +144,7 @@ class TokenEndpoint:
 async def client_token(
     endpoint: TokenEndpoint, http: aiohttp.ClientSession, scope: str
 ) -> AccessToken:
-    """One of the gateway's own: the client credentials grant. Raises TokenFailed."""
+    """A token of the gateway's own: the client credentials grant. Raises TokenFailed."""
     form = {"grant_type": "client_credentials"}
     if scope:
         form["scope"] = scope
@@ -170,15 +169,15 @@ def _reason(body: bytes) -> str:
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
 JWT = "urn:ietf:params:oauth:token-type:jwt"
-USUAL = frozenset({ACCESS_TOKEN, JWT})  # what a Bearer header may hold
-TOKEN_LIMIT_BYTES = 32768  # servers take no longer headers
+USUAL = frozenset({ACCESS_TOKEN, JWT})  # types that a Bearer header may hold
+TOKEN_LIMIT_BYTES = 32768  # servers accept no longer headers
 
 _OWN = ("gateway",)
 _Key = tuple[str, str]  # digest of the caller's token, scope; the rest is the same for a source
 
 
 class SourceExchange:
-    """The exchanges of one source."""
+    """Token exchanges of one source."""
 
     def __init__(
         self, settings: TokenExchange, timeout_s: float, tls: ssl.SSLContext | bool
@@ -198,7 +197,7 @@ class SourceExchange:
     async def token(
         self, http: aiohttp.ClientSession, caller: Caller, scopes: Iterable[str]
     ) -> str:
-        """What the source gets instead of the caller's token. Raises TokenFailed."""
+        """The exchanged token for the source, from the cache if possible. Raises TokenFailed."""
         scope = self._scope(scopes)
 
         async def fetch() -> AccessToken:
@@ -206,7 +205,7 @@ class SourceExchange:
             try:
                 return await self._exchanged(http, caller, scope, actor)
             except TokenFailed as error:
-                # it may be the actor's token that is no longer good
+                # the actor's token may have been revoked
                 if not (actor and error.refused and self._tokens.forget(_OWN, actor)):
                     raise
             return await self._exchanged(http, caller, scope, await self.own(http))
@@ -214,11 +213,11 @@ class SourceExchange:
         return await self._tokens.get((caller.digest, scope), fetch)
 
     def refused(self, caller: Caller, scopes: Iterable[str], token: str) -> bool:
-        """The source refused `token`: whether another one may do better."""
+        """Invalidate `token` after a 401; whether a new one may succeed."""
         return self._tokens.forget((caller.digest, self._scope(scopes)), token)
 
     async def own(self, http: aiohttp.ClientSession) -> str:
-        """The gateway's own token: the actor, and who it is where there is no caller. Raises
+        """The gateway's own token: used as the actor, and for requests without a caller. Raises
         TokenFailed."""
 
         async def fetch() -> AccessToken:
@@ -267,10 +266,10 @@ class SourceExchange:
 
 log = logging.getLogger("toolgate.upstream")
 
-# Between two tokens that were refused: a service that answers 401 for reasons of its own must not
-# have every call ask for one. And before a question is repeated that was answered with a no.
+# Between two tokens that were refused: a service that always answers 401 must not cause a token
+# request for each call. Also the negative cache of a refused token request.
 REFUSED_S = 30.0
-ENTRY_BYTES = 500  # what one takes besides its text
+ENTRY_BYTES = 500  # overhead of a cache entry besides its text
 
 Fetch = Callable[[], Awaitable[AccessToken]]
 """Ask for a token. Raises TokenFailed."""
@@ -294,18 +293,18 @@ _NOTHING = _Held(None)
 
 
 class AccessTokens:
-    """Those of one source, by what they are for."""
+    """LRU cache of the tokens of one source, by purpose."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """Beyond `limit_bytes` those go first that were not used for the longest time."""
+        """Above `limit_bytes` the least recently used are evicted."""
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._held: OrderedDict[Hashable, _Held] = OrderedDict()
         self._fetching: dict[Hashable, asyncio.Task[AccessToken]] = {}
 
     async def get(self, key: Hashable, fetch: Fetch) -> str:
-        """The token in use, or a new one; however many ask, one request is made. Raises
-        TokenFailed."""
+        """The cached token, or a new one; single-flight: concurrent callers share one request.
+        Raises TokenFailed."""
         held = self._held.get(key)
         if held is not None and held.until > time.monotonic():
             self._held.move_to_end(key)
@@ -317,14 +316,14 @@ class AccessTokens:
             task = asyncio.create_task(self._renew(key, fetch))
             task.add_done_callback(_seen)
             self._fetching[key] = task
-        # One of those who wait may give up; the others still want it.
+        # A caller may be cancelled; the others still need the token.
         return (await asyncio.shield(self._fetching[key])).text
 
     def forget(self, key: Hashable, text: str) -> bool:
-        """The service refused the token `text`: whether another one may do better."""
+        """Invalidate the token `text` after a 401; whether a new one may succeed."""
         held = self._held.get(key)
         if held is None or held.token is None or held.token.text != text:
-            return True  # another call has seen to it
+            return True  # another call has renewed it
         now = time.monotonic()
         if now - held.refused < REFUSED_S:
             return False
@@ -362,6 +361,6 @@ class AccessTokens:
 
 
 def _seen(task: asyncio.Task[AccessToken]) -> None:
-    """Its failure is told to whoever waits; that may be nobody any more."""
+    """Mark the exception as retrieved: all callers may have been cancelled."""
     if not task.cancelled():
         task.exception()
