@@ -1,4 +1,4 @@
-"""What any service answers over HTTP: its text, its JSON, its errors, as content of a result."""
+"""HTTP responses as tool results: text, JSON and errors as content."""
 
 import base64
 import codecs
@@ -25,10 +25,10 @@ from schemas.tool import (
     ToolResult,
 )
 
-_syntax = msgspec.json.Decoder(Raw)  # reads without building anything
+_syntax = msgspec.json.Decoder(Raw)  # validates without building anything
 
 
-AWAY = frozenset({502, 503, 504})  # what proxies, and services that cannot serve, answer
+AWAY = frozenset({502, 503, 504})  # sent by proxies, and by services that cannot serve
 
 
 def failed(text: str) -> ToolResult:
@@ -36,18 +36,18 @@ def failed(text: str) -> ToolResult:
 
 
 def unanswered(error: UpstreamFailed) -> ToolResult:
-    """What a call gives that got no answer that can be used."""
+    """The result of a call without a usable answer."""
     result = failed(str(error))
     return outage(result) if error.down else result
 
 
 def outage(result: ToolResult) -> Outage:
-    """`result`, as what happens to every call of its source."""
+    """`result` as an outage: a failure that affects every call of its source."""
     return Outage(*(getattr(result, name) for name in ToolResult.__struct_fields__))
 
 
 def by_status(response: HttpResponse, result: ToolResult) -> ToolResult:
-    """`result`, as an outage where the status of the response says that it is one."""
+    """`result`, as an outage where the status of the response means one."""
     return outage(result) if response.status in AWAY else result
 
 
@@ -61,10 +61,10 @@ def essence(content_type: str) -> str:
 
 
 def error(response: HttpResponse) -> ToolResult:
-    """The result that an answer other than 2xx is: an error that a model can read."""
+    """The result for a response other than 2xx: an error that a model can read."""
     status = f"HTTP {response.status} {printable(response.reason)}".strip()
     if 300 <= response.status < 400:
-        # not where to, and not the body that says it: that may be an address of the inside
+        # neither Location nor the body: they may contain an internal address
         told = Raw(encode({"status": response.status}))
         return ToolResult(
             (TextContent(f"{status}: redirects are not followed"),), told, is_error=True
@@ -78,14 +78,14 @@ def error(response: HttpResponse) -> ToolResult:
 
 
 def failure(status: int, shown: str, body: Any) -> ToolResult:
-    """A failure that has an HTTP status; `body` is what the service said, text or JSON."""
+    """A failure that has an HTTP status; `body` is the service's error body, text or JSON."""
     told = Raw(encode({"status": status, "body": body}))
     return ToolResult((TextContent(shown),), told, is_error=True)
 
 
 def status_failure(status: int, told: Any, body: Any = None) -> ToolResult:
-    """A failure as a hybrid service reports it. `told` is what the Status says, or text; `body` the
-    Status as it came, if it came encoded."""
+    """A failure as a hybrid service reports it. `told`: members of the Status, or text; `body`: the
+    Status as received, if it came encoded."""
     members = told if isinstance(told, Mapping) else {}
     names = " ".join(str(members[name]) for name in ("code", "message") if members.get(name))
     head = " ".join(filter(None, (f"HTTP {status}", names)))
@@ -95,31 +95,31 @@ def status_failure(status: int, told: Any, body: Any = None) -> ToolResult:
 
 
 def lost(error: UpstreamFailed) -> ToolResult:
-    """The same as `unanswered`, of a hybrid call."""
+    """Like `unanswered`, for a hybrid call."""
     result = no_answer(str(error), error.late)
     return outage(result) if error.down else result
 
 
 def no_answer(text: str, late: bool = False) -> ToolResult:
-    """A hybrid call that its service did not answer, or not so that it can be used."""
+    """The result of a hybrid call without a usable answer."""
     fault = StatusFault(UPSTREAM_TIMEOUT if late else UPSTREAM_FAILED, text)
     return status_failure(fault.status, fault.data)
 
 
 def structure(body: bytes) -> Raw | UnsetType:
-    """`body` as it came, if it is JSON: some services only say that it is."""
+    """`body` unchanged, if it is JSON: some services only claim it."""
     body = body.removeprefix(codecs.BOM_UTF8)  # RFC 8259, section 8.1
     try:
         _syntax.decode(body)
-        body.decode()  # the syntax check does not look into strings
+        body.decode()  # the syntax check skips string contents
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return UNSET
     return Raw(body)
 
 
 def content(response: HttpResponse, request_id: str, lenient: bool = False) -> Content:
-    """The body as what it is: text, a picture, sound, or a resource named after the request.
-    `lenient`: what nobody says the type of may be text with bytes in it that are none."""
+    """The body by its type: text, image, audio, or a resource named after the request. `lenient`:
+    a body without a type may be text with invalid bytes in it."""
     kind = media_type(response)
     if _is_text(kind, response.body) and (kind or lenient or _is_utf8(response.body)):
         return TextContent(text(response))
@@ -133,7 +133,7 @@ def content(response: HttpResponse, request_id: str, lenient: bool = False) -> C
 
 
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
-# what services send; others of Python's codecs are slow beyond reason (punycode) or no charsets
+# charsets in use; others of Python's codecs are very slow (punycode) or no charsets
 _CHARSETS = re.compile(
     r"(us-)?ascii|latin-?1|iso-8859-\d+|windows-\d+|cp\d+|utf-?(16|32)([lb]e)?|koi8-[ru]"
     r"|shift_?jis|euc-(jp|kr)|iso-2022-(jp|kr)|gb(2312|k|18030)|big5"
@@ -185,7 +185,7 @@ def text(response: HttpResponse) -> str:
     if _CHARSETS.fullmatch(charset):
         try:
             decoded = response.body.decode(charset, errors="replace")
-            decoded.encode()  # some codecs of Python make half characters: nobody can send those on
+            decoded.encode()  # some codecs of Python make lone surrogates, which cannot be sent
             return decoded
         except (LookupError, ValueError):
             pass
@@ -193,5 +193,5 @@ def text(response: HttpResponse) -> str:
 
 
 def printable(header: str) -> str:
-    """What a header says; bytes that are no ASCII, which have no agreed meaning there, become ?."""
+    """A header value in ASCII: other bytes, which have no agreed meaning there, become ?."""
     return header.encode("ascii", errors="replace").decode()

@@ -1,7 +1,7 @@
-"""HTTP to the services: one pool of connections for each source, limits, retries.
+"""HTTP client for services: one connection pool for each source, limits, retries.
 
-What a service does wrong is an `UpstreamFailed`, whose text a caller may see: it names the source,
-never its address.
+Failures of a service are `UpstreamFailed`, whose text a caller may see: it names the source, never
+its address.
 """
 
 import asyncio
@@ -47,15 +47,15 @@ class HttpRequest(Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes | None = None
     server: str | None = None  # the operation's own server, instead of the source's
-    idempotent: bool = False  # may be repeated, although its method does not say so
+    idempotent: bool = False  # may be retried, although its method is not idempotent
     upload: StreamedBody | None = None  # a body with files in it that `Uploads` has to open first
     stream: Stream | None = None  # a body that is read while it is sent, so once only
-    caller: Caller | None = None  # whose token goes along, or what it is exchanged for
-    scopes: tuple[str, ...] = ()  # that what it is exchanged for must have
+    caller: Caller | None = None  # whose token is sent, or what it is exchanged for
+    scopes: tuple[str, ...] = ()  # scopes that the exchanged token must have
 
 
 class Download(Struct, frozen=True):
-    """A body that is kept, because it is too long to be handed on."""
+    """A stored body, too long for a result."""
 
     handle: str  # to read it by
     name: str  # of the file
@@ -88,13 +88,13 @@ class Client:
         await self.connections.close()
 
     async def configure(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
-        """Take new settings; calls that are running end as they began. Raises TlsUnusable."""
+        """Apply new settings; running calls keep the old ones. Raises TlsUnusable."""
         self.connections.configure(limits, sources)
 
     async def send(
         self, source: Source, request: HttpRequest, reader: Reader = read
     ) -> HttpResponse:
-        """Send, again where that is safe, and read the whole answer. Raises UpstreamFailed."""
+        """Send, retry where that is safe, and read the whole answer. Raises UpstreamFailed."""
         pool = self.connections.of(source)
         if request.caller is None:
             return await self._sent(pool, source, request, reader)
@@ -112,7 +112,7 @@ class Client:
     ) -> HttpResponse:
         server = request.server
         if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
-            server = None  # whoever said where calls go said it for all of them
+            server = None  # the operator's address applies to all operations
         headers = pool.with_configured(request.headers)
         try:
             url = _url(pool, source, server, request.target)
@@ -133,7 +133,7 @@ class Client:
         return slash + path
 
     def caller(self, source: Source, context: Context) -> Caller | None:
-        """On whose behalf `source` is to be called, if it wants to know. Raises UpstreamFailed."""
+        """The caller to authenticate as at `source`, if it requires one. Raises UpstreamFailed."""
         return on_behalf(self.connections.of(source), context)
 
     async def _attempts(
@@ -175,7 +175,7 @@ class Client:
             headers=headers,
             data=payload,
             allow_redirects=False,
-            # where aiohttp would call no body at all an octet-stream
+            # where aiohttp would declare a missing body an octet-stream
             skip_auto_headers=_TYPE if payload is None and request.method in _WITH_BODY else None,
         ) as response:
             body = await reader(response, self.connections.limits.response_limit_bytes)
@@ -192,7 +192,7 @@ def _with(request: HttpRequest, headers: Mapping[str, str]) -> HttpRequest:
 
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-_TYPE = ("Content-Type",)  # aiohttp would call a body that is not there an octet stream
+_TYPE = ("Content-Type",)  # aiohttp would declare a missing body an octet stream
 
 
 def _payload(request: HttpRequest) -> bytes | io.BytesIO | AsyncIterator[bytes] | None:
@@ -200,7 +200,7 @@ def _payload(request: HttpRequest) -> bytes | io.BytesIO | AsyncIterator[bytes] 
     if request.stream is not None:
         return request.stream.chunks
     if request.body is not None and len(request.body) > LARGE_BODY_BYTES:
-        return io.BytesIO(request.body)  # sent in pieces
+        return io.BytesIO(request.body)  # sent in chunks
     return request.body
 
 
@@ -215,14 +215,14 @@ def _url(pool: SourcePool, source: Source, server: str | None, target: str) -> U
 
 
 def _joined(base: str | None, server: str) -> str | None:
-    """Where an operation's own server is, which may be relative."""
+    """The URL of an operation's own server, which may be relative."""
     if "://" in server:
         return server.rstrip("/")
     return base and urljoin(f"{base}/", server).rstrip("/")
 
 
 def _same_origin(base: str | None, server: str) -> bool:
-    """Whether what may go to `base` may go to an operation's own server."""
+    """Whether an operation's own server has the origin of `base`."""
     if "://" not in server:
         return True
     try:

@@ -1,7 +1,6 @@
-"""Connections to sources: one pool for each source, its TLS settings.
+"""Connections to sources: one pool for each source, with its TLS settings.
 
-There is no way to look
-at none.
+Certificate verification cannot be switched off.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from registry.documents.fetch import read_at_most
 from schemas.errors import ToolgateError
 from schemas.source import Source
 
-NO_PASSWORD = ""  # of a key that wants one: nobody is here to be asked
+NO_PASSWORD = ""  # of an encrypted key: OpenSSL must not prompt for one
 
 
 class TlsUnusable(ToolgateError):
@@ -32,18 +31,18 @@ class TlsUnusable(ToolgateError):
 
 
 class Contexts:
-    """How one source's certificates are checked."""
+    """TLS contexts of one source."""
 
     def __init__(self, name: str, tls: Tls | None) -> None:
         """Raises TlsUnusable."""
         self.calls: ssl.SSLContext | bool = True
-        # Of its token_url, which may be anybody's: no certificate of ours is shown there.
+        # For its token_url, possibly a third party's: no client certificate is shown there.
         self.tokens: ssl.SSLContext | bool = True
         if tls is None:
             return
         self.calls = _context(name, tls.ca_file)
         _show(self.calls, name, tls)
-        # one of its own in any case: True would mean that of the calls to aiohttp
+        # a context of its own in any case: True would make aiohttp use that of the calls
         self.tokens = _context(name, "")
         if tls.ca_file:
             self.tokens.load_verify_locations(cafile=tls.ca_file)
@@ -53,7 +52,7 @@ USUAL = Contexts("", None)
 
 
 def contexts(sources: Mapping[str, SourceSettings]) -> dict[str, Contexts]:
-    """Those of the sources that have any of their own. Raises TlsUnusable."""
+    """Those of the sources with TLS settings of their own. Raises TlsUnusable."""
     return {
         name: Contexts(name, source.tls)
         for name, source in sources.items()
@@ -101,28 +100,28 @@ Entries = Mapping[str, SchemeSettings]  # by the security scheme that each satis
 NO_ENTRIES: Entries = MappingProxyType({})
 NOBODY = OwnAudiences()
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.1
-TOKENS_BYTES = 2**20  # of tokens that the gateway fetched for itself, of one source
+TOKENS_BYTES = 2**20  # limit of cached tokens that the gateway fetched for one source
 DEFAULT_HEADERS = {"User-Agent": "toolgate", "Accept": "application/json, */*;q=0.8"}
 
 
 class UpstreamFailed(ToolgateError):
-    """No usable answer came; says why without saying where from."""
+    """No usable answer was received; the text gives the reason without an address."""
 
     def __init__(self, text: str, late: bool = False, down: bool = False) -> None:
         super().__init__(text)
-        self.late = late  # it may come yet, but nobody waits
-        self.down = down  # the source answers nobody: it is not for what was asked
+        self.late = late  # it may still arrive, but after the timeout
+        self.down = down  # an outage: the failure is not specific to the request
 
 
 class TooLarge(Exception):
-    """An answer is longer than we read."""
+    """An answer exceeds a size limit."""
 
     def __init__(self, limit_bytes: int, setting: str = "upstream.response_limit_bytes") -> None:
         super().__init__(f"answered more than {limit_bytes} bytes ({setting})")
 
 
 class SourcePool:
-    """The connections to one source, and how it wants to be called."""
+    """The connections to one source, and its settings for calls."""
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class SourcePool:
     ) -> None:
         """`stored`: credentials of the registry; `own`: the gateway's own names."""
         self.source = source.name
-        self.address = adjusted.base_url or _address(source)  # None while nobody knows
+        self.address = adjusted.base_url or _address(source)  # None while unknown
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
         unnamed = {} if source.facts.schemes else as_headers(stored)
@@ -143,7 +142,7 @@ class SourcePool:
         self._besides = {
             name: value for name, value in self.headers.items() if name.lower() != "authorization"
         }
-        # what the settings say goes before what stands in the database
+        # settings take precedence over the database
         self.credentials = {**stored, **adjusted.credentials}
         self._confined = () if limits.token_private_networks else _besides(stored, adjusted)
         self.require_credentials = adjusted.require_credentials
@@ -161,8 +160,8 @@ class SourcePool:
         )
         self.by_caller = self.forward_token or self.exchange is not None
         self.limits = limits
-        self.retired = False  # nobody is to begin anything with it
-        self.unheld = asyncio.Event()  # nobody keeps it open beyond a call's time
+        self.retired = False  # no new use may begin
+        self.unheld = asyncio.Event()  # no long-lived user keeps it open
         self.unheld.set()
         self._holders = 0
         self.http = self._session(limits.connections, self._resolver())
@@ -171,15 +170,15 @@ class SourcePool:
 
     @property
     def public(self) -> aiohttp.ClientSession:
-        """Connections to public addresses only, for what was not written by the operator."""
+        """Connections to public addresses only, for URLs not written by the operator."""
         if self._public is None:
             self._public = self._session(0, PublicResolver())
         return self._public
 
     @property
     def streams(self) -> aiohttp.ClientSession:
-        """Connections that do not count, for what lasts, and for what a call that holds one of the
-        others waits for."""
+        """Connections outside the limit, for long-lived streams, and for requests that a call waits
+        for while it holds one of the others."""
         if self._streams is None:
             self._streams = self._session(0, self._resolver())
         return self._streams
@@ -195,13 +194,13 @@ class SourcePool:
             self.unheld.set()
 
     def with_configured(self, asked: Mapping[str, str]) -> Mapping[str, str]:
-        """The headers of a call; configured ones win, and go only where the operator sends
-        them. Raises UpstreamFailed."""
+        """The headers of a call; configured ones win, and are sent only to addresses set by the
+        operator. Raises UpstreamFailed."""
         if not self.headers:
             return asked
         if not self.trusted:
             raise UpstreamFailed(self.untrusted("configured headers"))
-        # that of a caller; the configured one is for requests that are nobody's
+        # a caller's token wins: the configured one is for requests without a caller
         proved = self.by_caller and "Authorization" in asked
         headers = self._besides if proved else self.headers
         configured = {name.lower() for name in headers}
@@ -251,7 +250,7 @@ class SourcePool:
         )
         return aiohttp.ClientSession(
             connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),  # one caller's cookies are not another's
+            cookie_jar=aiohttp.DummyCookieJar(),  # callers must not share cookies
             headers=DEFAULT_HEADERS,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_timeout_s),
         )
@@ -281,22 +280,22 @@ class Connections:
             await pool.close()
 
     def configure(self, limits: Limits, sources: Mapping[str, SourceSettings]) -> None:
-        """Take new settings; calls that are running end as they began. Raises TlsUnusable, before
-        anything has changed."""
+        """Apply new settings; running calls keep the old ones. Raises TlsUnusable, before any
+        change."""
         self._tls = contexts(sources)
         self.limits, self._sources = limits, sources
         for source, _ in list(self._pools.values()):
             self._retire(source)
 
     def store(self, stored: Mapping[str, Entries]) -> None:
-        """Take credentials of the registry, by source, from the next calls on."""
+        """Replace the credentials of the registry, by source, for new calls."""
         before, self._stored = self._stored, stored
         for source, _ in list(self._pools.values()):
             if before.get(source.place) != stored.get(source.place):
                 self._retire(source)
 
     def headers_of(self, name: str) -> Mapping[str, str]:
-        """The headers of a source without security schemes, which may be no source yet."""
+        """The headers of a source without security schemes, which may not be imported yet."""
         stored, adjusted = self._stored.get(name, NO_ENTRIES), self._sources.get(name, _NOTHING)
         return {**as_headers(stored), **adjusted.headers}
 
@@ -360,14 +359,13 @@ def _target(source: Source) -> tuple[str | None, bool]:
 
 
 def _address(source: Source) -> str | None:
-    """Where the source says that it is; an MCP server describes itself at the place where it is
-    called."""
+    """The source's own address; an MCP server describes itself where it is called."""
     return source.base_url or (source.location if source.facts.server else None)
 
 
 def declared_within(response: aiohttp.ClientResponse, limit_bytes: int) -> bool:
-    """Whether the answer says that it is no longer, and says it of what will be read: compressed,
-    it may grow."""
+    """Whether Content-Length is within the limit and counts the bytes that will be read: a
+    compressed body may grow."""
     declared = response.content_length
     return (
         declared is not None
@@ -377,7 +375,7 @@ def declared_within(response: aiohttp.ClientResponse, limit_bytes: int) -> bool:
 
 
 async def read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The whole body. Raises TooLarge as soon as it is known to be."""
+    """The whole body. Raises TooLarge as soon as the limit is exceeded."""
     if declared_within(response, limit_bytes):
         return await response.read()
     body = await read_at_most(response, limit_bytes)

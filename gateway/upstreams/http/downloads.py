@@ -1,4 +1,4 @@
-"""Answers that are too long for a result: they are kept while they arrive, and linked to."""
+"""Downloads: answers too long for a result are stored while they arrive, and linked to."""
 
 from collections.abc import AsyncIterator
 from email.message import Message
@@ -21,7 +21,7 @@ _UNICODE = frozenset(("", "utf-8", "utf8", "us-ascii", "ascii"))
 
 
 class NoRoom(TooLarge):
-    """There is no room to keep it."""
+    """There is no room to store an answer."""
 
     def __init__(self, why: str) -> None:
         Exception.__init__(self, f"answered more than can be kept now: {why}")
@@ -29,19 +29,19 @@ class NoRoom(TooLarge):
 
 class Downloads:
     def __init__(self, kept: Kept, inline_bytes: int, download_bytes: int) -> None:
-        """What is neither JSON nor text, or wants to be a file, is kept if it is longer than
-        `inline_bytes`."""
+        """Answers longer than `inline_bytes` are stored if they are neither JSON nor text, or
+        declared as an attachment."""
         self._kept = kept
         self._inline_bytes = inline_bytes
         self._download_bytes = download_bytes
 
     def of(self, principal: Principal, tool: str) -> "Reading":
-        """How an answer for `principal` is read, from the tool with this id."""
+        """Reader of an answer for `principal`, from the tool with this id."""
         return Reading(self._kept, self._inline_bytes, self._download_bytes, principal, tool)
 
 
 class Reading:
-    """Reads one answer, into memory or into what is kept."""
+    """Reads one answer, into memory or into storage."""
 
     __slots__ = ("_download_bytes", "_inline_bytes", "_kept", "_principal", "_tool")
 
@@ -57,7 +57,7 @@ class Reading:
     async def __call__(
         self, response: aiohttp.ClientResponse, limit_bytes: int
     ) -> bytes | Download:
-        """Raises TooLarge for more than `limit_bytes` that are no download, and NoRoom."""
+        """Raises TooLarge for more than `limit_bytes` without a download, and NoRoom."""
         shortest = min(self._inline_bytes, limit_bytes)
         if declared_within(response, shortest):
             return await response.read()
@@ -93,7 +93,7 @@ class Reading:
             return await self._kept_while(response, chunks, arriving, most, about)
         except Full as full:
             raise NoRoom(str(full)) from full
-        except Unavailable as away:  # the service has done what it was asked for: no "try again"
+        except Unavailable as away:  # the service has already done its work: no "try again"
             raise NoRoom("what keeps answers is away") from away
 
     async def _kept_while(
@@ -124,21 +124,21 @@ def _too_large(most: int, limit_bytes: int) -> TooLarge:
 
 
 def _belongs_into_result(response: aiohttp.ClientResponse) -> bool:
-    """JSON and text, unless the service says that it is a file."""
+    """Whether it is JSON or text, and not declared as an attachment."""
     kind = essence(response.headers.get("Content-Type", ""))
     disposition = response.headers.get("Content-Disposition", "")
     return is_textual(kind) and not disposition.lstrip().lower().startswith("attachment")
 
 
 def name_of(response: aiohttp.ClientResponse) -> str:
-    """What the service calls the file, else the end of its path."""
+    """The file name from the service, else the last segment of its path."""
     disposition = _one_line(response.headers.get("Content-Disposition", ""))
     named = _named(disposition) or unquote(response.url.raw_path.rpartition("/")[2])
     return _safe(named) or "download"
 
 
 def _named(disposition: str) -> str:
-    """The `filename*`, which goes before `filename` (RFC 6266, section 4.3)."""
+    """The `filename*`, which takes precedence over `filename` (RFC 6266, section 4.3)."""
     message = Message()
     message["Content-Disposition"] = disposition
     parameters: list[tuple[str, Any]] = [*message.get_params([], "Content-Disposition")]
@@ -152,7 +152,7 @@ def _one_line(header: str) -> str:
 
 
 def _safe(name: str) -> str:
-    """Without directories and what cannot be seen."""
+    """Without directories and unprintable characters."""
     last = name.replace("\\", "/").rpartition("/")[2]
     shown = "".join(char for char in last if char.isprintable()).strip(" .")
     return shown.encode("utf-8", errors="replace").decode()[:NAME_LIMIT]

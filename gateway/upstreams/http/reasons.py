@@ -1,4 +1,4 @@
-"""Why no answer came, in words that a caller may read."""
+"""Failure reasons of HTTP calls, as texts for callers."""
 
 import socket
 from types import UnionType
@@ -10,7 +10,7 @@ from registry.documents.addresses import is_private
 
 
 def why(error: Exception, timeout_s: float) -> str:
-    """The cause in words that follow the name of a source, without addresses."""
+    """Failure reason, to follow the name of a source, without addresses."""
     if type(error) is TimeoutError:
         return f"did not answer within {timeout_s:g} s"
     if is_private(error):
@@ -24,7 +24,7 @@ def why(error: Exception, timeout_s: float) -> str:
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether a call failed because its source is away, and not for what was asked of it."""
+    """Whether the source is unavailable, as opposed to a failure specific to the request."""
     if isinstance(error, TooLarge | aiohttp.InvalidURL | aiohttp.ClientResponseError):
         return False
     return not is_private(error)

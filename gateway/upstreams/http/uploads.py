@@ -1,8 +1,8 @@
-"""Files of a call that lie elsewhere: opened, judged and read while they are sent.
+"""Remote files in calls: opened, checked and streamed while they are sent.
 
-A caller names a URL or a resource; neither may lead into the company's own network, nor may what it
-redirects to, unless settings allow it. A URL is streamed. A resource comes whole, as
-`resources/read` of this gateway gives it to the same caller.
+A caller names a URL or a resource; neither it nor its redirects may lead into a private network,
+unless settings allow it. A URL is streamed. A resource is read whole, by this gateway's
+`resources/read` for the same caller.
 """
 
 import binascii
@@ -70,7 +70,7 @@ class _Opened:
 
 
 class Uploads:
-    """Opens what calls send. `limits` are those of now."""
+    """Opens the remote files of calls. `limits` returns the current ones."""
 
     def __init__(self, limits: Callable[[], Limits], read_resource: ReadResource) -> None:
         self._limits = limits
@@ -126,7 +126,7 @@ class Uploads:
 
 
 class _Held(Struct, frozen=True):
-    """A file that has come whole."""
+    """A file that is in memory."""
 
     before: bytes
     media_type: str | None
@@ -134,7 +134,7 @@ class _Held(Struct, frozen=True):
 
 
 class _Sending:
-    """The body of one request, within its limit."""
+    """The body of one request, within its size limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.failure: UpstreamFailed | None = None
@@ -169,7 +169,7 @@ class _Sending:
         return replace(request, headers=headers, upload=None, stream=Stream(self._chunks(), length))
 
     def _length(self) -> int | None:
-        """Of the whole body; None when a file does not say how long it is."""
+        """Of the whole body; None when the length of a file is unknown."""
         total = 0
         for piece in self._pieces:
             if isinstance(piece, bytes):
@@ -212,7 +212,7 @@ def _first(contents: Raw) -> tuple[bytes, str | None]:
 
 
 def _head(piece: RemoteFile, found: CallFile) -> tuple[bytes, str | None]:
-    """What stands before the file, and its type."""
+    """The bytes before the file, and its media type."""
     media_type = media_type_of(found)
     return piece.head(name_of(found, media_type), found.media_type), media_type
 
@@ -228,7 +228,7 @@ def _of_url(piece: RemoteFile, response: aiohttp.ClientResponse) -> _Opened:
 
 @asynccontextmanager
 async def _fetched(file: CallFile, private: bool) -> AsyncIterator[aiohttp.ClientResponse]:
-    """What `file.uri` answers. Raises UpstreamFailed, which names no address."""
+    """The response of `file.uri`. Raises UpstreamFailed, which contains no address."""
     argument = file.argument
     connector = aiohttp.TCPConnector(resolver=ThreadedResolver() if private else PublicResolver())
     timeout = aiohttp.ClientTimeout(total=None)  # opening and sending have deadlines of their own
@@ -253,7 +253,7 @@ async def _fetched(file: CallFile, private: bool) -> AsyncIterator[aiohttp.Clien
 async def _followed(
     session: aiohttp.ClientSession, file: CallFile, private: bool, stack: AsyncExitStack
 ) -> aiohttp.ClientResponse:
-    """Redirects by hand: each address is judged before it is connected to."""
+    """Follows redirects itself: each address is checked before it is connected to."""
     url = URL(file.uri)
     for _ in range(REDIRECT_LIMIT + 1):
         if not private:
