@@ -1,1 +1,1 @@
-"""Requests to REST services: what a binding and the arguments of a call put on the wire."""
+"""Requests to REST services: the wire format of a binding and the arguments of a call."""

@@ -1,4 +1,4 @@
-"""Request bodies: a value as its media type writes it. Pure."""
+"""Request bodies: encodes a value in its media type. Pure."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -27,7 +27,7 @@ class EncodedBody(NamedTuple):
 
 
 def written(body: Body, value: Any, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody:
-    """The body that `value` is. Raises InvalidParams."""
+    """The encoded body for `value`. Raises InvalidParams."""
     if body.file:
         return _file(body, value)
     match kind_of(body.media_type):
@@ -50,7 +50,7 @@ def written(body: Body, value: Any, arguments: Mapping[str, Any]) -> EncodedBody
 
 @lru_cache(maxsize=1024)
 def kind_of(media_type: str) -> Kind:
-    """How values of this type are written."""
+    """The encoding for values of this media type."""
     essence = media_type.partition(";")[0].strip().lower()
     if is_json(essence) or essence.endswith(("/yaml", "/x-yaml", "+yaml")):
         return "json"  # which YAML can read (YAML 1.2, section 1.3)
@@ -66,8 +66,8 @@ def kind_of(media_type: str) -> Kind:
 
 
 def form(value: Mapping[str, Any], parts: tuple[Part, ...]) -> bytes:
-    """Form fields: an array is one field for each member, an object is JSON, null is none, unless
-    its part says otherwise."""
+    """Form fields: an array is one field for each member, an object is JSON, null is omitted,
+    unless its part specifies otherwise."""
     by_name = {part.name: part for part in parts}
     fields = (_field(name, item, by_name.get(name)) for name, item in value.items())
     return "&".join(filter(None, fields)).encode()

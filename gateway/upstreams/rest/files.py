@@ -1,7 +1,7 @@
-"""A file that a call sends: what its argument may be, read without any I/O.
+"""Files in arguments: parses an argument into a file, without any I/O.
 
-Text is a data: URL, a URI that is read later, or else base64. An object says which by `data`,
-`text` or `uri`, and may name the file and its type.
+Text is a data: URL, a URI that is read later, or else base64. An object has one of `data`, `text`
+and `uri`, and optionally the file's name and type.
 """
 
 import base64
@@ -42,8 +42,7 @@ class CallFile(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file that has to be fetched, and what is written before it once its name and type are
-    known."""
+    """A file that has to be fetched, and the bytes before it, which depend on its name and type."""
 
     file: CallFile
     head: Callable[[str, str | None], bytes]  # (name, media type)
@@ -62,7 +61,7 @@ class StreamedBody:
 
 
 class Stream:
-    """A body that is read while it is sent, once. `length` is None while it is not known."""
+    """A body that is read while it is sent, once. `length` is None if unknown."""
 
     def __init__(self, chunks: AsyncIterator[bytes], length: int | None) -> None:
         self.chunks = chunks
@@ -70,7 +69,7 @@ class Stream:
 
 
 def file_of(argument: str, value: Any) -> CallFile:
-    """The file that `value` says. Raises InvalidParams."""
+    """The file in an argument. Raises InvalidParams."""
     if isinstance(value, str):
         return _of_text(argument, value)
     if not isinstance(value, dict):
@@ -85,7 +84,7 @@ def file_of(argument: str, value: Any) -> CallFile:
 
 
 def media_type_of(file: CallFile, described: Sequence[str] = ()) -> str | None:
-    """As the caller says, else the one that the description names, else by its name's ending."""
+    """The caller's media type, else the description's, else guessed from the file name."""
     if file.media_type:
         return file.media_type
     named = [kind for kind in described if "*" not in kind and kind != ANY_TYPE]
@@ -94,12 +93,12 @@ def media_type_of(file: CallFile, described: Sequence[str] = ()) -> str | None:
 
 
 def known_type(said: str | None) -> str | None:
-    """What another server says of a file, if it is a media type: it becomes a header of ours."""
+    """A remote server's media type, if it is well-formed: it becomes a header of ours."""
     return said if said and _MEDIA_TYPE.fullmatch(said) else None
 
 
 def name_of(file: CallFile, media_type: str | None) -> str:
-    """A name with an ending, by which some services tell the type."""
+    """A file name with an extension, from which some services infer the type."""
     if file.name:
         return file.name
     _, _, path = file.uri.partition(":")

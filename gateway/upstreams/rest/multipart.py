@@ -1,4 +1,4 @@
-"""Bodies of several parts (RFC 2046, section 5.1; of forms RFC 7578). Pure."""
+"""Multipart bodies (RFC 2046, section 5.1; of forms RFC 7578). Pure."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from gateway.upstreams.rest.serialize import in_header, is_json, pairs_of, plain
 from schemas.binding import Body, Parameter, Part
 from schemas.jsonrpc import encode
 
-# RFC 7578, section 4.2, as WHATWG's HTML writes it: what would end the name is percent-encoded
+# RFC 7578, section 4.2, as WHATWG's HTML writes it: quotes and line ends are percent-encoded
 _IN_QUOTES = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 _ESSENTIALS = frozenset({"content-disposition", "content-type", "content-length"})
 
@@ -38,7 +38,7 @@ class Multipart:
         self._type = ";".join([essence.strip(), *kept, f" boundary={self._boundary}"])
 
     def write(self, value: Any) -> StreamedBody:
-        """`value` as a body: a part for each member, several for an array. Raises InvalidParams."""
+        """Encode `value`: a part for each member, several for an array. Raises InvalidParams."""
         members = value if isinstance(value, dict) else {"value": value}
         pieces: list[Piece] = []
         for name, member in members.items():
@@ -105,8 +105,8 @@ def _as_query(part: Part) -> Parameter:
 
 
 def _written(part: Part, value: Any) -> tuple[str | None, bytes]:
-    """Media type and text of a value that is no file. Text names none, as browsers do it: a service
-    that is told one may take the part for a file."""
+    """Media type and text of a value that is no file. Text has no media type, as in browsers: with
+    one, a service may take the part for a file."""
     stated = (part.content_type or "").split(",")[0].strip() or None
     if isinstance(value, dict | list) and (stated is None or "*" in stated):
         return "application/json", encode(value)

@@ -1,8 +1,8 @@
-"""The arguments of the next page, from an answer that says that one follows. Pure.
+"""Pagination: the arguments of the next page, from an answer. Pure.
 
-Where an answer is not what its description promised, or leaves it open, there is no next page: a
-wrong one would send a model in circles. A URL of the next page is only read for its query; it is
-neither followed nor shown.
+Where an answer deviates from its description, or is ambiguous, there is no next page: a wrong one
+would send a model in circles. A URL of the next page is only parsed for its query; it is neither
+followed nor shown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _any = msgspec.json.Decoder().decode
 
 
 def with_next(result: ToolResult, arguments: Json | None) -> ToolResult:
-    """`result` with the arguments of the call for what follows, if anything does."""
+    """`result` with the arguments of the next page in its `_meta`, if there is one."""
     if arguments is None:
         return result
     return replace(result, meta={**(result.meta or {}), META_NEXT: {"arguments": arguments}})
@@ -36,13 +36,13 @@ def with_next(result: ToolResult, arguments: Json | None) -> ToolResult:
 def following(
     binding: OpenAPIBinding, arguments: Json, headers: Mapping[str, str], body: bytes
 ) -> Json | None:
-    """The arguments that get the next page; None where none follows, or that is not sure."""
+    """The arguments of the next page; None where there is none, or it is uncertain."""
     paging = binding.pagination
     if paging is None:
         return None
     try:
         found = _FOUND[paging.kind](paging, binding, arguments, headers, Raw(body))
-    except (msgspec.DecodeError, ValueError, RecursionError):  # not what was promised
+    except (msgspec.DecodeError, ValueError, RecursionError):  # not as described
         return None
     return None if found is None or found == arguments else found
 
@@ -115,7 +115,7 @@ _FOUND = {"cursor": _cursor, "last": _last, "page": _page, "offset": _offset, "l
 
 
 def _said_by(url: str, binding: OpenAPIBinding, fed: set[str]) -> dict[str, list[str]]:
-    """The values that the query of `url` has for the arguments `fed`."""
+    """The values in the query of `url` for the arguments `fed`."""
     names = {
         one.name: one.argument
         for one in binding.parameters
@@ -151,7 +151,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _value(body: Raw, path: tuple[str, ...]) -> Any:
-    """None where nothing is. Raises DecodeError where something else is on the way."""
+    """The value at `path`; None if absent. Raises DecodeError where a step is no object."""
     raw = _inside(body, path)
     return None if raw is None else _any(raw)
 
@@ -186,7 +186,7 @@ def _next_link(header: str) -> str | None:
 
 
 def _links(header: str) -> Iterator[tuple[str, list[str]]]:
-    """Targets with their parameters; what stands in quotes or in <> separates nothing."""
+    """Targets with their parameters; separators in quotes or in <> are ignored."""
     at = header.find("<")
     while at >= 0:
         end = header.find(">", at)

@@ -1,4 +1,4 @@
-"""A binding and the arguments of a call to the HTTP request that they ask for. Pure."""
+"""Builds the HTTP request from a binding and the arguments of a call. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from gateway.upstreams.rest.serialize import in_cookie, in_header, in_path, in_q
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 
-# what frames or routes the request is ours to say, whatever a description declares (RFC 9110, 7)
+# framing and routing headers are set by the gateway, whatever a description declares (RFC 9110, 7)
 _NOT_FROM_ARGUMENTS = frozenset(
     {
         "host",
@@ -34,7 +34,7 @@ _NOT_FROM_ARGUMENTS = frozenset(
 
 
 def build(binding: OpenAPIBinding, arguments: Mapping[str, Any]) -> HttpRequest:
-    """The request that `arguments` ask for. Raises InvalidParams for values that cannot be sent."""
+    """The request for `arguments`. Raises InvalidParams for values that cannot be sent."""
     path = binding.path
     query: list[str] = []
     headers: dict[str, str] = {}
@@ -66,8 +66,8 @@ def build(binding: OpenAPIBinding, arguments: Mapping[str, Any]) -> HttpRequest:
 
 
 def _check_members(binding: OpenAPIBinding, parameter: Parameter, value: Mapping[str, Any]) -> None:
-    """Members that are sent under their own names may pass for no parameter that is hidden from
-    callers, and for no credential."""
+    """Reject object members, sent under their own names, that collide with a hidden parameter or a
+    credential. Raises InvalidParams."""
     place = parameter.location
     if place == "querystring":
         place = "query"
@@ -100,8 +100,8 @@ def _elsewhere(parameter: Parameter, value: Any, headers: dict[str, str], query:
 
 
 def _climbs(path: str) -> bool:
-    """Encoded slashes count: some proxies decode them before they resolve the dots. So does `..;x`:
-    to servlets that is `..` with a parameter."""
+    """Whether the path has dot segments. Encoded slashes count: some proxies decode them before
+    they resolve the dots. So does `..;x`: to servlets that is `..` with a parameter."""
     segments = path.replace("%2F", "/").replace("%5C", "/").split("/")
     return any(segment.partition(";")[0] in (".", "..") for segment in segments)
 
@@ -112,7 +112,7 @@ def _content(body: Body, arguments: Mapping[str, Any]) -> EncodedBody | Streamed
 
 
 def _value(body: Body, arguments: Mapping[str, Any]) -> Any:
-    """What the body says; UNSET where there is none."""
+    """The value of the body; UNSET where there is none."""
     if body.properties is not None:
         value = {name: arguments[key] for key, name in body.properties if key in arguments}
         if not value and not body.required:

@@ -5,8 +5,7 @@ The styles are those of RFC 6570 (simple, label, matrix, form), four of OpenAPI'
 is pure.
 
 Null, an array without members and an object without members are undefined, as in RFC 6570, section
-2.3: they are not sent unless the parameter says that it may be empty, and a path that needs them
-cannot be.
+2.3: they are not sent unless the parameter allows an empty value, and cannot be sent in a path.
 """
 
 import re
@@ -18,17 +17,17 @@ from schemas.binding import Parameter
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 
-# What `allowReserved` lets through (RFC 3986, section 2.2), without those that would end the
-# value (& #) or be read as a space (+).
+# Characters that `allowReserved` leaves unencoded (RFC 3986, section 2.2), without those that
+# would end the value (& #) or be read as a space (+).
 RESERVED = ":/?[]@!$'()*,;="
-_RESERVED_IN_PATH = ":[]@!$'()*,;=&+"  # 3.2: not what would end the segment or the path
+_RESERVED_IN_PATH = ":[]@!$'()*,;=&+"  # 3.2: without those that would end the segment or the path
 _NO_TRIPLE = re.compile("%(?![0-9A-Fa-f]{2})")
 _SAFE_INTEGER = 2**53
 FORM = "application/x-www-form-urlencoded"
 
 
 def in_path(parameter: Parameter, value: Any) -> str:
-    """The text that replaces `{name}`. Raises InvalidParams when that would be nothing."""
+    """The text that replaces `{name}`. Raises InvalidParams when that would be empty."""
     if parameter.media_type is not None:
         text = quote(_content(parameter.media_type, value), safe="")
     elif isinstance(value, str) and parameter.style == "simple":  # most are
@@ -45,7 +44,7 @@ def in_path(parameter: Parameter, value: Any) -> str:
 
 
 def in_query(parameter: Parameter, value: Any) -> str:
-    """`name=value`, perhaps several, joined by `&`; empty when there is nothing to send."""
+    """`name=value`, perhaps several, joined by `&`; empty when the value is undefined."""
     if isinstance(value, str) and parameter.media_type is None:  # most are
         return f"{quote(parameter.name, safe='')}={_quoted(parameter, value)}"
     if parameter.media_type is not None:
@@ -67,12 +66,12 @@ def in_querystring(parameter: Parameter, value: Any) -> str:
 
 
 def pairs_of(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
-    """The names and values that the style gives, as they are after decoding."""
+    """The decoded names and values that the style yields."""
     return parse_qsl(in_query(parameter, value), keep_blank_values=True)
 
 
 def in_header(parameter: Parameter, value: Any) -> str:
-    """The header's value; empty when there is nothing to send.
+    """The header's value; empty when the value is undefined.
 
     Raises InvalidParams for control characters: they forge headers.
     """
@@ -83,9 +82,9 @@ def in_header(parameter: Parameter, value: Any) -> str:
 
 
 def in_cookie(parameter: Parameter, value: Any) -> str:
-    """`name=value` for the Cookie header; empty when there is nothing to send.
+    """`name=value` for the Cookie header; empty when the value is undefined.
 
-    Raises InvalidParams for what the style `cookie`, which encodes nothing, cannot send.
+    Raises InvalidParams for what the style `cookie`, which encodes no characters, cannot send.
     """
     if parameter.style == "cookie" and parameter.media_type is None:
         return _bare_cookie(parameter, _defined(value))
@@ -93,7 +92,7 @@ def in_cookie(parameter: Parameter, value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """A JSON value as text: strings as they are, the rest as JSON writes it."""
+    """A JSON value as text: strings unchanged, the rest as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < _SAFE_INTEGER:
@@ -113,7 +112,7 @@ def _content(media_type: str, value: Any) -> str:
 
 
 def _defined(value: Any) -> Any:
-    """`value` without its undefined members; None when nothing is left."""
+    """`value` without its undefined members; None when it becomes empty."""
     if isinstance(value, dict):
         return {key: item for key, item in value.items() if item is not None} or None
     if isinstance(value, list):
@@ -141,7 +140,7 @@ def _quoted(parameter: Parameter, value: Any) -> str:
     if not parameter.allow_reserved:
         return quote(text, safe="")
     if parameter.location == "path":
-        return quote(text, safe=_RESERVED_IN_PATH)  # no triples: %2E%2E would climb
+        return quote(text, safe=_RESERVED_IN_PATH)  # no triples: %2E%2E would be a dot segment
     if parameter.location != "query":
         return quote(text, safe="")
     return quote(_NO_TRIPLE.sub("%25", text), safe=RESERVED + "%")
@@ -215,7 +214,7 @@ def _form(parameter: Parameter, value: Any) -> str:
 
 
 def _deep(prefix: str, value: Any, numbered: bool) -> Iterator[tuple[str, Any]]:
-    """`name[key][inner]=value`, the brackets encoded: some servers refuse them as they are.
+    """`name[key][inner]=value`, the brackets encoded: some servers refuse them unencoded.
 
     Members of arrays are numbered, as the APIs that nest them do; without `explode` they are not.
     """
@@ -234,12 +233,12 @@ def _fields(value: dict[str, Any]) -> str:
 
 
 def _field(name: str) -> Parameter:
-    """How a field of a form is written about which nobody says anything."""
+    """A form field with the default style."""
     return Parameter(name, name, "query", "form", True)
 
 
 def _bare_cookie(parameter: Parameter, value: Any) -> str:
-    """3.2, section 4.12.2: as it stands, so without what ends a cookie (RFC 6265, 4.1.1)."""
+    """3.2, section 4.12.2: unencoded, so without characters that end a cookie (RFC 6265, 4.1.1)."""
     if value is None:
         return f"{parameter.name}=" if parameter.allow_empty else ""
     members = _named(parameter.name, value)

@@ -1,6 +1,6 @@
-"""REST operations: arguments to an HTTP request, its answer to a tool's result.
+"""Executes REST operations: arguments to an HTTP request, its response to a tool's result.
 
-`read` is pure. What goes where stands in the binding; values passed the input schema.
+`read` is pure. The binding maps arguments to places; values passed the input schema.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ class OpenAPIUpstream:
         uploads: Uploads | None = None,
         downloads: Downloads | None = None,
     ) -> None:
-        """Without `uploads`, files are what callers send in their arguments; without `downloads`,
-        no answer is kept."""
+        """Without `uploads`, files can only be sent inside arguments; without `downloads`, no
+        answer is stored."""
         self._client = client
         self._uploads = uploads
         self._downloads = downloads
@@ -45,7 +45,7 @@ class OpenAPIUpstream:
     ) -> ToolResult:
         if source is None:
             return failed(f"The source of {tool.name} is gone")
-        # app.py hands every upstream the bindings of its own kind
+        # app.py passes every upstream the bindings of its own kind
         binding = cast("OpenAPIBinding", tool.binding)
         request = _asking(binding.accept, build(binding, arguments))
         reader = self._downloads.of(context.principal, tool.id) if self._downloads else whole
@@ -63,7 +63,7 @@ class OpenAPIUpstream:
     async def _send(
         self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
     ) -> HttpResponse:
-        """With its credentials; once more with a new token where the one in use has ended."""
+        """Send with credentials; after a 401 to a fetched token, retry once with a new one."""
         source, security, context = calling.source, binding.security, calling.context
         proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
@@ -73,7 +73,7 @@ class OpenAPIUpstream:
         return response
 
     async def _deliver(self, calling: "_Calling", request: HttpRequest) -> HttpResponse:
-        """Files that lie elsewhere are opened for each attempt: a stream is read once."""
+        """Remote files are opened for each attempt: a stream is read once."""
         if request.upload is None:
             return await self._client.send(calling.source, request, calling.reader)
         if self._uploads is None:
@@ -84,7 +84,7 @@ class OpenAPIUpstream:
 
 @dataclass(frozen=True, slots=True)
 class _Calling:
-    """Whom a call goes to, how its answer is read, and who made it."""
+    """Source, response reader and context of one call."""
 
     source: Source
     reader: Reader
@@ -92,14 +92,14 @@ class _Calling:
 
 
 def _asking(accept: str | None, request: HttpRequest) -> HttpRequest:
-    """`request` for the media types of the answer, unless an argument says which."""
+    """`request` with an Accept header, unless an argument sets one."""
     if accept is None or any(name.lower() == "accept" for name in request.headers):
         return request
     return replace(request, headers={**request.headers, "Accept": accept})
 
 
 def read(response: HttpResponse, request_id: str) -> ToolResult:
-    """The result that `response` is. Anything but 2xx is an error that a model can read."""
+    """The result in `response`. Anything but 2xx is an error that a model can read."""
     if not 200 <= response.status < 300:
         return answers.error(response)
     if response.kept is not None:
@@ -116,7 +116,7 @@ def _link(kept: Download) -> ResourceLink:
     return ResourceLink(uri_of(kept.handle), kept.name, mime_type=kept.mime_type, size=kept.size)
 
 
-# What HEAD is asked for; nothing in them leads anywhere.
+# What HEAD is asked for; none of them contains an address.
 _TOLD = ("Content-Type", "Content-Length", "Last-Modified", "ETag")
 
 

@@ -1,4 +1,4 @@
-"""Values as XML, as the XML Objects of a description say (OpenAPI 3.1, section 4.8.26). Pure."""
+"""Values as XML, by the XML Objects of a description (OpenAPI 3.1, section 4.8.26). Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def document(body: Body, value: Any) -> bytes:
-    """The body that `value` is. Raises InvalidParams for what XML cannot say."""
+    """The XML body for `value`. Raises InvalidParams for what XML cannot express."""
     writer = _Writer(body.xml_types)
     xml = body.xml or _PLAIN
     text = "".join(writer.element("root", xml, value, _Around()))
@@ -26,7 +26,7 @@ def document(body: Body, value: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What surrounds an element: how deep it is, and which prefixes mean something."""
+    """Context of an element: its depth, and the declared namespace prefixes."""
 
     depth: int = 0
     prefixes: frozenset[str] = frozenset()
@@ -39,7 +39,7 @@ class _Around:
         return _Around(self.depth + 1, self.prefixes)
 
     def qualified(self, xml: Xml, name: str) -> str:
-        """A prefix that nobody declared would make the document unreadable."""
+        """The qualified name; an undeclared prefix is dropped, as it would make the XML invalid."""
         name = xml.name or name
         if not _NAME.fullmatch(name):
             raise InvalidParams(f"{name[:80]!r} is no name of an XML element")
@@ -87,7 +87,7 @@ class _Writer:
         return _tagged(tag, attributes, "".join(inner))
 
     def _of(self, xml: Xml) -> Xml:
-        """With what its type says, where it says nothing itself."""
+        """`xml`, with missing members from its referenced type."""
         known = self._types.get(xml.type) if xml.type is not None else None
         if known is None:
             return xml
