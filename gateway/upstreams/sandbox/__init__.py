@@ -1,6 +1,6 @@
-"""Runs source code that came from the registry, as if it were written by an enemy.
+"""Sandbox for source code from the registry, which is treated as hostile.
 
-`jail.py` is a small launcher outside the gateway that builds the prison; `filter.py` says which
-system calls there are in it, `languages.py` what of the file system, and `runs.py` is the gateway's
-end. Where one of the walls cannot be built nothing is run.
+`jail.py` is a small launcher outside the gateway that sets up the isolation; `filter.py` defines
+the denied system calls, `languages.py` the visible files, and `runs.py` is the gateway's end. If
+any layer of isolation cannot be set up, no code is run.
 """

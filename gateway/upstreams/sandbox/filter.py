@@ -1,8 +1,8 @@
-"""The system calls that jailed code may not make, as a program for seccomp. Pure.
+"""Seccomp filter program: the system calls that jailed code may not make. Pure.
 
-A list of what is refused, not of what is allowed: interpreters and C libraries need about a hundred
-calls, others with each release. Everything from number 424 on, which is the same on all machines,
-does not exist in there (ENOSYS); C libraries fall back to what they used before.
+A deny list rather than an allow list: interpreters and C libraries need about a hundred calls,
+others with each release. All calls from number 424 on, which is the same on all machines, fail with
+ENOSYS; C libraries fall back to older calls.
 """
 
 import struct
@@ -15,13 +15,13 @@ _EPERM, _ENOSYS = 1, 38
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
 
 _CLONE_THREAD = 0x00010000
-_PARENT_DEATH = 1  # PR_SET_PDEATHSIG: what has it off outlives a gateway that is killed
+_PARENT_DEATH = 1  # PR_SET_PDEATHSIG: without it, code would outlive a gateway that is killed
 _TOO_NEW = 424  # pidfd_send_signal; io_uring, clone3, memfd_secret and more follow it
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Numbers of one kind of processor."""
+    """System call numbers of one architecture."""
 
     architecture: int  # AUDIT_ARCH_*
     clone: int
@@ -72,10 +72,10 @@ MACHINES = {
 
 
 def program(machine: Machine) -> bytes:
-    """An array of struct sock_filter: what prctl(PR_SET_SECCOMP) takes.
+    """An array of struct sock_filter, the argument of prctl(PR_SET_SECCOMP).
 
-    A call of another architecture (32 bits on a 64-bit machine) ends the process: its numbers would
-    mean something else. Threads may be made, processes not.
+    A call of another architecture (32 bits on a 64-bit machine) kills the process: its numbers
+    would mean other calls. Threads may be created, processes not.
     """
     lines = [
         _line(_LOAD, _ARCHITECTURE),

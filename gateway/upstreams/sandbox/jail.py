@@ -1,11 +1,11 @@
-"""A program of its own, for Linux: builds the prison and starts a command in it.
+"""Launcher program for Linux: sets up the isolation and execs a command in it.
 
-`python -I -S jail.py PLAN`, PLAN a JSON object (see `Plan` in runs.py). Uses the standard library
-alone. Two processes: this one waits, the other goes to prison and becomes the command; it is the
-first process of its PID namespace, so whatever else there may be in there ends with it.
+`python -I -S jail.py PLAN`, PLAN a JSON object (see `_Plan` in runs.py). Imports only the standard
+library. Two processes: this one waits, the other enters the isolation and execs the command; it is
+the first process of its PID namespace, so all other processes in there end with it.
 
-Exit code: that of the command, 128 + the number of the signal that ended it, or REFUSED when a wall
-could not be built; then nothing was started, and stderr says which wall.
+Exit code: that of the command, 128 + the number of the signal that ended it, or REFUSED when a
+layer could not be set up; then no command was started, and stderr names the layer.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 REFUSED = 97
 
 NOBODY = 65534
-NEW_ROOT = "/proc"  # there is always a directory of this name, and nothing in it is wanted inside
+NEW_ROOT = "/proc"  # a directory that always exists, and whose content is not wanted inside
 
 # sched.h, sys/mount.h, sys/prctl.h, linux/fcntl.h
 NEW_MOUNTS, NEW_UTS, NEW_IPC = 0x20000, 0x4000000, 0x8000000
@@ -40,7 +40,7 @@ libc.syscall.restype = ctypes.c_long
 
 
 class Wall(Exception):
-    """A wall that could not be built."""
+    """A layer of isolation that could not be set up."""
 
 
 def main() -> int:
@@ -63,7 +63,7 @@ def main() -> int:
         os._exit(REFUSED)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     for number in (0, 1):
-        os.close(number)  # the command's alone: they end when it does
+        os.close(number)  # only the command holds them: EOF comes when it ends
     os.write(go, b"!")
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -71,14 +71,14 @@ def main() -> int:
 
 
 def _unshare() -> bool:
-    """Leave the namespaces of the gateway; whether a user namespace was needed for that."""
+    """Leave the namespaces of the gateway; returns whether that took a user namespace."""
     if os.geteuid() == 0 and libc.unshare(WALLS) == 0:
         return False
     user, group = os.geteuid(), os.getegid()
     _check(libc.unshare(NEW_USER | WALLS), "user, mount, PID, network and IPC namespaces")
     try:
         Path("/proc/self/setgroups").write_text("deny")
-        # not as root: what is started then has no capabilities, and none to gain
+        # not as root: the command then has no capabilities, and cannot gain any
         Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
     except OSError as error:
@@ -97,7 +97,7 @@ def _enter(plan: dict[str, Any], mapped: bool, ready: int) -> NoReturn:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-    _die_with_parent()  # changing users has ended that
+    _die_with_parent()  # changing users has cleared it
     if os.read(ready, 1) != b"!":  # the parent is dead already
         os._exit(REFUSED)
     os.closerange(3, 2**16)
@@ -113,7 +113,7 @@ def _limit(number: int, value: int) -> None:
 
 
 def _furnish(plan: dict[str, Any]) -> None:
-    """A root directory with what the command needs and nothing else, none of it writable."""
+    """A read-only root directory with only what the command needs."""
     _mount(None, "/", None, RECURSIVE | PRIVATE)
     _mount("none", NEW_ROOT, "tmpfs", NO_SUID | NO_DEVICES, "size=1m,mode=755")
     for link, target in plan["links"].items():

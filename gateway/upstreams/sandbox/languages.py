@@ -1,4 +1,4 @@
-"""The languages of scripts: what is started for each, and what of the file system it needs."""
+"""Script languages: the command for each, and the files that it needs."""
 
 import shutil
 import sys
@@ -19,14 +19,14 @@ _NODE_MODULES = "/usr/share/nodejs"  # Debian's node keeps parts of itself there
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """How a script is run."""
+    """Command and visible files of an interpreter."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
-    paths: tuple[str, ...]  # that it sees, read-only; none lies in another
-    links: dict[str, str]  # symbolic links that it sees
-    hidden: tuple[str, ...]  # directories in `paths` that are empty for it
-    memory: Literal["RLIMIT_AS", "RLIMIT_DATA"]  # what its memory is measured by
+    paths: tuple[str, ...]  # visible, read-only; none lies in another
+    links: dict[str, str]  # visible symbolic links
+    hidden: tuple[str, ...]  # directories in `paths` that appear empty
+    memory: Literal["RLIMIT_AS", "RLIMIT_DATA"]  # rlimit that bounds its memory
 
 
 def runtime(language: Language, memory_bytes: int) -> Runtime | None:
@@ -41,7 +41,7 @@ def python() -> str:
 
 
 def environment() -> dict[str, str]:
-    """What that needs of its environment to start."""
+    """Environment variables that this interpreter needs to start."""
     shared = sysconfig.get_config_var("Py_ENABLE_SHARED")
     return {"LD_LIBRARY_PATH": str(sysconfig.get_config_var("LIBDIR"))} if shared else {}
 
@@ -85,7 +85,7 @@ def _javascript(memory_bytes: int) -> Runtime | None:
 
 
 def _view(*wanted: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Paths and links that are there, without those that others contain."""
+    """Existing paths and links, without paths inside others."""
     given = [Path(path) for path in (*_LIBRARIES, *_DEVICES, *wanted)]
     links = {str(path): str(path.readlink()) for path in given if path.is_symlink()}
     there = [path for path in given if path.exists() and not path.is_symlink()]

@@ -1,4 +1,4 @@
-"""The process of one run: fed, listened to, ended."""
+"""Launcher process of one run: its input, output and end."""
 
 import asyncio
 import os
@@ -9,8 +9,8 @@ from typing import cast
 
 from gateway.upstreams.sandbox.languages import HERE, environment, python
 
-GRACE_S = 5.0  # for the launcher, to wait for what it started and end
-ERROR_BYTES = 4096  # of what it writes to stderr; the rest is let go
+GRACE_S = 5.0  # for the launcher, to end the script's process and exit
+ERROR_BYTES = 4096  # of its stderr; the rest is dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Ended:
     code: int  # see jail.py
     output: bytes
     errors: str
-    too_long: bool  # the output was, and that was its end
+    too_long: bool  # the output exceeded its limit, so the run was ended
 
 
 class Process(asyncio.SubprocessProtocol):
@@ -58,13 +58,13 @@ class Process(asyncio.SubprocessProtocol):
         )
 
     async def close(self) -> None:
-        """Make it end, if it has not; returns when it is gone."""
+        """SIGTERM, and SIGKILL after GRACE_S, if it still runs; returns when it has ended."""
         try:
             self._end()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE_S):
                     await self._over.wait()
-        finally:  # also when nobody can wait so long
+        finally:  # also on cancellation
             if not self._exited:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._transport.get_pid(), signal.SIGKILL)
@@ -95,7 +95,7 @@ class Process(asyncio.SubprocessProtocol):
             self._over.set()
 
     def _end(self) -> None:
-        """Tell the launcher, which ends what it started."""
+        """SIGTERM to the launcher, which kills the script."""
         if not self._exited:
             with suppress(ProcessLookupError, PermissionError):
                 self._transport.send_signal(signal.SIGTERM)

@@ -1,5 +1,5 @@
-"""What runs a tool written in Python, inside the jail: the source is on stdin, the answer goes to
-stdout, alone. What the source prints goes to stderr."""
+"""Runner of Python tools inside the jail: the source comes on stdin, the result alone goes to
+stdout. The output of the source goes to stderr."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def answer(source: str, arguments: Any) -> dict[str, Any]:
-    """Its main's answer, or in a sentence what it failed with, and where."""
+    """Return value of the script's `main`, or an error text with the line number."""
     space: dict[str, Any] = {"__name__": "tool"}
     try:
         exec(compile(source, "tool", "exec"), space)  # noqa: S102 - that is what we are here for
@@ -35,4 +35,4 @@ if __name__ == "__main__":
     data = json.dumps(answer(given["source"], given["arguments"])).encode()
     while data:
         data = data[os.write(out, data) :]
-    os._exit(0)  # whatever threads it began
+    os._exit(0)  # also ends its threads

@@ -1,8 +1,8 @@
-"""Runs of scripts: one process for each, gone after its time whatever it does.
+"""Runs scripts: one process for each, killed at its time limit.
 
-What holds it: no network, no other process to be seen and none to be made, of files the
-interpreter's own and nothing to write to (namespaces, seccomp); limits on memory, open files and
-time of the processor (rlimits); time, and the length of the answer (here).
+Isolation: no network, no other process visible, no new ones; of files only the interpreter's own,
+and none writable (namespaces, seccomp); limits on memory, open files and CPU time (rlimits); wall
+clock time and the length of the answer (here).
 """
 
 import json
@@ -29,7 +29,7 @@ from schemas.jsonrpc import decode_strict
 REFUSED = 97  # as in jail.py, which can be loaded on Linux only
 MESSAGE_CHARACTERS = 500
 OPEN_FILES = 64
-# Counted with all that the same user runs elsewhere; seccomp allows threads only.
+# Includes all processes of the same user; seccomp allows threads only.
 THREADS = 4096
 
 _PROBES: dict[Language, str] = {
@@ -40,11 +40,11 @@ _MEMORY_SIGNS = ("MemoryError", "heap out of memory", "Array buffer allocation f
 
 
 class ScriptFailed(ToolgateError):
-    """Why there is no answer; follows the name of the tool, and says nothing of the gateway."""
+    """Reason why there is no answer; follows the tool's name and reveals no gateway internals."""
 
 
 class _Said(Struct):
-    """What `run_python.py` and its like write."""
+    """Output of `run_python.py` and `run_javascript.js`."""
 
     answer: Raw | UnsetType = UNSET
     error: str | UnsetType = UNSET
@@ -52,7 +52,7 @@ class _Said(Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What `jail.py` is told."""
+    """Input of `jail.py`."""
 
     parent: int  # the process id of the gateway
     command: tuple[str, ...]
@@ -75,7 +75,7 @@ class Sandbox:
         self._slots = CapacityLimiter(settings().concurrency)
 
     async def run(self, language: Language, source: str, arguments: Any) -> Raw:
-        """What the script's `main` returned. Raises ScriptFailed."""
+        """Return value of the script's `main`. Raises ScriptFailed."""
         settings = self._settings()
         self._slots.total_tokens = settings.concurrency
         plan = _plan(language, settings)
@@ -92,7 +92,7 @@ class Sandbox:
         return _answer(ended, settings)
 
     async def missing(self, language: Language) -> str | None:
-        """Why scripts in this language cannot be run here; None when they can."""
+        """Reason why scripts in this language cannot be run here; None when they can."""
         try:
             await self.run(language, _PROBES[language], {})
         except ScriptFailed as error:
@@ -101,7 +101,7 @@ class Sandbox:
 
 
 def _plan(language: Language, settings: Scripts) -> str:
-    """Raises ScriptFailed where there can be none."""
+    """Raises ScriptFailed on an unsupported machine."""
     machine = MACHINES.get(os.uname().machine)
     if sys.platform != "linux" or machine is None:
         raise ScriptFailed(
