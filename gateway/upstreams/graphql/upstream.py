@@ -1,10 +1,10 @@
-"""Fields of a GraphQL service: arguments to one POST, its answer to a tool's result.
+"""Executes GraphQL fields: arguments to one POST, its response to a tool's result.
 
-Paths are taken apart and put together anew from names; nothing of a caller's text is sent as it is.
-What a path leaves open is as in the selection of the tool: arguments, and the fields of an object.
+Field paths are parsed and rebuilt from names; no text of a caller is sent unchanged. What a path
+does not specify comes from the tool's selection: arguments, and the fields of an object.
 
-As in "GraphQL over HTTP". What a service says in `errors` is shown without what it says to its own
-developers: extensions other than a code, and stack traces.
+Follows "GraphQL over HTTP". Of the service's `errors`, debugging details are hidden: extensions
+other than a code, and stack traces.
 """
 
 import re
@@ -58,10 +58,10 @@ class _Wanted:
 
 
 def narrowed(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str, str]) -> str:
-    """The selection set that asks for `paths`, and for `always`: further fields as they are
-    printed, by name. `on User` between two names of a path leads to a field of that type alone.
+    """The selection set for `paths`, and for `always`: further fields by name, as printed.
 
-    Raises InvalidParams.
+    `on User` between two names of a path restricts it to objects of that type. Raises
+    InvalidParams.
     """
     if not selection:
         raise InvalidParams("_fields: the answer has no fields to choose from")
@@ -80,7 +80,7 @@ def narrowed(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str
 
 @lru_cache(maxsize=512)
 def read_selection(selection: str) -> Mapping[str, Node]:
-    """The fields of a selection as an import wrote it."""
+    """Parsed fields of a selection, as written by an import."""
     root = Node("")
     stack, last = [root], root
     for token in _TOKEN.finditer(selection):
@@ -114,7 +114,7 @@ def _rendered(wanted: _Wanted, known: Mapping[str, Node]) -> Iterator[tuple[str,
             yield name, _node(name, sub, known.get(name))
             continue
         inside = [(key, one) for key, one in known.items() if name in one.inner and _is_type(key)]
-        for key, one in inside:  # a field of some of the objects that it may be
+        for key, one in inside:  # a field of some types of a union or interface
             yield f"{key} {name}", Node(one.head, {name: _node(name, sub, one.inner[name])})
         if not inside:
             yield name, _node(name, sub, None)
@@ -181,13 +181,13 @@ class GraphQLUpstream:
         return read(response, binding, arguments, source.name)
 
     def _target(self, source: Source) -> str:
-        """The address is the whole endpoint: a slash at its end, which base URLs lose, counts."""
+        """The address is the whole endpoint: a trailing slash, which base URLs lose, counts."""
         address = self._client.connections.of(source).address or ""
         return "/" if address.endswith("/") else ""
 
 
 def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "") -> HttpRequest:
-    """The request that `arguments` ask for. Raises InvalidParams."""
+    """The request for `arguments`. Raises InvalidParams."""
     selection = binding.selection
     if FIELDS in arguments and _is_ours(binding):
         paths = [text.split(".") for text in arguments[FIELDS]]
@@ -216,7 +216,7 @@ def document(binding: GraphQLBinding, selection: str) -> str:
 
 
 def _variables(binding: GraphQLBinding, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are not given are not sent: the service has its own defaults for them."""
+    """Omits absent arguments: the service has its own defaults for them."""
     variables = {
         one.name: arguments[one.argument] if one.fixed is UNSET else one.fixed
         for one in binding.variables
@@ -229,7 +229,7 @@ def _variables(binding: GraphQLBinding, arguments: Mapping[str, Any]) -> dict[st
 
 
 def _always(binding: GraphQLBinding) -> dict[str, str]:
-    """What says whether more follows, whatever a caller selects."""
+    """Page info fields, which are selected whatever a caller selects."""
     if binding.pagination is None:
         return {}
     info, cursor = binding.pagination.path
@@ -239,7 +239,7 @@ def _always(binding: GraphQLBinding) -> dict[str, str]:
 def read(
     response: HttpResponse, binding: GraphQLBinding, arguments: Mapping[str, Any], source: str
 ) -> ToolResult:
-    """The result that `response` is; an error where nothing of value came."""
+    """The result in `response`; an error where it has no data."""
     envelope = None if 300 <= response.status < 400 else _decode(response.body)
     if envelope is None:
         if 200 <= response.status < 300:
@@ -269,7 +269,7 @@ def _decode(body: bytes) -> _Envelope | None:
 def _data(envelope: _Envelope) -> dict[str, Raw]:
     try:
         return {} if envelope.data is UNSET else _members.decode(envelope.data)
-    except _UNREADABLE:  # null, or nothing that has fields
+    except _UNREADABLE:  # null, or no object
         return {}
 
 
@@ -284,7 +284,7 @@ def _errors(envelope: _Envelope) -> list[dict[str, Any]]:
 
 
 def _error(told: Any) -> dict[str, Any]:
-    """What a caller may know of an error (October 2021, section 7.1.2)."""
+    """The part of an error that a caller may see (October 2021, section 7.1.2)."""
     members = told if isinstance(told, dict) else {"message": told}
     message = members.get("message")
     error: dict[str, Any] = {"message": _plain(message) if isinstance(message, str) else "Failed"}
@@ -292,7 +292,7 @@ def _error(told: Any) -> dict[str, Any]:
         error["path"] = [one for one in path if isinstance(one, str | int)][:50]
     extensions = members.get("extensions")
     code = extensions.get("code") if isinstance(extensions, dict) else None
-    code = code or members.get("type")  # GitHub's NOT_FOUND stands there
+    code = code or members.get("type")  # GitHub puts NOT_FOUND there
     if isinstance(code, str | int):
         error["code"] = str(code)[:100]
     return error
@@ -341,7 +341,7 @@ def _result(
 def _following(
     value: Raw, binding: GraphQLBinding, arguments: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The arguments of the next page; None where this is the last one, or nobody can tell."""
+    """The arguments of the next page; None on the last page, or where that is unknown."""
     pagination = binding.pagination
     if pagination is None or "last" in arguments:  # which pages backwards
         return None

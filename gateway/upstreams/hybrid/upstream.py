@@ -1,14 +1,13 @@
 """Hybrid services behind the gateway: actions as JSON-RPC or legacy requests, alone or in batches.
 
-An answer that cannot be believed (no envelope, another call's id) is a failure that says so; where
-the service is, it does not say.
+An invalid response (no envelope, another call's id) becomes an error that describes the fault
+without the service's address.
 
-Calls that begin in the same turn of the event loop travel together: no timer, so a lone call does
-not wait for others. A batch answers when its slowest member does, and `upstream.timeout_s` and
-`upstream.response_limit_bytes` hold for the whole of it.
+Calls that begin in the same turn of the event loop are batched: no timer, so a lone call is not
+delayed. A batch ends with its slowest member, and `upstream.timeout_s` and
+`upstream.response_limit_bytes` apply to the whole of it.
 
-What a call carries besides its data goes along, of the caller's credentials only what the settings
-of the source let through.
+Tracing headers of a call are passed on, the caller's credentials as the source's settings allow.
 """
 
 import asyncio
@@ -63,7 +62,7 @@ _string = msgspec.json.Decoder(str)
 
 
 def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolResult:
-    """The result that a raw answer is: JSON where it is any, whatever type it claims to have."""
+    """The result in a raw response: JSON where the body is JSON, whatever its declared type."""
     if not _fine(response):
         return _refusal(response, source)
     if not response.body:
@@ -78,21 +77,21 @@ def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolRes
 
 
 def read_single(response: HttpResponse, id_: int, source: str) -> ToolResult:
-    """The result of a JSON-RPC request that went alone, and that was no notification."""
+    """The result of a JSON-RPC request that was sent alone, and that was no notification."""
     if _fine(response) and not response.body.strip():
-        return VOID  # light-hybrid-4j says nothing where a handler returned nothing
+        return VOID  # light-hybrid-4j sends no body where a handler returned nothing
     envelope = None if _redirects(response) else _decode(response.body)
     if envelope is None or (envelope.error is UNSET and not _fine(response)):
         return _no_envelope(response, source)
     if envelope.id is None and envelope.error is not UNSET:
-        return _read(envelope, response.status, source)  # it could not tell whose call failed
+        return _read(envelope, response.status, source)  # the id was unreadable to the service
     if not _same(envelope.id, id_):
         return no_answer(f"{source} answered with the id of another call")
     return _read(envelope, response.status, source)
 
 
 def read_batch(response: HttpResponse, ids: Sequence[int], source: str) -> list[ToolResult]:
-    """The results of the calls `ids`, in their order, whatever order the answers came in."""
+    """The results of the calls `ids`, in their order, whatever the order of the responses."""
     members = _split(response)
     if members is None:
         return [_refused_batch(response, source)] * len(ids)
@@ -105,13 +104,13 @@ def read_batch(response: HttpResponse, ids: Sequence[int], source: str) -> list[
 
 
 def _split(response: HttpResponse) -> list[Raw] | None:
-    """The members of an answer to a batch; None when it is none."""
+    """The members of a batch response; None for any other response."""
     if not _fine(response):
         return None
     body = response.body.removeprefix(codecs.BOM_UTF8)
     try:
-        body.decode()  # the decoder does not look into what it passes on
-        return _members.decode(body or b"[]")  # no answer at all: one is missing to each call
+        body.decode()  # the decoder skips the parts that it passes on
+        return _members.decode(body or b"[]")  # empty: every call lacks a response
     except _UNREADABLE:
         return None
 
@@ -124,7 +123,7 @@ def _only(found: list[_Envelope], source: str) -> ToolResult:
 
 
 def _refused_batch(response: HttpResponse, source: str) -> ToolResult:
-    """What each call of a batch gets that was answered as a whole."""
+    """The result for each call of a batch that got a single response."""
     envelope = None if _redirects(response) else _decode(response.body)
     if envelope is not None and envelope.error is not UNSET:
         return _read(envelope, response.status, source)
@@ -134,7 +133,7 @@ def _refused_batch(response: HttpResponse, source: str) -> ToolResult:
 
 
 def _decode(body: bytes | Raw) -> _Envelope | None:
-    """A JSON-RPC 2.0 response (section 5), if it is one; null counts as no error."""
+    """A JSON-RPC 2.0 response (section 5), or None; an `error` of null counts as absent."""
     try:
         if isinstance(body, bytes):
             body = body.removeprefix(codecs.BOM_UTF8)
@@ -163,7 +162,7 @@ def _read(envelope: _Envelope, status: int, source: str) -> ToolResult:
 
 
 def _success(raw: Raw) -> ToolResult:
-    """Text is text only: a model reads it as it is, and no structure would say more."""
+    """Result of a value; a string is text only: structured content would merely repeat it."""
     text = str(memoryview(raw), "utf-8")
     match text.lstrip()[:1]:
         case '"':
@@ -186,7 +185,7 @@ def _rpc_failure(error: _Error, status: int) -> ToolResult:
 
 
 def _built(error: _Error, status: int) -> dict[str, Any]:
-    """A Status that says what an error without one said."""
+    """A Status made from an error without one."""
     message = error.message if isinstance(error.message, str) else "The call failed"
     data = _plain(error.data)
     description = data if isinstance(data, str) and data else message
@@ -197,9 +196,9 @@ def _built(error: _Error, status: int) -> dict[str, Any]:
 
 
 def _refusal(response: HttpResponse, source: str) -> ToolResult:
-    """An HTTP error, with or without a Status. light-hybrid-4j often leaves its type out."""
+    """An HTTP error, with or without a Status. light-hybrid-4j often omits its content type."""
     status = response.status
-    if not _is_error(status):  # a redirect: no action said that, so its status is none
+    if not _is_error(status):  # a redirect, which comes from no action: its status is not passed on
         return no_answer(f"{source} answered HTTP {status}: redirects are not followed")
     raw = answers.structure(response.body)
     told = _status_object(raw)
@@ -207,7 +206,7 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
         return by_status(response, status_failure(status, told, raw))
     if isinstance(raw, Raw) or _is_message(response):
         return answers.error(response)
-    # a page of some proxy, and what stands in it is for the people who run that
+    # a page of some proxy, whose text is for its operators
     kind = _told(answers.media_type(response)) if response.body else "nothing"
     fault = StatusFault(
         UPSTREAM_FAILED._replace(http=status), f"{source} answered HTTP {status} with {kind}"
@@ -216,7 +215,7 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
 
 
 def _is_message(response: HttpResponse) -> bool:
-    """Whether the text of an error is one that an action wrote for its caller."""
+    """Whether the error body is a message that an action wrote for its caller."""
     kind = answers.media_type(response)
     return kind in {"", "text/plain"} and 0 < len(response.body) <= MESSAGE_BYTES
 
@@ -232,7 +231,7 @@ def _no_envelope(response: HttpResponse, source: str) -> ToolResult:
 
 
 def _status_object(raw: Raw | UnsetType) -> dict[str, Any] | None:
-    """What the Status in `raw` says, if that is one: an object with a code or a statusCode."""
+    """The members of the Status in `raw`: an object with a code or a statusCode; else None."""
     value = _plain(raw)
     if not isinstance(value, dict):
         return None
@@ -241,7 +240,7 @@ def _status_object(raw: Raw | UnsetType) -> dict[str, Any] | None:
 
 
 def _plain(raw: Raw | UnsetType) -> Any:
-    """`raw` decoded; None where it holds what cannot be, such as 1e400."""
+    """`raw` decoded; None where it holds an invalid value, such as 1e400."""
     try:
         return None if raw is UNSET else _anything.decode(raw)
     except _UNREADABLE:
@@ -253,7 +252,7 @@ def _fine(response: HttpResponse) -> bool:
 
 
 def _redirects(response: HttpResponse) -> bool:
-    return 300 <= response.status < 400  # its body may say an address of the inside
+    return 300 <= response.status < 400  # its body may contain an internal address
 
 
 def _is_error(status: object) -> bool:
@@ -268,14 +267,14 @@ _Key = tuple[int, str, bool, tuple[tuple[str, str], ...], tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Where requests go, and what goes with them besides their bodies."""
+    """Target of a request, and all of it but the body."""
 
     source: Source
     target: str
     headers: Mapping[str, str]  # from the caller: the ids of a trace
-    request_id: str  # ours; it stands in for a correlation id
-    idempotent: bool  # may be repeated
-    caller: Caller | None = None  # where the source wants to know
+    request_id: str  # ours; the default correlation id
+    idempotent: bool  # may be retried
+    caller: Caller | None = None  # where the source authenticates callers
 
     def request(self, body: bytes) -> HttpRequest:
         headers = {"Content-Type": "application/json", CORRELATION_ID: self.request_id}
@@ -290,13 +289,13 @@ class Post:
 
     @property
     def key(self) -> _Key:
-        """Only what is the same for both may travel together; ids of our own do not count."""
+        """Batch key: calls share a batch if all but our own ids is equal."""
         who = (self.caller.token, self.caller.scope_token) if self.caller else None
         return id(self.source), self.target, self.idempotent, tuple(self.headers.items()), who
 
 
 async def exchange(client: Client, post: Post, requests: Sequence[Request]) -> list[ToolResult]:
-    """The results of `requests`, which have ids; a single one goes without an array around it."""
+    """The results of `requests`, which have ids; a single one is sent without an array."""
     alone = len(requests) == 1
     try:
         response = await client.send(
@@ -312,19 +311,19 @@ async def exchange(client: Client, post: Post, requests: Sequence[Request]) -> l
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Calls that wait for one answer; each caller holds the future of its own."""
+    """Calls that wait for one response; each caller holds a future of its own."""
 
     post: Post
     members: list[tuple[Request, asyncio.Future[ToolResult]]] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
     def leave(self) -> None:
-        """A caller has gone; with the last one the batch ends."""
+        """Called when a caller is cancelled; the last one cancels the batch."""
         if self.task is not None and all(future.done() for _, future in self.members):
             self.task.cancel()
 
     def settle(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for ever, whatever became of the task."""
+        """Complete the remaining futures when the task has ended, in whatever way."""
         for _, future in self.members:
             if future.done():
                 continue
@@ -344,7 +343,7 @@ class Batching:
     async def ask(self, post: Post, request: Request, limit: int) -> ToolResult:
         """The result of `request`, sent in a batch of at most `limit`.
 
-        Cancelling it leaves the batch to the others.
+        Cancelling it does not affect the others in the batch.
         """
         loop = asyncio.get_running_loop()
         key = post.key
@@ -364,7 +363,7 @@ class Batching:
 
     def _send(self, key: _Key, batch: _Batch) -> None:
         if self._open.get(key) is not batch:
-            return  # it was full before the turn ended
+            return  # sent already: it was full before the turn ended
         del self._open[key]
         batch.members = [member for member in batch.members if not member[1].done()]
         if batch.members:
@@ -385,14 +384,14 @@ PATHS = {"query": "/portal/query", "command": "/portal/command"}
 
 
 class Unsendable(ToolgateError):
-    """A call that the dialect of its source has no form for."""
+    """A call that cannot be expressed in its source's dialect."""
 
 
 class HybridUpstream:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._batching = Batching(client)
-        # Not 1 each time: an answer to another call would pass for ours.
+        # Not 1 each time: a response to another call would be taken for ours.
         self._ids = itertools.count(1)
 
     async def call(
@@ -421,7 +420,7 @@ class HybridUpstream:
 
     def _post(self, binding: HybridBinding, source: Source, context: Context) -> Post:
         query = binding.side == "query"
-        # actions that are for everybody are asked for by callers that nobody knows
+        # public actions may be called by unauthenticated callers
         caller = self._client.caller(source, context) if context.identity.verified else None
         # a base URL with a path of its own is the whole address, whatever the side
         target = "" if self._client.base_path(source) else PATHS[binding.side or "command"]
@@ -430,7 +429,7 @@ class HybridUpstream:
 
 
 def carried(context: Context, query: bool) -> dict[str, str]:
-    """The headers of the caller's that a service gets, besides what proves who it is."""
+    """The caller's headers that a service gets, except for credentials."""
     letter = context.letter
     headers = {
         CORRELATION_ID: letter.correlation_id,
@@ -450,7 +449,7 @@ def data_of(binding: HybridBinding, arguments: Any) -> Any:
 
 
 def legacy(service: str, data: Any) -> dict[str, Any]:
-    """The legacy payload. Raises Unsendable for an id that has not four parts."""
+    """The legacy payload. Raises Unsendable for an id that does not have four parts."""
     parts = split(service)
     if parts is None:
         raise Unsendable(
