@@ -1,1 +1,1 @@
-"""How a tool is called, one module for each kind of binding."""
+"""Upstreams: executors of tool calls, one module for each kind of binding."""

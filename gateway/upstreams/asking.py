@@ -1,4 +1,4 @@
-"""What imports ask of servers: MCP servers for their lists, GraphQL endpoints for their schemas."""
+"""Remote reads for imports: lists of MCP servers, schemas of GraphQL endpoints."""
 
 from config.settings import Imports
 from gateway.upstreams.http.connections import Connections
@@ -9,7 +9,7 @@ from registry.sources.source_reader import ImportSpec
 
 class Asking:
     def __init__(self, lister: Lister, connections: Connections, limits: Imports) -> None:
-        """`connections` knows the headers and certificates of a source, as they are now."""
+        """`connections` provides the current headers and certificates of a source."""
         self._lister = lister
         self._connections = connections
         self._limits = limits
@@ -18,7 +18,7 @@ class Asking:
         """See `registry.sources.source_reader.Lister`. Raises ImportRejected."""
         if spec.facts.server:
             return await self._lister(spec)
-        guarded = spec.options.guarded  # and then no place for the operator's credentials
+        guarded = spec.options.guarded  # and then the operator's credentials are not sent
         return await introspect(
             spec.location,
             {} if guarded else self._connections.headers_of(spec.name),

@@ -1,6 +1,6 @@
-"""Tools made by hand that call a Python function: executes `FunctionBinding`.
+"""Executes `FunctionBinding`: hand-made tools that call a Python function.
 
-As hybrid actions do, a call goes on to its end when its client has gone.
+As with hybrid actions, a call runs to its end even if its client disconnects.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,9 +55,9 @@ class FunctionUpstream:
 
 
 def _misfit(function: Function, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
-    """How the function is not the one that the tool's input schema describes."""
+    """How the function deviates from the tool's input schema; None if it fits."""
     beyond = [name for name in arguments if name not in function.takes]
-    if beyond:  # what the schema does not name either is left out
+    if beyond:  # arguments that the schema does not name either are ignored
         named = decode_json(bytes(tool.input_schema)).get("properties", {})
         beyond = [name for name in beyond if name in named]
     if beyond:

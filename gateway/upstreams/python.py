@@ -1,4 +1,4 @@
-"""Hybrid actions that run inside the gateway."""
+"""Executes `PythonBinding`: hybrid actions that run inside the gateway."""
 
 import asyncio
 import logging
@@ -30,15 +30,16 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 @dataclass(frozen=True, slots=True)
 class ActionLimits:
-    """What bounds the calls of Python actions."""
+    """Limits on the calls of Python actions."""
 
     timeout_of: Callable[[str], float]  # seconds for one call, by the name of the source
-    threads: int  # actions that are not async, at a time
-    calls: int  # calls that go on when their clients have gone, at a time
+    threads: int  # concurrent actions that are not async
+    calls: int  # concurrent calls whose clients have disconnected
 
 
 class PythonUpstream:
-    """Commands, and whatever runs in a thread, go on to their end when the client has gone."""
+    """Executes Python actions; commands, and actions in threads, run to their end even if the
+    client disconnects."""
 
     def __init__(self, services: Mapping[str, Service], once: Once, limits: ActionLimits) -> None:
         """`services` by the name of their source."""
@@ -78,11 +79,11 @@ class PythonUpstream:
     async def complete(
         self, function: Handler, data: Any, call: Call, timeout_s: float
     ) -> ToolResult:
-        """Call a function that is no action; it goes on to its end. Raises InternalError."""
+        """Call a function that is no action; it runs to its end. Raises InternalError."""
         return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
 
     async def _finish(self, work: Coroutine[Any, Any, ToolResult], timeout_s: float) -> ToolResult:
-        """Wait for `work` no longer than that; it goes on."""
+        """Wait for `work` for at most `timeout_s`; it runs on after that."""
         try:
             with Deadline(timeout_s):
                 return await self.finishing.run(work)
@@ -94,7 +95,7 @@ class PythonUpstream:
     ) -> ToolResult:
         if function.is_async:
             return await _run(function, data, call, timeout_s)
-        async with self._threads:  # held until the thread ends: nobody can stop it
+        async with self._threads:  # held until the thread ends: it cannot be cancelled
             return await _outcome(function, data, call)
 
 
@@ -113,12 +114,12 @@ async def _run(function: Handler, data: Any, call: Call, timeout_s: float) -> To
     try:
         with Deadline(timeout_s):
             return await _outcome(function, data, call)
-    except TimeoutError:  # ours: one of the action's own is a bug of its
+    except TimeoutError:  # ours: a TimeoutError of the action itself is its bug
         return _late(timeout_s)
 
 
 async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
-    """A crash is a result too: what was done must not be done again."""
+    """Turns a crash into a result to record: a repeated command must not run again."""
     try:
         return await work
     except InternalError:
@@ -126,7 +127,7 @@ async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
 
 
 async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
-    """Raises InternalError for a bug of the action's, which the log has whole."""
+    """Raises InternalError for a bug in the action; the log has the traceback."""
     try:
         return spoken(await function(data, call))
     except Failure as failure:
@@ -141,7 +142,7 @@ async def _outcome(function: Handler, data: Any, call: Call) -> ToolResult:
 
 
 def _owner(context: Context) -> Principal:
-    """Whose Idempotency-Keys they are; who is nobody shares none with somebody of that name."""
+    """Owner of an Idempotency-Key; unauthenticated callers share none with principals."""
     nobody = Principal("", context.principal.tenant)
     return context.principal if context.identity.verified else nobody
 
@@ -155,7 +156,7 @@ def _plain(body: Mapping[str, Any] | Status | str) -> Any:
 
 
 def spoken(value: Any) -> ToolResult:
-    """What a function returned, as a result."""
+    """The return value of a function as a result."""
     if isinstance(value, ToolResult):
         return value
     if value is None:
@@ -170,6 +171,6 @@ def _text(value: str) -> ToolResult:
     raw = value.encode()
     try:
         decode_strict(raw)
-    except Fault:  # no JSON, or none of which all readers say the same: text it stays
+    except Fault:  # no JSON, or ambiguous JSON: it stays text
         return ToolResult((TextContent(value),))
     return ToolResult((TextContent(value),), Raw(raw))

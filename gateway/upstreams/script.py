@@ -1,4 +1,4 @@
-"""Tools made by hand whose source code is in the registry: executes `ScriptBinding`."""
+"""Executes `ScriptBinding`: hand-made tools whose source code is in the registry."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -18,7 +18,7 @@ OFF = "scripts are switched off (scripts.enabled)"
 
 class ScriptUpstream:
     def __init__(self, settings: Callable[[], Scripts]) -> None:
-        """`settings`: those of now."""
+        """`settings` returns the current ones."""
         self._settings = settings
         self._sandbox = Sandbox(settings)
 
