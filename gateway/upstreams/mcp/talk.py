@@ -107,7 +107,7 @@ class Talk:
         return self.running.get(token) if type(token) is int else None
 
     async def hear(self, message: Message, exchange: Exchange | None) -> None:
-        """Handle a request or notification; `exchange`: the one whose stream it came on, or None."""
+        """Handle a request or notification; `exchange`: the request of its stream, or None."""
         params = message.params or {}
         if message.method is UNSET:
             return  # a response to no request of ours
