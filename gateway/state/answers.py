@@ -1,8 +1,8 @@
-"""Answers of clients that come to another node than the one that asked.
+"""Answers of clients that arrive at another node than the one that sent the request.
 
-Each question has a stream of the log, "a/<its id>", which says who may answer it; the answer
-follows there. So none is lost between the messages of others, and nothing is kept that nobody
-asked for.
+Each request has its own stream of the log, "a/<its id>". Its first event names the session that may
+answer; the answer follows there. So answers are not lost among other messages, and unrequested ones
+are not kept.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.state.tasks import BackgroundTasks
 from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import encode
 
-LOOK_EVERY_S = 15.0  # whatever became of a wake-up
+LOOK_EVERY_S = 15.0  # polling interval, in case a wake-up is lost
 
 Said = Mapping[str, Any]
 Hear = Callable[[Said], None]
@@ -26,16 +26,16 @@ Hear = Callable[[Said], None]
 
 class ClientAnswers:
     def __init__(self, kept: Log, shared: bool, later: BackgroundTasks, keep_s: float) -> None:
-        """Does nothing unless the log is `shared` with other nodes. It forgets a stream on which
-        nothing is said for `keep_s`."""
+        """Inactive unless the log is `shared` with other nodes. The log drops a stream after
+        `keep_s` without an event."""
         self._log = kept
         self._shared = shared
         self._later = later
         self._keep_s = keep_s
 
     async def give(self, session_id: str, ask_id: str, said: Said) -> None:
-        """A client of the session answered here; dropped unless it was asked, and has not answered
-        yet. Raises Unavailable."""
+        """Forward an answer that the client of the session sent here; dropped unless it was
+        requested and is the first. Raises Unavailable."""
         if not self._shared:
             return
         stream = _stream_of(ask_id)
@@ -45,8 +45,8 @@ class ClientAnswers:
 
     @asynccontextmanager
     async def awaited(self, session_id: str, ask_id: str, hear: Hear) -> AsyncIterator[None]:
-        """Inside, `hear` is called with an answer that came to another node. While the log is away
-        the client can answer here alone."""
+        """Inside, `hear` is called with an answer that arrived at another node. While the log is
+        unavailable, only answers sent to this node count."""
         if not self._shared:
             yield
             return
@@ -89,7 +89,7 @@ class ClientAnswers:
         try:
             events = await self._log.read(stream, "")
         except Fault:
-            return None  # later, perhaps
+            return None  # retried by the caller's loop
         answers = (event.data[1:] for event in events if event.data[:1] == b".")
         return next(map(msgspec.json.decode, answers), None)
 

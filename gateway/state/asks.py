@@ -1,4 +1,4 @@
-"""Requests of ours to clients of sessions, until they are answered: at whichever node."""
+"""Pending requests of the server to clients of sessions; answers may arrive at any node."""
 
 import asyncio
 import itertools
@@ -29,8 +29,8 @@ class _Open:
 
 class Asks:
     def __init__(self, node: str, elsewhere: ClientAnswers, timeout_s: float, limit: int) -> None:
-        """A session has at most `limit` requests to answer at a time, each within `timeout_s`.
-        `elsewhere` is for answers that come to other nodes than this one, `node`."""
+        """A session has at most `limit` pending requests, each with the timeout `timeout_s`.
+        `elsewhere` relays answers that arrive at other nodes than this one, `node`."""
         self._node = node
         self._elsewhere = elsewhere
         self._timeout_s = timeout_s
@@ -39,10 +39,11 @@ class Asks:
         self._open: dict[str, _Open] = {}
 
     async def ask(self, session: Session, tell: Tell, method: str, params: Any) -> Any:
-        """The client's result. Raises AskFailed with its error, or without an answer."""
+        """Send a request and return the client's result. Raises AskFailed with its error, or on
+        timeout."""
         if session.asked >= self._limit:
             raise AskFailed(f"The client has {session.asked} requests to answer already")
-        id_ = f"{self._node}:{next(self._numbers)}"  # so that any node knows whose it is
+        id_ = f"{self._node}:{next(self._numbers)}"  # so that any node can route the answer
         answered: asyncio.Future[Said] = asyncio.get_running_loop().create_future()
         self._open[id_] = _Open(session.id, answered)
         session.asked += 1
@@ -64,8 +65,8 @@ class Asks:
             del self._open[id_]
 
     async def answer(self, session: Session, response: Response) -> None:
-        """A client of `session` answered; what nobody asked, or no longer waits for, is dropped.
-        Raises Unavailable when the node that asked cannot be told."""
+        """Deliver the answer of a client of `session`; unknown and late answers are dropped. Raises
+        Unavailable when the requesting node cannot be reached."""
         if not isinstance(response.id, str):
             return
         said = {

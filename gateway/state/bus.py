@@ -1,7 +1,7 @@
-"""What nodes tell each other: one stream of the log that all of them follow.
+"""Message bus between nodes: one stream of the log that all of them follow.
 
-A node that missed messages, because more were said than the log keeps, calls what it was given for
-that: it has to look again at what it remembers.
+A node that fell behind what the log keeps has missed messages: it calls the `on_missed` callbacks,
+which invalidate what was cached from messages.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from schemas.jsonrpc import encode
 log = logging.getLogger("toolgate.bus")
 
 STREAM = "bus"
-KEPT = 10_000  # messages; how many come at a time is not for the settings of replays to say
-LOOK_EVERY_S = 5.0  # whatever became of a wake-up
+KEPT = 10_000  # messages; independent of the replay settings
+LOOK_EVERY_S = 5.0  # polling interval, in case a wake-up is lost
 RETRY_S = 0.5
 
 Hear = Callable[[dict[str, Any]], Awaitable[None]]
@@ -30,19 +30,19 @@ Hear = Callable[[dict[str, Any]], Awaitable[None]]
 
 class Bus:
     def __init__(self, kept: Log, shared: bool, node: str = "") -> None:
-        """Says nothing unless the log is `shared` with other nodes."""
+        """Sends nothing unless the log is `shared` with other nodes."""
         self.node = node or secrets.token_hex(4)
         self.shared = shared
-        self.following = asyncio.Event()  # nothing said from now on is missed
+        self.following = asyncio.Event()  # set once no later message is missed
         self._log = kept
-        self._after: str | None = None  # what was heard last
+        self._after: str | None = None  # id of the last message received
         self._hear: dict[str, Hear] = {}
         self._own: set[str] = set()
         self._missed: list[Callable[[], None]] = []
 
     def on(self, kind: str, hear: Hear, own: bool = False) -> None:
-        """Call `hear` with what other nodes say of this kind, in the order in which it was said;
-        with `own` also with what this one says."""
+        """Register the handler of one kind of message from other nodes, called in the order of
+        sending; with `own`, of this node's messages as well."""
         self._hear[kind] = hear
         if own:
             self._own.add(kind)
@@ -51,7 +51,8 @@ class Bus:
         self._missed.append(look_again)
 
     async def say(self, kind: str, **fields: Any) -> bool:
-        """Tell the other nodes; False when they cannot be told, and have to find out later."""
+        """Broadcast to the other nodes; False when the log is unavailable: they have to find out
+        later."""
         if not self.shared:
             return False
         try:
@@ -62,7 +63,7 @@ class Bus:
         return True
 
     async def run(self) -> None:
-        """Hear the other nodes until cancelled."""
+        """Receive messages of other nodes until cancelled."""
         if not self.shared:
             self.following.set()
             return
@@ -79,7 +80,8 @@ class Bus:
                         look_again()
 
     async def _follow(self, tasks: TaskGroup) -> None:
-        """Raises InvalidParams when the log has forgotten what comes next."""
+        """Dispatch messages as they arrive. Raises InvalidParams when the log has dropped the next
+        one."""
         wake = asyncio.Event()
         with self._log.watch(STREAM, wake.set):
             if self._after is None:
@@ -99,7 +101,7 @@ class Bus:
         try:
             message = msgspec.json.decode(data, type=dict[str, Any])
             kind, node = str(message["kind"]), message["node"]
-        except (msgspec.DecodeError, KeyError) as error:  # not of a gateway, or of a later one
+        except (msgspec.DecodeError, KeyError) as error:  # foreign, or of a later version
             log.warning("bus_message_unreadable", extra={"reason": str(error)[:300]})
             return
         hear = self._hear.get(kind)
@@ -109,5 +111,5 @@ class Bus:
             await hear(message)
         except Fault as fault:
             log.warning("bus_message_failed", extra={"kind": kind, "reason": fault.message[:300]})
-        except Exception:  # one message that we cannot digest must not stop the others
+        except Exception:  # a handler that fails must not stop the bus
             log.exception("bus_crashed", extra={"kind": kind})

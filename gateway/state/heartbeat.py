@@ -1,4 +1,4 @@
-"""The sign of life that a node gives in the store that all nodes share."""
+"""Heartbeat of a node in the store that all nodes share."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ FIRST_BEAT_S = 0.1
 
 
 async def beat(store: SessionStore, node: str, every_s: float) -> None:
-    """Show that this node is alive until cancelled; after three beats missed it is not. Returns at
+    """Send heartbeats until cancelled; a node counts as dead after three missed ones. Returns at
     once where nodes share no store."""
     pause_s = min(every_s, FIRST_BEAT_S)  # the store may not be there yet
     while store.shared:

@@ -1,4 +1,4 @@
-"""Who wants to hear that the lists of a tenant changed, or one of its resources."""
+"""Publish-subscribe of list changes and resource updates, per tenant, to open streams."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -14,10 +14,10 @@ from gateway.state.watches import Place, Watches
 from registry.catalog.catalog import Kind
 from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable
 
-SHARE = 10  # one of so many clients may have all the streams that it wants
-SHARE_AT_LEAST = 50  # streams of one client, where there are few in all
+SHARE = 10  # default share of one client in all streams: a tenth
+SHARE_AT_LEAST = 50  # streams of one client, where the limit is small
 
-SUBSCRIPTION_LIMIT = OUTBOX_LIMIT // 2  # all of them may have changed while nobody was reading
+SUBSCRIPTION_LIMIT = OUTBOX_LIMIT // 2  # so that one update of each fits the outbox
 
 Owner = tuple[str, str]
 """The key of a principal."""
@@ -27,7 +27,7 @@ Version = Callable[[str, str | None], str]
 
 
 class Follower:
-    """One open stream: what it is told when a list changes."""
+    """One open stream, and the message it gets for a change of each kind of list."""
 
     __slots__ = ("joined", "messages", "outbox", "tenant", "toolset")
 
@@ -50,12 +50,13 @@ OnSubscribed = Callable[[Session, SessionChange], Awaitable[None]]
 
 
 async def _keep(session: Session, change: SessionChange) -> None:
-    """Where there is no store."""
+    """Default of `on_subscribed`, where there is no store."""
     update(session, changed(record_of(session), change))
 
 
 class _Open(AbstractContextManager[None]):
-    """A generator would take half a kilobyte for each of thousands of streams."""
+    """Context manager of one stream; a generator would take half a kilobyte for each of
+    thousands."""
 
     __slots__ = ("_follower", "_hub", "_outbox", "_owner")
 
@@ -80,7 +81,7 @@ class _Open(AbstractContextManager[None]):
 
 
 class Hub:
-    """Fans a change out to its followers; changes that nobody read yet are one piece of news."""
+    """Fans a change out to its followers; pending notifications of the same kind are merged."""
 
     def __init__(
         self,
@@ -90,13 +91,13 @@ class Hub:
         owner_limit: int = 0,
         tells_apart: bool = True,
     ) -> None:
-        """Changes within `debounce_s` are told together. One owner has at most `owner_limit`
-        streams, 0 as many as the share that each may have; `tells_apart` is false where all owners
-        are one."""
+        """Changes within `debounce_s` are debounced into one notification. One owner has at most
+        `owner_limit` streams, 0 for the default share; `tells_apart` is false where all owners are
+        the same."""
         self.version = version
         self.watches = Watches()
         self.on_subscribed: OnSubscribed = _keep
-        self._begun: set[tuple[str, str]] = set()  # sessions, and what they are subscribing to
+        self._begun: set[tuple[str, str]] = set()  # subscriptions in progress: session id and URI
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._stream_limit = stream_limit
         self.bound_owners(owner_limit)
@@ -106,10 +107,10 @@ class Hub:
         self._owned: Counter[Owner] = Counter()  # streams
         self._closed = False
         self._changes = 0
-        self._pending: dict[str, dict[Kind, int]] = {}  # which change of each kind was the last
+        self._pending: dict[str, dict[Kind, int]] = {}  # number of the last change of each kind
 
     def bound_owners(self, owner_limit: int) -> None:
-        """From now on one owner has at most `owner_limit` streams; as in the constructor."""
+        """Change the limit of streams per owner to `owner_limit`; as in the constructor."""
         share = max(SHARE_AT_LEAST, self._stream_limit // SHARE)
         self._owner_limit = min(owner_limit or share, share)
 
@@ -118,7 +119,7 @@ class Hub:
         return len(self._open)
 
     def changed(self, tenant: str, kinds: Collection[Kind]) -> None:
-        """Tell the followers of `tenant`, soon."""
+        """Notify the followers of `tenant`, after the debounce delay."""
         self._changes += 1
         pending = self._pending.get(tenant)
         if pending is None:
@@ -130,12 +131,12 @@ class Hub:
             self._tell(tenant)
 
     def resource_updated(self, tenant: str, toolset: str | None, uri: str) -> None:
-        """Tell who watches it that a resource, by the URI that clients know there, has changed."""
+        """Notify the sessions that watch a resource, by its URI in that endpoint, of a change."""
         self.watches.updated((tenant, toolset), uri)
 
     async def subscribe(self, session: Session, uri: str) -> None:
-        """From now on tell `session` when the resource changes. Raises Fault when its server
-        refuses, and InvalidParams beyond the limit."""
+        """Subscribe `session` to updates of a resource. Raises Fault when its server refuses, and
+        InvalidParams beyond the limit."""
         if len(session.subscriptions) >= SUBSCRIPTION_LIMIT and uri not in session.subscriptions:
             raise InvalidParams(f"A session can subscribe to {SUBSCRIPTION_LIMIT} resources")
         self._begun.add((session.id, uri))
@@ -147,14 +148,15 @@ class Hub:
             raise
         finally:
             self._begun.discard((session.id, uri))
-        await self._unwatch_unless_subscribed(session, uri)  # it may have been undone elsewhere
+        await self._unwatch_unless_subscribed(session, uri)  # another node may have unsubscribed
 
     async def unsubscribe(self, session: Session, uri: str) -> None:
         await self.on_subscribed(session, SessionChange(unsubscribe=(uri,)))
         await self._unwatch_unless_subscribed(session, uri)
 
     def silence(self, session: Session) -> list[str]:
-        """Tell the session no longer of what it is not subscribed to any more; `settle` these."""
+        """Stop notifications of resources that the session has unsubscribed from; returns their
+        URIs, to pass to `settle`."""
         gone = sorted(
             uri
             for uri in session.watched - session.subscriptions
@@ -167,12 +169,12 @@ class Hub:
         return gone
 
     async def settle(self, session: Session, uris: Collection[str]) -> None:
-        """Let the servers of resources know that nobody listens, where that is so."""
+        """Unsubscribe from upstream resources that have no listener left."""
         for uri in uris:
             await self.watches.settle(_place(session), uri)
 
     async def watch(self, session: Session, uri: str) -> None:
-        """Hear of the resource at this node, for `session`. Raises Fault as `subscribe` does."""
+        """Watch the resource at this node, for `session`. Raises Fault as `subscribe` does."""
         if uri not in session.watched:
             session.watched.add(uri)
             try:
@@ -194,9 +196,9 @@ class Hub:
     def stream(
         self, outbox: Outbox, follower: Follower | None = None, owner: Owner | None = None
     ) -> AbstractContextManager[None]:
-        """Inside, count an open stream that follows `outbox`, and tell `follower` of changes.
-        `owner` is who may have a share of the streams only, if that is known. Raises Unavailable
-        at the limit, and TooManyRequests at that of the owner."""
+        """Inside, an open stream with `outbox` is counted, and `follower` is notified of changes.
+        `owner`, if known, is the principal whose share it counts against. Raises Unavailable at the
+        limit, and TooManyRequests at the owner's."""
         return _Open(self, outbox, follower, owner)
 
     def enter(self, outbox: Outbox, follower: Follower | None, owner: Owner | None = None) -> None:
@@ -225,14 +227,14 @@ class Hub:
                 del self._followers[follower.tenant]
 
     def sweep(self) -> None:
-        """End the streams of those whose token, or key, is good no longer."""
+        """Close the streams whose token or API key is no longer valid."""
         for outbox in list(self._open):
             if outbox.still is not None and not outbox.still():
                 outbox.clear()
                 outbox.close()
 
     def close(self) -> None:
-        """End every stream, after what it still has to say: the gateway stops."""
+        """Close every stream once its outbox is drained: the gateway is shutting down."""
         self._closed = True
         for outbox in list(self._open):
             outbox.close()
@@ -249,7 +251,7 @@ class Hub:
         for follower in self._followers.get(tenant, ()):
             since = [kind for kind, change in pending.items() if change > follower.joined]
             if not since:
-                continue  # it began with the lists as they are now
+                continue  # opened after the change
             for kind in since:
                 if kind in follower.messages:
                     follower.outbox.put_once(follower.messages[kind])

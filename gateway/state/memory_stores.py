@@ -20,8 +20,8 @@ from gateway.state.watches import Watchers
 
 Clock = Callable[[], float]  # s, monotonic
 
-EVENT_BYTES = 100  # what an event takes besides its data
-LEFT = 0.9  # of the memory when room was made, so that looking for it is rare
+EVENT_BYTES = 100  # overhead of an event
+LEFT = 0.9  # target fill after eviction, so that evictions are rare
 
 
 @dataclass(slots=True)
@@ -46,15 +46,15 @@ class MemoryLog:
         clock: Clock = time.monotonic,
         apart: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Keeps at most `keep_events` of a stream (`apart` has the number for streams with one of
-        their own), for `keep_s` after its last event, and `limit_bytes` of all: the session that
-        takes the most is the first to lose something."""
+        """Keeps at most `keep_events` of a stream (`apart` overrides this by stream name), for
+        `keep_s` after its last event, and `limit_bytes` in all: the session that uses the most
+        memory is evicted from first."""
         self._keep_events = keep_events
         self._apart = apart
         self._keep_s = keep_s
         self._limit_bytes = limit_bytes
         self._clock = clock
-        self._streams: OrderedDict[str, _Stream] = OrderedDict()  # by their last events
+        self._streams: OrderedDict[str, _Stream] = OrderedDict()  # by time of last event
         self._size = 0  # bytes
         self._born = 0  # of the youngest stream
         self._watchers = Watchers()
@@ -105,7 +105,7 @@ class MemoryLog:
         self._forget()
 
     def _begin(self, stream: str) -> _Stream:
-        # Never twice the same, however fast a stream is dropped and begins again.
+        # Strictly increasing, however fast a stream is dropped and begins again.
         self._born = max(self._born + 1, time.time_ns() // 1000)
         self._streams[stream] = begun = _Stream(self._born, 0)
         return begun
@@ -129,8 +129,8 @@ class MemoryLog:
         self._size -= self._streams.pop(name).size
 
     def _make_room(self, newest: str) -> None:
-        """Whoever takes the most loses the stream that is silent for longest. Of `newest` only
-        older events go, its last stays."""
+        """Evict the least recently appended stream of the owner that uses the most memory. Of
+        `newest` only older events go, its last stays."""
         owned: defaultdict[str, deque[str]] = defaultdict(deque)
         sizes: defaultdict[str, int] = defaultdict(int)
         for name, stream in self._streams.items():
@@ -145,7 +145,8 @@ class MemoryLog:
                 heappush(largest, (taken + freed, place, owner))
 
     def _take_from(self, names: deque[str], newest: str) -> int:
-        """How many bytes that frees; 0 when there is nothing more to take."""
+        """Evict one stream or event; returns the bytes freed, 0 when `names` has no more to
+        evict."""
         before = self._size
         if names and names[0] != newest:
             self._pop(names.popleft())
@@ -155,7 +156,7 @@ class MemoryLog:
 
 
 def _owner(stream: str) -> str:
-    """Whose it is: all streams of a session are one's."""
+    """The owner of a stream for accounting: all streams of a session have the same one."""
     return stream.rpartition("/")[0] or stream
 
 
@@ -164,7 +165,7 @@ class MemorySessions:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._records: dict[str, tuple[SessionRecord, float]] = {}  # and until when
+        self._records: dict[str, tuple[SessionRecord, float]] = {}  # with expiry time
         self._nodes: dict[str, float] = {}
         self._secret = secrets.token_bytes(32)
 
@@ -230,7 +231,7 @@ class MemoryCounter:
         return admit(uses, limit, now, slot, wanted)
 
     async def purge(self) -> None:
-        """Forget keys that nobody used within their windows."""
+        """Remove keys that were not used within their windows."""
         now = self._now_us()
         idle = [known for known, uses in self._uses.items() if not live(uses, now, known[1])]
         for known in idle:

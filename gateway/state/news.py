@@ -1,4 +1,5 @@
-"""What changes while clients are connected: the lists of a catalog, and how far a client knows."""
+"""Change notifications: the list versions of a catalog, and how far a client's version is
+behind."""
 
 import base64
 import hashlib
@@ -26,10 +27,10 @@ _DIGITS = VERSION_LENGTH // len(KINDS)
 
 
 def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
-    """The version of the lists of `catalog`: as many characters for each, the same for equal ones
-    under equal rules of who sees what.
+    """The version of the lists of `catalog`: a digest of equal length for each, the same for equal
+    lists under equal visibility `rules`.
 
-    Short, because it stands in event ids: two versions look alike once in 16 million times.
+    Short, because it is part of event ids: two versions collide once in 16 million times.
     """
     digests = [catalog.digests[kind] for kind in KINDS]
     if rules:

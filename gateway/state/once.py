@@ -1,10 +1,8 @@
-"""Work that is done once for each key, and commands under an Idempotency-Key.
+"""Idempotency keys: work that is done once for each key, and commands under an Idempotency-Key.
 
-The table `command_idempotency_t` remembers a key before its work begins, so two nodes cannot both
-do it. What it gave is kept with it. Work whose node died midway stays "running": nobody knows what
-it did, so it is not done again under that key.
-
-What the command gave, failure included, is kept (`gateway.state.once`).
+The table `command_idempotency_t` records a key before its work begins, so two nodes cannot both do
+it. The result, failures included, is kept with it (`gateway.state.once`). Work whose node died
+midway stays "running": its outcome is unknown, so it is not repeated under that key.
 """
 
 import hashlib
@@ -27,7 +25,7 @@ _KEY = "host_id = %s AND principal_id = %s AND service_id = %s AND idempotency_k
 
 
 class Owner(NamedTuple):
-    """Whose key, for what."""
+    """The scope of an idempotency key."""
 
     tenant: str
     principal: str
@@ -36,7 +34,7 @@ class Owner(NamedTuple):
 
 
 class NoDatabase(ToolgateError):
-    """There is nothing that remembers keys; nothing was done."""
+    """No database to record keys in; the work was not done."""
 
 
 class OtherRequest(ToolgateError):
@@ -44,21 +42,20 @@ class OtherRequest(ToolgateError):
 
 
 class Unfinished(ToolgateError):
-    """The key belongs to a request that still runs, or whose outcome is not known."""
+    """The key belongs to a request that is still running, or whose outcome is unknown."""
 
 
 class Once:
     """All methods raise NoDatabase, `psycopg.OperationalError` and PoolTimeout."""
 
     def __init__(self, pool: Callable[[], Pool | None], ttl_s: float) -> None:
-        """`pool` gives None while there is no database. What was given is kept for `ttl_s`
-        seconds."""
+        """`pool` returns None while there is no database. Results are kept for `ttl_s` seconds."""
         self._pool = pool
         self._ttl_s = ttl_s
 
     async def claim(self, owner: Owner, request: bytes) -> bytes | None:
-        """None when the work is now the caller's to do; else what it gave. Raises OtherRequest and
-        Unfinished."""
+        """Claim the key: None when the caller now has to do the work, else the earlier result.
+        Raises OtherRequest and Unfinished."""
         digest = hashlib.sha256(request).digest()
         async with borrowed(self._open()) as connection:
             claimed = await connection.execute(
@@ -92,7 +89,7 @@ class Once:
         return bytes(row[1])
 
     async def keep(self, owner: Owner, given: bytes) -> None:
-        """JSON text."""
+        """Record the result `given`, JSON text."""
         async with borrowed(self._open()) as connection:
             await connection.execute(
                 f"UPDATE command_idempotency_t SET state = 'done', response = %s WHERE {_KEY}",  # noqa: S608 - constants; values are bound
@@ -100,7 +97,7 @@ class Once:
             )
 
     async def release(self, owner: Owner) -> None:
-        """Nothing was done: the key is free again."""
+        """Delete the key, so that it can be reused: the work was not done."""
         async with borrowed(self._open()) as connection:
             await connection.execute(f"DELETE FROM command_idempotency_t WHERE {_KEY}", owner)  # noqa: S608 - constants; values are bound
 
@@ -128,17 +125,17 @@ _results = msgspec.json.Decoder(ToolResult)
 
 class Idempotency:
     def __init__(self, pool: Callable[[], Pool | None], ttl_s: float) -> None:
-        """`pool` gives None while there is no database. Results are kept for `ttl_s` seconds."""
+        """`pool` returns None while there is no database. Results are kept for `ttl_s` seconds."""
         self._once = Once(pool, ttl_s)
 
     async def once(
         self, command: RepeatableCommand, run: Callable[[], Awaitable[ToolResult]]
     ) -> ToolResult:
-        """Run the command, or give what it gave before. `run` never fails but by its result, and
-        nobody cancels this: the row would stay "running".
+        """Run the command, or return its recorded result. `run` must not raise, and must not be
+        cancelled: the row would stay "running".
 
-        Raises StatusFault: 409 for a key that belongs to another request, or to one that still
-        runs; 503 without a database, and then nothing was done.
+        Raises StatusFault: 409 for a key that belongs to another request, or to one still running;
+        503 without a database: then the command was not run.
         """
         owner = _owner(command)
         try:

@@ -1,6 +1,6 @@
-"""The sessions that are open at this node, as objects, and which of them goes for one more.
+"""The sessions open at this node, as objects, and their eviction when a limit is reached.
 
-Asks no store, and tells no other node.
+Does not access the store or other nodes.
 """
 
 import math
@@ -14,23 +14,23 @@ from schemas.errors import TooManyRequests, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    idle_s: float  # a session that nobody has used for so long ends
+    idle_s: float  # idle timeout of a session
     sessions: int  # at this node
     calls: int  # of one session at a time
     rate: int  # sessions that one principal may open in a minute, at all nodes
-    of_one: int = 0  # of one principal at this node; 0: as many as it likes
+    of_one: int = 0  # of one principal at this node; 0: unlimited
 
 
 class OpenSessions:
     def __init__(self, limits: SessionLimits, on_drop: Callable[[Session], None]) -> None:
-        """`on_drop` hears of those that are let go."""
+        """`on_drop` is called with each session that is dropped."""
         self._limits = limits
         self._on_drop = on_drop
         self._sessions: dict[str, Session] = {}
-        self._owned: dict[tuple[str, str], dict[str, Session]] = {}  # by whose they are
+        self._owned: dict[tuple[str, str], dict[str, Session]] = {}  # by principal
 
     def bound_owners(self, of_one: int) -> None:
-        """From now on one principal has at most so many sessions; as in SessionLimits."""
+        """Change the limit per principal to `of_one`; as in SessionLimits."""
         self._limits = replace(self._limits, of_one=of_one)
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class OpenSessions:
         return session
 
     def drop(self, session: Session) -> bool:
-        """Let go of the session at this node; False when it was gone."""
+        """Drop the session at this node; False when it was not open."""
         if self._sessions.pop(session.id, None) is None:
             return False
         owned = self._owned[session.principal.key]
@@ -60,20 +60,20 @@ class OpenSessions:
         return True
 
     def reap(self) -> int:
-        """Let go of the sessions that nobody has used for too long; returns how many."""
+        """Drop the sessions past their idle timeout; returns how many."""
         before = self._idle_since()
         idle = [session for session in self._sessions.values() if _is_idle(session, before)]
         for session in idle:
-            self.drop(session)  # a shared store forgets it by itself, once it is idle everywhere
+            self.drop(session)  # a shared store expires it once it is idle at all nodes
         return len(idle)
 
     def is_idle(self, session: Session) -> bool:
-        """Whether nobody has used it for too long."""
+        """Whether the session is past its idle timeout."""
         return _is_idle(session, self._idle_since())
 
     def make_room(self) -> None:
-        """Clients that never say goodbye must not lock out the others until they are idle. Raises
-        Unavailable when all are in use."""
+        """Evict the least recently used session at the limit, so that clients that never end theirs
+        do not lock out others. Raises Unavailable when all are in use."""
         if len(self._sessions) < self._limits.sessions or self.reap():
             return
         oldest = _unused_for_longest(self._sessions.values())
@@ -83,8 +83,8 @@ class OpenSessions:
         self.drop(oldest)
 
     def one_too_many(self, principal: Principal) -> Session | None:
-        """Which of a principal's own has to end for one more. Raises TooManyRequests when all of
-        them are in use."""
+        """The session of a principal to evict before one more opens. Raises TooManyRequests when
+        all are in use."""
         owned, most = self._owned.get(principal.key, {}), self._limits.of_one
         if not most or len(owned) < most:
             return None

@@ -1,8 +1,8 @@
-"""The same sessions at other nodes: what is said of them on the bus, and what is heard.
+"""Session coherence between nodes: the bus messages about sessions, sent and received.
 
-A change of a session is answered once every node that has the session open acts by it: each of
-them confirms it on the bus (invalidation before the answer). So the next request is served alike
-wherever it comes in, and no request has to ask the store first.
+A change of a session is acknowledged once every node that has it open has confirmed it on the bus
+(invalidation before the answer). So the next request is served alike at any node, and no request
+has to read the store first.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.sessions")
 
-CANCELS = 100  # of a session in a minute that other nodes are told of: any id may be named there
+CANCELS = 100  # per session and minute that are broadcast: any id may be named there
 CANCELS_WINDOW_S = 60
 
 
@@ -33,8 +33,8 @@ CANCELS_WINDOW_S = 60
 class Loading:
     """A session that is being loaded."""
 
-    # what was said meanwhile
-    version: int = 0  # that it has to have
+    # from messages received meanwhile
+    version: int = 0  # minimum version
     ended: bool = False
 
 
@@ -53,14 +53,14 @@ class Elsewhere:
         telling: ClientNews,
         wait_s: float,
     ) -> None:
-        """Nodes that do not confirm a change within `wait_s` are not waited for until they are
-        heard again."""
+        """Nodes that do not confirm a change within `wait_s` count as silent until their next
+        confirmation."""
         self._bus = bus
         self._store = store
         self._open = open_here
         self._telling = telling
         self._wait_s = wait_s
-        self._cancels = MemoryCounter()  # a limit at each node bounds what all of them say
+        self._cancels = MemoryCounter()  # a limit per node bounds the traffic of all
         self._loads: defaultdict[str, list[Loading]] = defaultdict(list)
         self._waits: dict[tuple[str, int], _Waiting] = {}  # by session and version
         self._silent: set[str] = set()  # nodes
@@ -74,13 +74,14 @@ class Elsewhere:
         bus.on_missed(self._look_again)
 
     async def end(self, session_id: str) -> None:
-        """The store has it no longer. A request that came here meanwhile may have loaded it."""
+        """Drop a session deleted from the store, here and at the other nodes. A concurrent request
+        may have loaded it."""
         self._over(session_id)
         await self._bus.say("ended", session=session_id)
 
     async def changed(self, record: SessionRecord) -> None:
-        """Return when the other nodes that have the session open act by the record, unless they
-        are silent."""
+        """Announce a change; returns when the other nodes that have the session open, except silent
+        ones, have applied it."""
         others = set(record.nodes) - {self._bus.node}
         with self._waiting(record, others - self._silent) as waiting:
             if others and await self._bus.say("changed", session=record.id, version=record.version):
@@ -88,7 +89,7 @@ class Elsewhere:
 
     @contextmanager
     def loading(self, session_id: str) -> Iterator[Loading]:
-        """Inside, hear of changes of a session that is not open here yet."""
+        """Inside, changes of a session that is not open here yet are tracked."""
         loading = Loading()
         self._loads[session_id].append(loading)
         try:
@@ -99,17 +100,17 @@ class Elsewhere:
                 del self._loads[session_id]
 
     def take_over(self, session: Session, record: SessionRecord) -> Collection[str]:
-        """Have the session here say what the record does; what it hears of no longer."""
+        """Update the session here from `record`; returns the URIs that it no longer watches."""
         update(session, record)
         return self._telling.silence(session)
 
     async def tell(self, session: Session, message: bytes) -> None:
-        """Say it on the session's standalone stream, if another node has that."""
+        """Send `message` on the session's standalone stream, if another node has that."""
         if self._bus.shared:
             await self._bus.say("tell", session=session.id, message=message.decode())
 
     async def cancel(self, session: Session, request_id: int | str) -> None:
-        """Stop a request of the session, if another node runs it."""
+        """Cancel a request of the session, if another node runs it."""
         if not self._bus.shared:
             return
         if (await self._cancels.hit(session.id, CANCELS, CANCELS_WINDOW_S)).allowed:
@@ -146,7 +147,7 @@ class Elsewhere:
         except Unavailable:
             record = None
         if record is None:
-            session.renewed = -math.inf  # whoever uses it has to ask again
+            session.renewed = -math.inf  # reload from the store before the next use
         else:
             update(session, record)
 
@@ -170,7 +171,7 @@ class Elsewhere:
             self._silent |= waiting.nodes
 
     async def _acts(self, said: dict[str, Any]) -> None:
-        """Another node acts by a change that was made here."""
+        """Another node has applied a change that was made here."""
         self._silent.discard(said["node"])
         waiting = self._waits.get((said["session"], said["version"]))
         if waiting is not None and said["to"] == self._bus.node:
@@ -182,7 +183,7 @@ class Elsewhere:
         self._telling.heard(self._open.get(said["session"]), said)
 
     async def _tells(self, said: dict[str, Any]) -> None:
-        """Another node, which has the stream, has heard of a subscription that was made here."""
+        """Another node, which has the stream, has taken over watches made here."""
         session = self._open.get(said["session"])
         if session is not None and not session.tells:
             for message in await self._telling.leave(session, said["uris"]):
@@ -199,6 +200,6 @@ class Elsewhere:
             session.cancel(said["id"])
 
     def _look_again(self) -> None:
-        """What was said of sessions is unknown: ask the store before they are used."""
+        """Messages about sessions were missed: reload them from the store before they are used."""
         for session in self._open:
             session.renewed = -math.inf

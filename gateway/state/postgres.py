@@ -1,6 +1,6 @@
 """Sessions and counters in the registry's database, shared by all its gateways.
 
-Every method is one transaction. Times are the database's: the clocks of gateways may differ.
+Every method is one transaction. Times are the database's: clocks of gateways may differ.
 """
 
 import logging
@@ -174,7 +174,7 @@ class PostgresSessions:
 
     async def secret(self) -> bytes:
         async with connection_of(self._opened) as connection:
-            # The update changes nothing; without it the row of another gateway is not returned.
+            # A no-op update: without it the row of another gateway is not returned.
             kept = await connection.execute(
                 """
                 INSERT INTO state_secret_t AS known (name, secret) VALUES ('seal', %b)
@@ -214,7 +214,7 @@ class PostgresCounter:
         return verdict
 
     async def purge(self) -> None:
-        """Forget keys that nobody used within their windows."""
+        """Remove keys that were not used within their windows."""
         async with connection_of(self._opened) as connection:
             await connection.execute(
                 """
@@ -244,5 +244,5 @@ def _read(row: TupleRow) -> SessionRecord | None:
 
 
 def _storable(text: str) -> bool:
-    """Whether PostgreSQL can have it: a client may ask for a session by any id."""
+    """Whether PostgreSQL can store `text`: a client may send any session id."""
     return "\0" not in text and text.isprintable()

@@ -1,7 +1,7 @@
 """Streams of events in the registry's database, shared by all its gateways.
 
-Whoever appends holds the row of the stream's head until the commit: so events become visible in the
-order of their numbers, and no reader passes one by. Notices of appends carry the stream's name.
+An append locks the row of the stream's head until the commit: so events become visible in the order
+of their numbers, and readers skip none. A NOTIFY of an append carries the stream's name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from gateway.state.watches import Watchers
 from registry.database.postgres import RESYNC, Notice
 
 CHANNEL = "toolgate_state"
-POLL_S = 0.2  # for the database to have answered for the first time
+POLL_S = 0.2  # while waiting for the first connection
 
 
 class PostgresLog:
@@ -31,9 +31,9 @@ class PostgresLog:
         prefix: str = "",
         not_prefix: str = "",
     ) -> None:
-        """Keeps at most `keep_events` of a stream (`apart` has the number for streams with one of
-        their own), for `keep_s` after its last event. Of what is in the table, it forgets the
-        streams whose names begin with `prefix`, but not with `not_prefix`."""
+        """Keeps at most `keep_events` of a stream (`apart` overrides this by stream name), for
+        `keep_s` after its last event. `purge` is limited to streams whose names begin with
+        `prefix`, but not with `not_prefix`."""
         self._prefix = prefix
         self._not_prefix = not_prefix
         self._opened = opened
@@ -43,14 +43,14 @@ class PostgresLog:
         self._watchers = Watchers()
 
     async def listen(self) -> None:
-        """Wake who watches, until cancelled."""
+        """Wake watchers on notifications, until cancelled."""
         while (database := self._opened()) is None:  # noqa: ASYNC110 - nobody sets an event
             await anyio.sleep(POLL_S)
         await database.listen(CHANNEL, self._heard)
 
     async def append(self, stream: str, data: bytes) -> str:
-        # Deleting sees what was there when the statement began, so it may leave a few for the next
-        # one to delete; reading does not show them.
+        # DELETE sees the snapshot from the statement's start, so it may leave a few for the next
+        # one; reads skip them.
         async with connection_of(self._opened) as connection:
             added = await connection.execute(
                 """
@@ -112,7 +112,7 @@ class PostgresLog:
         return [
             Event(event_id(stream, StreamPlace(born, n)), data)
             for _, _, n, data in rows
-            if n is not None  # the stream has nothing more
+            if n is not None  # LEFT JOIN without an event
         ]
 
     async def last(self, stream: str) -> str:
@@ -134,7 +134,7 @@ class PostgresLog:
             await _delete_events(connection, await dropped.fetchall())
 
     async def purge(self) -> None:
-        """Forget the streams that have been silent for too long."""
+        """Remove the streams without an event for `keep_s`."""
         async with connection_of(self._opened) as connection:
             dropped = await connection.execute(
                 """
@@ -161,8 +161,8 @@ class PostgresLog:
 
 
 async def _delete_events(connection: AsyncConnection, streams: Sequence[tuple[str, int]]) -> None:
-    """Those of streams whose heads this transaction has deleted. A statement of its own: it has to
-    see what was added until they were."""
+    """Delete the events of streams whose heads this transaction has deleted. A separate statement:
+    it has to see events added until then."""
     if streams:
         await connection.execute(
             "DELETE FROM state_event_t event USING unnest(%s::text[], %s::bigint[]) gone(stream, b)"

@@ -1,21 +1,22 @@
-"""Rates on the path of every call: sliding windows, counted here or in leases of a shared counter.
+"""Rate limits on the path of every call: sliding windows, counted locally or in leases of a shared
+counter.
 
 A window is counted in slots, and a slot counts until all of it has left the window. So there are
 never more than `limit` uses in any window; the price is that a use counts for up to a sixtieth of
-the window too long. Kept are at most 61 numbers per key, whatever the limit.
+the window too long. At most 61 numbers are kept per key, whatever the limit.
 
-Not the `limits` package: its exact strategy keeps a time per use and asks the store twice for a
-verdict, its cheap one lets more than the limit through, and neither knows PostgreSQL.
+Not the `limits` package: its exact strategy keeps a time per use and queries the store twice for a
+verdict, its cheap one exceeds the limit, and neither supports PostgreSQL.
 
-Where gateways share a counter, asking it for each call would cost more than the call. So a node
-takes a lease of several uses and hands those out by itself. Together the nodes never allow more
-than the limit in any window: a lease is good for a twentieth of the window, and the counter counts
-it for that much longer than the window. The price is that a use counts up to a twentieth of the
-window (and 30 s) too long, and that what is left of a lease when it ends is lost: at most a
-twentieth of the limit for each node, and only where it used half of that a moment before. A limit
-below 40 is counted use by use.
+Where gateways share a counter, a round trip per call would cost more than the call. So a node takes
+a lease of several uses and spends them locally. Together the nodes never exceed the limit in any
+window: a lease is valid for a twentieth of the window, and the counter counts it for that much
+longer than the window. The price is that a use counts up to a twentieth of the window (and 30 s)
+too long, and that the unused rest of a lease is lost when it ends: at most a twentieth of the limit
+for each node, and only where it used half of that a moment before. A limit below 40 is counted use
+by use.
 
-While the counter is away, each node counts by itself, up to the whole limit, or refuses.
+While the counter is unavailable, each node counts by itself, up to the whole limit, or refuses.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ MICROS = 1_000_000
 
 
 def slot_us(window_s: float) -> int:
-    """How long a slot is, microseconds."""
+    """Length of a slot, microseconds."""
     return max(1, round(window_s * MICROS / SLOTS))
 
 
@@ -47,7 +48,7 @@ def live(uses: Mapping[int, int], now_us: int, slot_us: int) -> dict[int, int]:
 
 
 def admit(uses: dict[int, int], limit: int, now_us: int, slot_us: int, wanted: int = 1) -> Verdict:
-    """Count up to `wanted` uses in `uses`, whose slots are `live`, as far as they are allowed."""
+    """Count up to `wanted` uses in `uses`, whose slots are `live`, as far as the limit allows."""
     left = limit - sum(uses.values())
     if left > 0:
         current, granted = now_us // slot_us, min(left, wanted)
@@ -57,7 +58,7 @@ def admit(uses: dict[int, int], limit: int, now_us: int, slot_us: int, wanted: i
 
 
 class Window:
-    """The same for one key in memory, in a microsecond: the sum is kept, not made."""
+    """Sliding window of one key in memory, a microsecond per use: the sum is maintained."""
 
     __slots__ = ("_slots", "_total")
 
@@ -66,7 +67,7 @@ class Window:
         self._total = 0
 
     def take(self, limit: int, now_us: int, slot_us: int) -> float:
-        """Count one use: 0, or the seconds until it is allowed."""
+        """Count one use; returns 0, or the seconds until it is allowed."""
         slots, current = self._slots, now_us // slot_us
         while slots and slots[0][0] < current - SLOTS:
             self._total -= slots.popleft()[1]
@@ -81,14 +82,14 @@ class Window:
         return 0.0
 
     def give_back(self) -> None:
-        """The last use was none."""
+        """Undo the last use."""
         if self._slots and self._slots[-1][1]:
             self._slots[-1][1] -= 1
             self._total -= 1
 
 
 def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> int:
-    """Until so many slots have left the window that one more use fits in."""
+    """Time until enough slots have left the window for one more use."""
     for slot, count in uses.items():
         left += count
         if left > 0:
@@ -98,17 +99,17 @@ def _pause_us(uses: Mapping[int, int], left: int, now_us: int, slot_us: int) -> 
 
 log = logging.getLogger("toolgate.limits")
 
-KEYS = 100_000  # that are remembered; those used last
-SHARE = 20  # a lease is at most such a part of the limit, and of the window
-LONGEST_S = 30.0  # of a lease
-AWAY_S = 5.0  # for so long a counter that is away is not asked again
+KEYS = 100_000  # in the LRU cache
+SHARE = 20  # a lease is at most this fraction (1/20) of the limit, and of the window
+LONGEST_S = 30.0  # maximum length of a lease
+AWAY_S = 5.0  # pause before an unavailable counter is retried
 AWAY = "Calls cannot be counted at the moment (limits.when_away); try again later"
 
 _Known = tuple[RateKey, float]
 
 
 class LocalRates:
-    """Counts in the memory of this process."""
+    """Rate limits in the memory of this process."""
 
     def __init__(self, keys: int = KEYS) -> None:
         self._windows: Memo[_Known, Window] = Memo(keys)
@@ -136,23 +137,23 @@ class _Lease:
     def __init__(self) -> None:
         self.asking = asyncio.Lock()
         self.waiting = 0  # callers
-        self.size = 1  # uses that it had
+        self.size = 1  # uses granted
         self.left = 0
-        self.until = 0.0  # monotonic s, as is:
+        self.until = 0.0  # monotonic s, as is the next
         self.denied_until = 0.0
 
     def next_size(self, limit: int, now: float) -> int:
-        """Twice as many if they went before their time, as many as were used if not."""
+        """Adaptive size: doubled when the lease ran out early, else the number of uses spent."""
         used = self.size - self.left
         wanted = 2 * self.size if not self.left and now < self.until else max(1, used)
         return max(1, min(max(wanted, self.waiting), limit // SHARE))
 
 
 class LeasedRates:
-    """Counts in a counter that nodes share."""
+    """Rate limits in a counter that nodes share."""
 
     def __init__(self, counter: Counter, alone: LocalRates | None, keys: int = KEYS) -> None:
-        """`alone` counts while the counter is away; without it calls are refused then."""
+        """`alone` counts while the counter is unavailable; without it calls are refused then."""
         self._counter = counter
         self._alone = alone
         self._leases: Memo[_Known, _Lease] = Memo(keys)
@@ -177,7 +178,7 @@ class LeasedRates:
         lease.waiting += 1
         try:
             async with lease.asking:
-                wait_s = self.take(key, limit, window_s)  # others were here before
+                wait_s = self.take(key, limit, window_s)  # an earlier caller may have renewed it
                 if wait_s is None:
                     wait_s = await self._granted(lease, key, limit, window_s)
                 return wait_s
@@ -215,5 +216,5 @@ class LeasedRates:
 
 
 def _shared(key: RateKey) -> str:
-    """The name of the counter: ids may be long, and hold anything."""
+    """The key of the shared counter, a digest: ids may be long, and contain any character."""
     return f"rates/{blake2b(msgspec.json.encode(key), digest_size=24).hexdigest()}"

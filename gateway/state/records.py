@@ -1,4 +1,4 @@
-"""Sessions as the store has them."""
+"""Session records: sessions as the store keeps them."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def record_of(session: Session) -> SessionRecord:
 
 
 def changed(record: SessionRecord, change: SessionChange) -> SessionRecord:
-    """The session after a change."""
+    """The record with `change` applied, one version later."""
     said = {name: getattr(change, name) for name in ("log_level", "client", "capabilities")}
     new: dict[str, Any] = {name: value for name, value in said.items() if value is not UNSET}
     subscriptions = {*record.subscriptions, *change.subscribe}.difference(change.unsubscribe)
@@ -39,8 +39,8 @@ def changed(record: SessionRecord, change: SessionChange) -> SessionRecord:
 
 
 def update(session: Session, record: SessionRecord) -> bool:
-    """Have the copy here say what the record does; False when it does so already, or knows better:
-    records may arrive in another order than they were written in."""
+    """Update the session here from `record`; False when it has that version or a newer one: records
+    may arrive out of order."""
     if record.version <= session.version:
         return False
     session.version, session.log_level = record.version, record.log_level
@@ -50,8 +50,8 @@ def update(session: Session, record: SessionRecord) -> bool:
 
 
 def restored(record: SessionRecord, calls_limit: int, news: frozenset[Kind]) -> Session:
-    """The session at a node that did not open it. Its principal's scopes and claims come with each
-    request."""
+    """The session, restored at a node that did not open it. Its principal's scopes and claims come
+    with each request."""
     return Session(
         record.id,
         HANDSHAKE[record.revision],

@@ -1,7 +1,7 @@
 """Sessions and counters in a Redis of 6.2 or later, shared by gateways.
 
-What expires does so in Redis. No command is sent twice: after a lost connection nobody knows
-whether an event was added, and adding it again would show it twice.
+Redis expires keys itself. No command is retried: after a lost connection it is unknown whether an
+event was added, and adding it again would duplicate it.
 """
 
 import logging
@@ -34,8 +34,8 @@ SPOILT = "What gateways share cannot be read; try again later"
 SECRET_BYTES = 32
 UNREADABLE = "state.redis_url cannot be used: an option in it is unknown or has a wrong value"
 
-# KEYS: the counter. ARGV: limit, length of a slot in microseconds, slots, ms to keep it, uses that
-# are wanted. Returns the time in microseconds, and the slots with their uses before these.
+# KEYS: the counter. ARGV: limit, length of a slot in microseconds, slots, TTL in ms, wanted uses.
+# Returns the time in microseconds, and the slots with their uses before these.
 HIT = """
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
@@ -56,9 +56,9 @@ end
 return {string.format('%d', micros), uses}
 """
 
-# KEYS: the session, a hash. ARGV: ms to keep it from now on (0: as it is), by how much its version
-# grows, number of the following that are fields to set, each with its value; then fields to remove.
-# Returns all fields and values; the type of the key where it is no hash, or "oversized".
+# KEYS: the session, a hash. ARGV: TTL in ms (0: unchanged), increment of its version, number of the
+# following arguments that set fields, each with its value; then fields to remove. Returns all
+# fields and values; the type of the key where it is no hash, or "oversized".
 SESSION = """
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'hash' then return kind end
@@ -77,15 +77,14 @@ SUBSCRIPTION, SKILL, NODE = (
     b"s:",
     b"k:",
     b"n:",
-)  # begin the names of fields that are members of sets
+)  # prefixes of fields that are members of sets
 
 _records = msgspec.json.Decoder(SessionRecord)
 _objects = msgspec.json.Decoder(dict[str, Any])
 
 
 def connect(url: str, timeout_s: float, connections: int) -> Redis:
-    """A client, which connects when it is used. Raises ToolgateError for a URL that it cannot
-    read."""
+    """A client that connects on first use. Raises ToolgateError for a URL that it cannot parse."""
     try:
         pool = BlockingConnectionPool.from_url(
             url,
@@ -96,7 +95,7 @@ def connect(url: str, timeout_s: float, connections: int) -> Redis:
             retry=Retry(NoBackoff(), 0),
             client_name="toolgate",
         )
-        pool.connection_class(**pool.connection_kwargs)  # which reads the options; connects later
+        pool.connection_class(**pool.connection_kwargs)  # validates the options, connects later
         return Redis.from_pool(pool)
     except (ValueError, TypeError):
         raise ToolgateError(UNREADABLE) from None  # the reason may quote a password
@@ -104,10 +103,10 @@ def connect(url: str, timeout_s: float, connections: int) -> Redis:
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Errors of Redis become Unavailable."""
+    """Converts errors of Redis to Unavailable."""
     try:
         yield
-    except (Disconnected, TimedOut, OSError) as error:  # whoever listens reports it
+    except (Disconnected, TimedOut, OSError) as error:  # reported by `RedisLog.listen`
         raise Unavailable(AWAY) from error
     except RedisError as error:
         log.error("redis_refused", extra={"reason": str(error)})
@@ -151,11 +150,11 @@ class RedisSessions:
             async for key in self._redis.scan_iter(_session_key("*"), count=SCANNED):
                 session_id = key.decode(errors="replace").removeprefix(_session_key(""))
                 if (record := await self._run(session_id)) is not None:
-                    found[record.id] = record  # a scan may tell of a key twice
+                    found[record.id] = record  # SCAN may return a key twice
         return list(found.values())
 
     async def purge(self) -> int:
-        return 0  # Redis does, and does not say how many
+        return 0  # Redis expires keys itself, and returns no count
 
     async def beat(self, node: str, ttl_s: float) -> None:
         with asking():
@@ -205,11 +204,11 @@ class RedisCounter:
         return admit(live(uses, int(now), slot), limit, int(now), slot, wanted)
 
     async def purge(self) -> None:
-        """Redis does."""
+        """Redis expires keys itself."""
 
 
 def _fields_of(record: SessionRecord) -> dict[bytes, bytes]:
-    """A session as a hash: a field for each part that changes by itself."""
+    """A session as a hash: a field for each part that can change separately."""
     bare = replace(record, client={}, capabilities={}, log_level=None, subscriptions=(), skills=())
     first = SessionChange(
         UNSET if record.log_level is None else record.log_level,
@@ -246,7 +245,7 @@ def _members(kind: bytes, names: Iterable[str]) -> dict[bytes, bytes]:
 
 
 def _read(session_id: str, found: Any) -> SessionRecord | None:
-    if isinstance(found, bytes):  # the type of what stands in its place
+    if isinstance(found, bytes):  # the type of another kind of key
         if found != b"none":
             log.error("session_unreadable", extra={"reason": f"its key is {found.decode()}"})
         return None
@@ -258,7 +257,7 @@ def _read(session_id: str, found: Any) -> SessionRecord | None:
 
 
 def _record_of(session_id: str, fields: dict[bytes, bytes]) -> SessionRecord:
-    """Raises DecodeError, KeyError and ValueError for what no gateway has written."""
+    """Raises DecodeError, KeyError and ValueError for a hash that no gateway has written."""
     level = fields.get(b"level")
     return replace(
         _records.decode(fields[b"record"]),

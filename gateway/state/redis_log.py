@@ -1,7 +1,7 @@
 """Streams of events in a Redis of 6.2 or later, shared by gateways.
 
-A stream is a Redis stream whose ids we choose, <born>-<n>, so that a gap shows. One channel tells
-all nodes which stream was appended to.
+A stream is a Redis stream whose ids we choose, <born>-<n>, so that gaps are detected. One pub/sub
+channel announces to all nodes which stream was appended to.
 """
 
 import itertools
@@ -25,11 +25,11 @@ from gateway.state.watches import Watchers
 log = logging.getLogger("toolgate.state")
 
 CHANNEL = f"{PREFIX}appended"
-CHECK_S = 15.0  # after so long a silence the listening connection has to show that it lives
+CHECK_S = 15.0  # a listening connection silent for this long is pinged
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 5.0
 
-# KEYS: the stream. ARGV: data, events to keep, ms to keep them, channel, the stream as nodes know
-# it. Returns the id in the stream, <born>-<n>.
+# KEYS: the stream. ARGV: data, events to keep, TTL in ms, channel, the stream's name at nodes.
+# Returns the id in the stream, <born>-<n>.
 APPEND = """
 local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 local born, n
@@ -55,18 +55,18 @@ class RedisLog:
         keep_s: float,
         apart: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Keeps at most `keep_events` of a stream (`apart` has the number for streams with one of
-        their own), for `keep_s` after its last event."""
+        """Keeps at most `keep_events` of a stream (`apart` overrides this by stream name), for
+        `keep_s` after its last event."""
         self._redis = redis
         self._keep_events = keep_events
         self._apart = apart
         self._keep_ms = milliseconds(keep_s)
         self._append = redis.register_script(APPEND)
         self._watchers = Watchers()
-        self.away = False  # Redis does not answer; known while `listen` runs
+        self.away = False  # Redis does not answer; updated while `listen` runs
 
     async def listen(self) -> None:
-        """Wake who watches, until cancelled."""
+        """Wake watchers on notifications, until cancelled."""
         delays = _delays()
         while True:
             try:
@@ -116,7 +116,7 @@ class RedisLog:
             await self._redis.unlink(_stream_key(stream))
 
     async def purge(self) -> None:
-        """Redis does."""
+        """Redis expires keys itself."""
 
     def _wake(self, stream: str | None) -> None:
         if stream is None:
@@ -126,7 +126,7 @@ class RedisLog:
 
 
 async def _heard(channel: PubSub) -> AsyncIterator[str | None]:
-    """Streams that were appended to; None where some may have been missed."""
+    """Names of streams that were appended to; None where some may have been missed."""
     asked = False
     while True:
         message = await channel.get_message(timeout=CHECK_S)
@@ -151,7 +151,7 @@ def _stream_key(stream: str) -> str:
 
 
 def _delays() -> Iterator[float]:
-    """0.2, 0.4, 0.8 ... seconds, then the longest for ever."""
+    """Exponential backoff: 0.2, 0.4, 0.8 ... seconds, capped at the longest."""
     growing: Iterable[float] = (FIRST_RETRY_S * 2**n for n in itertools.count())
     return itertools.chain(
         itertools.takewhile(lambda delay: delay < LONGEST_RETRY_S, growing),

@@ -1,8 +1,8 @@
 """Open sessions: those in use here, as objects, in front of the store that all nodes share.
 
-A store that is not shared is not asked: then what is here is all there is. A shared one is asked
-when a session is seen here for the first time, and again after a while, so that nothing is served
-for long that ended while this node did not hear of it.
+A store that is not shared is not read: the sessions here are all there are. A shared one is read
+when a session is first seen here, and again after a while, so that a session that ended unnoticed
+by this node is not served for long.
 """
 
 import math
@@ -32,7 +32,7 @@ RATE_WINDOW_S = 60
 RENEW_AT_MOST_S = 60.0
 CHANGE_WAIT_S = 2.0
 ID_LIMIT = 128  # characters; ours have 32
-STREAM_LIMIT = 20  # of one session at a time; a client has one, and those that it came back to
+STREAM_LIMIT = 20  # of one session at a time: its own, and replayed ones
 
 Announces = Callable[[str, str | None], Collection[Kind]]
 """The lists of a tenant, or of one of its toolsets, that clients are told of when they change."""
@@ -61,14 +61,14 @@ class Sessions:
         self._announces = announces
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
         self._open = OpenSessions(limits, self._dropped)
-        self.on_drop: Callable[[str], None] = _unheard  # hears the ids of those that are let go
-        self.later = BackgroundTasks()  # done before the last session is gone
+        self.on_drop: Callable[[str], None] = _unheard  # called with ids of dropped sessions
+        self.later = BackgroundTasks()  # finished before `close_all` returns
         self._telling = ClientNews(hub, bus, self.later)
         self._elsewhere = Elsewhere(bus, store, self._open, self._telling, change_wait_s)
         hub.on_subscribed = self.change
 
     def bound_owners(self, of_one: int) -> None:
-        """From now on one principal has at most so many sessions here; as in SessionLimits."""
+        """Change the limit of sessions here per principal to `of_one`; as in SessionLimits."""
         self._open.bound_owners(of_one)
 
     def __len__(self) -> int:
@@ -82,8 +82,8 @@ class Sessions:
         capabilities: Mapping[str, Any],
         toolset: str | None = None,
     ) -> Session:
-        """At the limit the session unused for longest goes; Unavailable when all are in use.
-        Raises TooManyRequests, too."""
+        """Open a session. At the limit the least recently used one is evicted; Unavailable when all
+        are in use. Raises TooManyRequests, too."""
         await self._count(principal)
         too_many = self._open.one_too_many(principal)
         if too_many is not None:
@@ -106,19 +106,19 @@ class Sessions:
         return self._open.keep(session)
 
     def needs_load(self, session_id: str) -> bool:
-        """Whether the store has to be asked before `find` can tell."""
+        """Whether the store has to be read before `find`."""
         if not self._store.shared:
             return False
         session = self._open.get(session_id)
         return session is None or time.monotonic() - session.renewed > self._renew_after_s
 
     async def load(self, session_id: str) -> None:
-        """Ask the store. Raises Unavailable when it does not answer."""
+        """Load the session from the store. Raises Unavailable when it does not answer."""
         if len(session_id) > ID_LIMIT:
             return
         with self._elsewhere.loading(session_id) as loading:
             record = await self._store.hold(session_id, self._node, self._limits.idle_s)
-            asked = 0  # a store that went back to what it was, as by a failover, is asked once more
+            asked = 0  # a store that lost the change, as by a failover, is read once more
             while record is not None and max(record.version, asked) < loading.version:
                 asked = loading.version
                 record = await self._store.get(session_id)
@@ -139,39 +139,40 @@ class Sessions:
         return session
 
     async def change(self, session: Session, change: SessionChange) -> None:
-        """Keep what a client said of its session; all nodes act by it when this returns. Cancelling
-        does not stop it halfway. Raises SessionNotFound when the session has ended, and
-        Unavailable: then nothing has changed here."""
+        """Apply a change that a client requested of its session; all nodes act by it when this
+        returns. Cancellation does not stop it halfway. Raises SessionNotFound when the session has
+        ended, and Unavailable: then the session here is unchanged."""
         if self._store.shared:
             await self.later.whole(self._change(session, change))
         else:
             update(session, changed(record_of(session), change))
 
     async def tell(self, session: Session, message: bytes) -> None:
-        """Say it on the session's standalone stream, at whichever node that is; if it has one."""
+        """Send `message` on the session's standalone stream, at whichever node that is; if it has
+        one."""
         if session.tells:
             session.outbox.put_once(message)
         else:
             await self._elsewhere.tell(session, message)
 
     async def cancel(self, session: Session, request_id: int | str) -> None:
-        """Stop a request of the session, at whichever node it runs. Raises InvalidParams for an id
-        that no request can have."""
+        """Cancel a request of the session, at whichever node it runs. Raises InvalidParams for an
+        id that no request can have."""
         if isinstance(request_id, str) and len(request_id.encode()) > REQUEST_ID_BYTES:
             raise InvalidParams(f"requestId must have at most {REQUEST_ID_BYTES} bytes")
         if not session.cancel(request_id):
             await self._elsewhere.cancel(session, request_id)
 
     def stream(self, session: Session, told: str | None = None) -> AbstractContextManager[Outbox]:
-        """Inside, its standalone stream is open here; the one before it, perhaps dead, ends,
-        wherever it is. See `Telling.stream`. Raises TooManyRequests, too."""
+        """Inside, the session's standalone stream is open here; its predecessor, perhaps dead, is
+        closed, at any node. See `ClientNews.stream`. Raises TooManyRequests, too."""
         _check_streams(session)
         return self._telling.stream(session, told)
 
     @contextmanager
     def replaying(self, session: Session, outbox: Outbox) -> Iterator[None]:
-        """Inside, a stream of its is open that a client came back to. Raises Unavailable at the
-        limit of streams, and TooManyRequests at that of the session."""
+        """Inside, a stream resumed by the client is open. Raises Unavailable at the limit of
+        streams, and TooManyRequests at that of the session."""
         _check_streams(session)
         with self._hub.stream(outbox, owner=session.principal.key):
             session.streams += 1
@@ -182,12 +183,13 @@ class Sessions:
                 session.touch()
 
     def close(self, session: Session) -> None:
-        """End the session, at all nodes; the others hear of it soon."""
+        """End the session, at all nodes; the others are notified in the background."""
         if self._open.drop(session) and self._store.shared:
             self.later.do(self._end_everywhere(session.id))
 
     async def delete(self, session: Session) -> None:
-        """The same, done when this returns. Raises Unavailable when the store does not answer."""
+        """`close`, complete when this returns. Raises Unavailable when the store does not
+        answer."""
         self._open.drop(session)
         if self._store.shared:
             await self._end_everywhere(session.id)
@@ -200,7 +202,7 @@ class Sessions:
         return [record_of(session) for session in own]
 
     async def end(self, record: SessionRecord) -> None:
-        """End the session, at all nodes, whoever has it open. Raises Unavailable."""
+        """End the session, at all nodes, wherever it is open. Raises Unavailable."""
         session = self._open.get(record.id)
         if session is not None:
             await self.delete(session)
@@ -208,7 +210,7 @@ class Sessions:
             await self._end_everywhere(record.id)
 
     def reap(self) -> int:
-        """Let go of the sessions that nobody has used for too long; returns how many."""
+        """Drop the sessions past their idle timeout; returns how many."""
         return self._open.reap()
 
     async def renew(self) -> None:
@@ -221,7 +223,7 @@ class Sessions:
                     await self.load(session.id)
 
     async def close_all(self) -> None:
-        """Let go of all sessions: this node stops, and others may go on with them."""
+        """Drop all sessions: this node shuts down, and others may continue with them."""
         for session in self._open:
             self._open.drop(session)
         await self.later.done()

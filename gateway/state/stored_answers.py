@@ -1,7 +1,7 @@
-"""Answers that are too long to be given at once, kept for who asked for them, on any node.
+"""Results too long for one response, kept for the caller and readable at any node.
 
-An answer is a stream of the log: what it is, its bytes in pieces, its end. The stream's name says
-whose it is, so a handle is of no use to anybody else; and it cannot be guessed.
+A result is a stream of the log: its description, its bytes in pieces, its end. The stream's name
+contains the owner, so a handle is of no use to other principals; and it cannot be guessed.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ _HEAD, _PIECE, _END = b"?", b"+", b"."
 
 
 class Full(Exception):
-    """No room is left for more; says whose limit that is and when there is room again."""
+    """A storage limit is reached; names its setting and when there is room again."""
 
     def __init__(self, setting: str, retry_after_s: float) -> None:
         super().__init__(f"{setting} is reached; again in {max(1, round(retry_after_s))} s")
 
 
 class About(Struct, frozen=True, omit_defaults=True):
-    """What an answer is."""
+    """Description of a stored result."""
 
     mime_type: str
     text: bool = False  # UTF-8
-    tool: str = ""  # the id of the tool that gave it
+    tool: str = ""  # id of the tool
     size: int = -1  # bytes; -1: not known when it began
 
 
@@ -50,7 +50,7 @@ class StoredAnswerLimits:
     keep_s: float
     caller_bytes: int  # in `keep_s` seconds
     kept_bytes: int  # of all callers
-    tenant_bytes: int = 0  # of those of one tenant; 0: as many as of all
+    tenant_bytes: int = 0  # of one tenant; 0: no limit of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Whole:
 class Slice:
     about: About
     data: bytes
-    ended: bool  # nothing follows
+    ended: bool  # end of the result
 
 
 class Writing:
-    """An answer while it is kept."""
+    """A result while it is written."""
 
     def __init__(self, kept: "Kept", principal: Principal, handle: str) -> None:
         self._kept = kept
@@ -86,7 +86,7 @@ class Writing:
             del self._rest[:PIECE_BYTES]
 
     async def end(self) -> str:
-        """The handle to read it by; from now on that works."""
+        """Finish; returns the handle, which is readable from now on."""
         if self._rest:
             await self._put(bytes(self._rest))
         await self._kept.log.append(self._stream, _END)
@@ -105,7 +105,7 @@ class Writing:
 
 
 class Kept:
-    """The answers that are kept."""
+    """The stored results."""
 
     def __init__(self, log: Log, counter: Counter, limits: StoredAnswerLimits) -> None:
         """`log` keeps every event of a stream, for `limits.keep_s`."""
@@ -131,7 +131,7 @@ class Kept:
         return await writing.end()
 
     async def whole(self, principal: Principal, handle: str) -> Whole | None:
-        """None for what this caller has not, or no more. Raises Unavailable."""
+        """The whole result; None if unknown, expired or of another caller. Raises Unavailable."""
         about: About | None = None
         pieces: list[bytes] = []
         async with aclosing(self._events(principal, handle)) as events:
@@ -139,12 +139,12 @@ class Kept:
                 if kind == _HEAD:
                     about = msgspec.json.decode(data, type=About)
                 elif about is None:
-                    return None  # the beginning is forgotten already
+                    return None  # its beginning has expired
                 elif kind == _END:
                     return Whole(about, pieces)
                 else:
                     pieces.append(data)
-                    await asyncio.sleep(0)  # others have their turn
+                    await asyncio.sleep(0)  # yields to other tasks
         return None
 
     async def slice(
@@ -169,8 +169,8 @@ class Kept:
         return None
 
     async def make_room(self, owner: str, tenant: str) -> None:
-        """For one more piece. Raises Full, and Unavailable. What expired in the meantime counts no
-        more: an answer is kept for as long as a use of the counter lasts."""
+        """Reserve room for one more piece. Raises Full, and Unavailable. Expired results no longer
+        count: the counter's window is as long as they are kept."""
         limits = self._limits
         bounds = [
             (f"kept/{owner}", limits.caller_bytes, "answers.caller_bytes"),
@@ -194,7 +194,7 @@ class Kept:
             try:
                 events = await self.log.read(stream, after, _READ_AT_ONCE)
             except InvalidParams:
-                return  # what follows was forgotten while it was read
+                return  # expired while it was read
             if not events:
                 return
             for event in events:

@@ -1,4 +1,4 @@
-"""The stores of one gateway, of the kind that the settings name."""
+"""The stores of one gateway, in the backend that the settings name."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,23 +20,23 @@ from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
 
-ALL_EVENTS = 1_000_000  # of an answer: its writer bounds it
-APART = {bus.STREAM: bus.KEPT}  # streams that keep another number of events than the others
-PURPOSE = b"toolgate state"  # of the digest: nobody else has the same one of the same text
+ALL_EVENTS = 1_000_000  # of a stored result: its writer bounds it
+APART = {bus.STREAM: bus.KEPT}  # streams with their own number of kept events
+PURPOSE = b"toolgate state"  # personalisation of the digest, unique to this use
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much of a stream is kept for who comes back to it."""
+    """Retention of streams for clients that resume them."""
 
     events: int
     seconds: float  # after its last event
-    answers_s: float = 900.0  # how long an answer is kept that was too long to be given at once
+    answers_s: float = 900.0  # retention of stored results
     answers_bytes: int = 1 << 29  # of all of them in memory
 
 
 async def _nothing() -> None:
-    """Memory hears of everything by itself, and is closed by forgetting it."""
+    """No-op: the memory backend needs no listener and no close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,15 @@ class Stores:
     given_secret: str = field(default="", repr=False)
     listen: Callable[[], Awaitable[None]] = _nothing
     close: Callable[[], Awaitable[None]] = _nothing
-    away: Callable[[], bool] | None = None  # whether a backend of their own does not answer
+    away: Callable[[], bool] | None = None  # whether a separate backend does not answer
 
     async def run(self) -> None:
-        """Wake who watches streams when other nodes append to them, until cancelled. Returns at
-        once where there are none."""
+        """Wake watchers when other nodes append to streams, until cancelled. Returns at once for
+        the memory backend."""
         await self.listen()
 
     async def purge(self) -> None:
-        """Forget what has expired; a store that is away is left for the next time."""
+        """Remove what has expired; an unavailable store is skipped until the next time."""
         for purge in self.purges:
             try:
                 await purge()
@@ -74,9 +74,9 @@ class Stores:
 
 
 def make_stores(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
-    """`opened` gives the registry's database, None until it has answered for the first time.
+    """`opened` returns the registry's database, None until it has answered for the first time.
 
-    Raises ToolgateError for a Redis URL that cannot be read; connects to nothing yet.
+    Raises ToolgateError for a Redis URL that cannot be parsed; does not connect yet.
     """
     if settings.backend == "redis":
         return _in_redis(settings, keep)
@@ -91,7 +91,7 @@ def make_stores(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
 
 @asynccontextmanager
 async def open_stores(settings: StateSettings, keep: Keep, opened: Opened) -> AsyncIterator[Stores]:
-    """Stores that are closed in the end."""
+    """Stores that are closed on exit."""
     stores = make_stores(settings, keep, opened)
     try:
         yield stores

@@ -1,11 +1,11 @@
 """Streams of sessions as the log keeps them, and the ids of their events.
 
-The birth keeps ids growing when a stream is forgotten and begins again; the last part tells an id
-of another stream without asking the store, which may have forgotten both.
+The birth keeps ids growing when a stream is dropped and begins again; the last part identifies the
+stream without reading the store, which may have dropped both.
 
 "s/<session>/g" has the messages of the standalone stream, "s/<session>/p<node>-<number>" those of
-one POST. A record of the latter begins with what it is and which requests it belongs to, because
-whoever reads the end of a stream may have to answer them: when the node that ran them is gone.
+one POST. A record of the latter begins with its kind and the ids of its requests, because the
+reader of an unfinished stream may have to answer them: when the node that ran them is gone.
 """
 
 import itertools
@@ -47,7 +47,7 @@ def event_id(stream: str, place: StreamPlace) -> str:
 
 
 def place_of(stream: str, event_id: str) -> StreamPlace:
-    """Where in `stream` the event is; "" stands before the first. Raises InvalidParams for an id
+    """The place of an event in `stream`; "" is before the first. Raises InvalidParams for an id
     that cannot be of this stream."""
     if not event_id:
         return START
@@ -58,10 +58,10 @@ def place_of(stream: str, event_id: str) -> StreamPlace:
 
 
 def check(after: StreamPlace, first: StreamPlace, last: StreamPlace) -> None:
-    """Whether a stream that keeps `first` to `last` can be read on from `after`.
+    """Check that a stream that keeps `first` to `last` can be resumed from `after`.
 
-    Raises InvalidParams when it was never that long, or when an event in between is forgotten. An
-    older birth is no gap: the stream was forgotten whole, when nothing had come for long.
+    Raises InvalidParams when it was never that long, or when an event in between is gone. An older
+    birth is no gap: the whole stream had expired, after a long silence.
     """
     if after > last:
         raise InvalidParams(UNKNOWN)
@@ -77,7 +77,7 @@ log = logging.getLogger("toolgate.streams")
 
 READ_AT_ONCE = 100
 BEAT_S = 5.0
-# not 404, which would say that the session has ended
+# not 404, which would mean that the session has ended
 FORGOTTEN = (
     "Last-Event-ID is not known in this session, or too old: what followed it is no longer kept. "
     "Without the header a new stream is opened"
@@ -90,10 +90,10 @@ Ids = RequestId | list[RequestId]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a POST's stream said, as a client that comes back to it is told."""
+    """An event of a POST's stream, as replayed to a client that resumes it."""
 
     position: Position
-    message: bytes  # b"" says nothing: the stream was begun, or ended by the client
+    message: bytes  # b"": no message; the stream was begun, or ended by the client
 
 
 class Recording:
@@ -117,12 +117,12 @@ class Recording:
         self._head = encode(ids) + b"\n"
         self._keep_s = keep_s
         self._kept = time.monotonic()
-        self._away = False  # the log was: a call must not wait for it with every message
+        self._away = False  # the log was unavailable: later messages must not wait for it
 
     async def add(self, kind: Literal[b"!", b"+", b"."], message: bytes = b"") -> str:
-        """Keep a message: "!" only says that the stream is there, "." ends it. Returns the id of
-        its event; "" when the log is away: then the client cannot come back to it. Of what
-        follows only the end is kept, if that is possible later."""
+        """Record a message: "!" marks the stream as begun, "." ends it. Returns the id of its
+        event; "" when the log is unavailable: then the client cannot resume it. Of later messages
+        only the last is recorded, if that is possible then."""
         self._kept = time.monotonic()
         record = kind + self._head + message
         if self._away:
@@ -138,7 +138,7 @@ class Recording:
         return Position(self._stream, after, ended=kind == b".").id
 
     async def keep(self) -> None:
-        """See that the log does not forget a stream on which nothing is said for long."""
+        """Keep a silent stream from expiring in the log."""
         if time.monotonic() - self._kept > self._keep_s / 2:
             await self.add(b"!")
 
@@ -157,7 +157,7 @@ class Streams:
         later: BackgroundTasks,
         beat_s: float = BEAT_S,
     ) -> None:
-        """`beat_s` is how often nodes show that they are alive."""
+        """`beat_s` is the interval of the nodes' heartbeats."""
         self.beat_s = beat_s
         self._log = kept
         self._later = later
@@ -174,23 +174,25 @@ class Streams:
     def watch(
         self, session: Session, stream: str, wake: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """Inside, `wake` is called when any node has said something on the stream."""
+        """Inside, `wake` is called when any node has appended to the stream."""
         return self._log.watch(name_of(session, stream), wake)
 
     async def say(self, session: Session, message: bytes) -> None:
-        """Say something on the standalone stream, wherever that is, or will be, open."""
+        """Append a message to the standalone stream, at whichever node that is, or will be,
+        open."""
         await self._log.append(name_of(session, STANDALONE), message)
 
     async def standalone(self, session: Session, after: str) -> Sequence[Event]:
-        """What follows on the standalone stream. Raises InvalidRequest for an unknown id."""
+        """The events after `after` on the standalone stream. Raises InvalidRequest for an unknown
+        id."""
         return await self._read(session, STANDALONE, after)
 
     async def newest(self, session: Session) -> str:
         return await self._log.last(name_of(session, STANDALONE))
 
     async def replay(self, session: Session, position: Position) -> list[Said]:
-        """What follows on the stream of a POST, at most up to its answer, which also comes when
-        the node that should give it is gone. Raises InvalidRequest for an unknown id."""
+        """The events after `position` on the stream of a POST, at most up to its answer, which is
+        made here when the node that runs it is gone. Raises InvalidRequest for an unknown id."""
         alive = await self._alive(position.node)
         events = await self._read(session, position.stream, position.after)
         said = _said(position.stream, events)
@@ -201,7 +203,8 @@ class Streams:
         return _said(position.stream, await self._read(session, position.stream, position.after))
 
     async def is_orphaned(self, position: Position) -> bool:
-        """Whether the node that runs a POST's requests is gone; False while nobody can tell."""
+        """Whether the node that runs a POST's requests is gone; False while the store is
+        unavailable."""
         try:
             return not await self._alive(position.node)
         except Unavailable:
@@ -222,7 +225,7 @@ class Streams:
             raise InvalidRequest(FORGOTTEN) from error
 
     async def _give_up(self, session: Session, stream: str) -> None:
-        """Answer in place of a node that is gone; one node does, however many are asked to."""
+        """Answer with an error in place of a node that is gone; exactly one node does."""
         name = name_of(session, stream)
         kept = await self._log.read(name, "")
         verdict = await self._counter.hit(f"gone/{name}", 1, self._replay_s)
@@ -230,7 +233,7 @@ class Streams:
             head = _parts(kept[-1].data)[1]
             try:
                 ids = msgspec.json.decode(head)
-            except msgspec.DecodeError as error:  # nothing that a gateway wrote
+            except msgspec.DecodeError as error:  # not written by a gateway
                 raise InvalidRequest(FORGOTTEN) from error
             answer: Any = (
                 [error_reply(id_, InternalError(LOST)) for id_ in ids]
@@ -245,7 +248,7 @@ def name_of(session: Session, stream: str) -> str:
 
 
 def _parts(record: bytes) -> tuple[str, bytes, bytes]:
-    """What a record is, whose requests it belongs to, and its message."""
+    """The kind of a record, the ids of its requests, and its message."""
     head, _, message = record.partition(b"\n")
     return head[:1].decode("latin-1"), head[1:], message
 

@@ -1,4 +1,4 @@
-"""Work that follows from a request and outlives it."""
+"""Background tasks that outlive the request that started them."""
 
 import asyncio
 import logging
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class Finishing:
-    """Runs work that is not to be interrupted, at most `limit` pieces of it at a time."""
+    """Runs work shielded from cancellation, at most `limit` at a time."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`; cancelling this does not cancel it. Raises StatusFault when too
-        much runs already, and then `work` was not begun."""
+        """The result of `work`, which continues when the caller is cancelled. Raises StatusFault at
+        the limit, and then `work` was not begun."""
         if len(self._running) >= self._limit:
             work.close()
             raise StatusFault(UNAVAILABLE, f"{self._limit} actions run already; try again later")
@@ -31,7 +31,7 @@ class Finishing:
         return await asyncio.shield(task)
 
     async def settle(self, until: float) -> None:
-        """Let the work end whose clients have gone, at most until the monotonic time `until`."""
+        """Wait for work whose clients have gone, at most until the monotonic time `until`."""
         left_s = until - time.monotonic()
         if self._running and left_s > 0:
             await asyncio.wait(self._running, timeout=left_s)
@@ -39,7 +39,7 @@ class Finishing:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may be left to hear of it
+            task.exception()  # retrieved: the caller may be gone
 
 
 log = logging.getLogger("toolgate.sessions")
@@ -50,27 +50,27 @@ class BackgroundTasks:
         self._running: set[asyncio.Task[Any]] = set()
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
-        """Soon; a failure is for the log alone."""
+        """Start `work` in the background; failures are only logged."""
         task = asyncio.create_task(_quietly(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, which goes on when this is cancelled."""
+        """The result of `work`, which continues when the caller is cancelled."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     async def done(self) -> None:
-        """Wait for what is under way."""
+        """Wait for all running work."""
         while self._running:
             await asyncio.wait(self._running)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may be left to hear of it
+            task.exception()  # retrieved: the caller may be gone
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

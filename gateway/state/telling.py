@@ -1,7 +1,7 @@
-"""Which node tells a client what changed: the one that has its standalone stream.
+"""Notifications of a client come from one node: the one that has its standalone stream.
 
-It watches the resources that the session subscribed to. Until there is such a stream, the node does
-that the client subscribed at; then it leaves that to the other, with what it has heard meanwhile.
+That node watches the resources that the session subscribed to. Until there is such a stream, the
+node of the subscription does; then it hands over, with its pending notifications.
 """
 
 import logging
@@ -17,7 +17,7 @@ from gateway.state.news import MESSAGES, changed, updated
 from gateway.state.tasks import BackgroundTasks
 from schemas.errors import Fault
 
-STREAMS, TELLS = "streams", "tells"  # on the bus: a node has the stream, and watches
+STREAMS, TELLS = "streams", "tells"  # bus messages: a node has the stream, and watches
 
 log = logging.getLogger("toolgate.sessions")
 
@@ -27,15 +27,15 @@ class ClientNews:
         self._hub = hub
         self._bus = bus
         self._later = later
-        self._claims: Counter[str] = Counter()  # how often we said so and have not heard it yet
+        self._claims: Counter[str] = Counter()  # own announcements not yet received back
 
     @contextmanager
     def stream(self, session: Session, told: str | None) -> Iterator[Outbox]:
-        """A stream that is open here, and nowhere else any longer.
+        """The standalone stream of the session, open here, and closed at other nodes.
 
-        `told` is the version of the lists that the client last heard of, if it said so: what has
-        changed since then waits in the outbox. Raises Unavailable at the limit of streams,
-        and TooManyRequests at that of the principal.
+        `told` is the version of the lists that the client last saw, if it sent one: later changes
+        wait in the outbox. Raises Unavailable at the limit of streams, and TooManyRequests at that
+        of the principal.
         """
         outbox = Outbox()
         messages = {kind: MESSAGES[kind] for kind in session.news}
@@ -54,7 +54,7 @@ class ClientNews:
                 session.touch()
 
     def heard(self, session: Session | None, said: dict[str, Any]) -> None:
-        """A node has opened the stream. Who said so last has it."""
+        """A node has opened the stream. The last announcement wins."""
         if said["node"] == self._bus.node:
             self._heard_ourselves(said["session"])
         elif session is not None and not self._claims[session.id]:
@@ -66,7 +66,7 @@ class ClientNews:
         return self._hub.silence(session)
 
     async def resubscribed(self, session: Session, gone: Collection[str]) -> None:
-        """The client changed what it subscribed to, at another node; what is `gone` was silenced
+        """The client changed its subscriptions at another node; those in `gone` were silenced
         here."""
         if session.tells:
             await self._watch(session)
@@ -74,7 +74,7 @@ class ClientNews:
         await self._hub.settle(session, gone)
 
     async def leave(self, session: Session, uris: Sequence[str]) -> list[bytes]:
-        """Another node watches these; returns what was heard of them here, and not told."""
+        """Another node watches `uris`; returns their pending notifications of this node."""
         await self._unwatch(session, session.watched.intersection(uris))
         if session.tells:
             return []
@@ -91,7 +91,7 @@ class ClientNews:
 
     def _heard_ourselves(self, session_id: str) -> None:
         self._claims[session_id] -= 1
-        self._claims += Counter()  # forget those that are at 0
+        self._claims += Counter()  # removes zero counts
 
     def _catch_up(self, session: Session, told: str) -> None:
         outbox = session.outbox
@@ -114,12 +114,13 @@ class ClientNews:
         await self._bus.say(TELLS, session=session.id, uris=sorted(session.watched))
 
     async def _watch_all(self, session: Session) -> None:
-        """The client is told that what was not watched here may have changed unheard."""
+        """Watch all subscribed resources; those not watched here before may have changed, so the
+        client is notified."""
         for uri in await self._watch(session):
             session.outbox.put_once(updated(uri))
 
     async def _watch(self, session: Session) -> list[str]:
-        """Watch what the session subscribed to; returns what was not watched here before."""
+        """Watch the resources that the session subscribed to; returns those not watched before."""
         watched = []
         for uri in sorted(session.subscriptions - session.watched):
             if uri not in session.subscriptions:

@@ -1,7 +1,6 @@
-"""Watches: who wants to hear of which resource or stream.
+"""Watches: listeners by resource, and wake-ups by stream.
 
-Knows no upstream: `connect` is told of the first who wants
-to, and of the last who no longer does.
+Knows no upstream: `connect` is called for the first listener of a resource, and after the last.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ Wake = Callable[[], None]
 
 
 class Watchers:
-    """Thousands of watches, most of them of a stream of their own."""
+    """Wake-up callbacks by stream; made for thousands of streams with one watch each."""
 
     def __init__(self) -> None:
         self._wakes: dict[str, list[Wake]] = {}
@@ -34,7 +33,7 @@ class Watchers:
             wake()
 
     def wake_all(self) -> None:
-        """Wake-ups may have been missed."""
+        """Wake all: wake-ups may have been missed."""
         for stream in tuple(self._wakes):
             self.wake(stream)
 
@@ -81,9 +80,9 @@ class _Watch:
 
     def __init__(self) -> None:
         self.listeners: dict[Listener, bytes] = {}
-        self.turn = asyncio.Lock()  # an upstream hears of one change after the other
+        self.turn = asyncio.Lock()  # an upstream gets one change after the other
         self.connected = False
-        self.users = 0  # who has or awaits the turn
+        self.users = 0  # tasks that hold or await `turn`
 
 
 async def _nothing(_place: Place, _uri: str, _begins: bool) -> None:
@@ -91,7 +90,7 @@ async def _nothing(_place: Place, _uri: str, _begins: bool) -> None:
 
 
 class Watches:
-    """Who hears of a resource, by the URI that clients know in a place."""
+    """The listeners of a resource, by the URI that clients use in a place."""
 
     def __init__(self) -> None:
         self.connect: Connect = _nothing
@@ -101,8 +100,7 @@ class Watches:
         return len(self._watches)
 
     async def add(self, place: Place, uri: str, listener: Listener, message: bytes) -> None:
-        """From now on put `message` whenever the resource changes. Raises Fault when its server
-        refuses."""
+        """Put `message` whenever the resource changes. Raises Fault when its server refuses."""
         watch = self._watches.setdefault((place, uri), _Watch())
         watch.users += 1
         watch.listeners[listener] = message
@@ -123,13 +121,13 @@ class Watches:
         await self.settle(place, uri)
 
     def drop(self, place: Place, uri: str, listener: Listener) -> None:
-        """Tell the listener nothing from now on; `settle` tells the server if it was the last."""
+        """Remove the listener; `settle` then unsubscribes upstream if it was the last."""
         watch = self._watches.get((place, uri))
         if watch is not None:
             watch.listeners.pop(listener, None)
 
     async def settle(self, place: Place, uri: str) -> None:
-        """End a watch that nobody listens to."""
+        """End a watch that has no listeners."""
         watch = self._watches.get((place, uri))
         if watch is None:
             return
@@ -139,7 +137,7 @@ class Watches:
                 if watch.connected and not watch.listeners:
                     watch.connected = False
                     await self.connect(place, uri, False)
-        except Fault as fault:  # nobody listens: whatever still comes is dropped
+        except Fault as fault:  # no listeners: later updates are dropped
             log.info("unwatch_failed", extra={"tenant": place[0], "reason": fault.message[:300]})
         finally:
             watch.users -= 1
