@@ -1,12 +1,12 @@
-"""Which era does a message belong to, and may it come in?
+"""Admission: the protocol era of a POSTed message, and whether it is accepted.
 
-The ladder of `basic/versioning` and `basic/transports`, 2026-07-28, with the handshake revisions
-beside it. One endpoint serves all of them: a request is stateless (2026-07-28) when its `_meta`
+The validation steps of `basic/versioning` and `basic/transports`, 2026-07-28, with the handshake
+revisions beside them. One endpoint serves all: a request is stateless (2026-07-28) when its `_meta`
 names a protocol version, else it belongs to the session that its header names.
 
-Deviation: a version header that names a supported revision other than the session's is let in, and
-the session's revision is served. The specification demands 400 for unsupported ones only, and
-clients exist that send the version they asked for instead of the one they got.
+Deviation: a version header that names a supported revision other than the session's is accepted,
+and the session's revision is served. The specification demands 400 for unsupported ones only, and
+clients exist that send the version they requested instead of the negotiated one.
 """
 
 from collections.abc import Callable
@@ -38,16 +38,16 @@ from schemas.mcp.revisions import (
     negotiate,
 )
 
-# Every node keeps it for as long as the session lives, and clients choose how many sessions.
+# Kept by every node for the life of the session, and clients choose how many sessions.
 INTRODUCTION_BYTES = 16_384
-BATCH_IDS_BYTES = 65_536  # they stand in every record of what is said before the batch's answer
+BATCH_IDS_BYTES = 65_536  # part of every record of the batch's stream
 
 FindSession = Callable[[str], Session | None]
 
 
 @dataclass(slots=True)
 class Headers:
-    """The request headers that decide; `duplicated` names a routing header sent twice."""
+    """The headers that decide admission; `duplicated` names a routing header sent twice."""
 
     version: str | None = None
     session: str | None = None
@@ -70,8 +70,8 @@ def admit(
     find: FindSession,
     sessionless: bool = False,
 ) -> Admitted:
-    """Let a POSTed body in; `sessionless` also without `initialize`. Raises the Fault that refuses
-    it."""
+    """Admit a POSTed body; `sessionless` admits it without `initialize` too. Raises the Fault that
+    rejects it."""
     if isinstance(message, list):
         return _admit_batch(headers, message, find, sessionless)
     if isinstance(message, Invalid):
@@ -94,7 +94,7 @@ def admit(
 
 
 def meta_version(request: Request) -> Any:
-    """The protocol version that the request itself names; UNSET when it names none."""
+    """The protocol version in the request's `_meta`; UNSET when it has none."""
     params = request.params
     meta = params.get("_meta") if isinstance(params, dict) else None
     return meta.get(META_VERSION, UNSET) if isinstance(meta, dict) else UNSET
@@ -114,7 +114,8 @@ def _admit_initialize(request: Request) -> Admitted:
 
 
 def introduced(request: Request) -> InitializeParams:
-    """Who opens a session. Raises InvalidParams, also for more than a session should remember."""
+    """The parameters of `initialize`. Raises InvalidParams, also when they are too large to
+    keep."""
     params = read(request.params, InitializeParams)
     size = len(encode((params.client_info, params.capabilities)))
     if size > INTRODUCTION_BYTES:
@@ -138,7 +139,8 @@ def _session(headers: Headers, find: FindSession) -> tuple[Revision, Session]:
 
 
 def _unnegotiated(headers: Headers) -> Revision:
-    """What a client speaks that never said; without a header 2025-03-26, says 2025-06-18."""
+    """The revision of a client without a handshake; without a header 2025-03-26, as 2025-06-18
+    requires."""
     return V2025_03_26 if headers.version is None else HANDSHAKE[headers.version]
 
 
@@ -182,7 +184,7 @@ def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitt
         raise HeaderMismatch(f"{headers.duplicated} is sent more than once")
     _check_envelope(request, version)
     if version in HANDSHAKE and headers.version in {None, version}:
-        raise _unsupported(version)  # it says so itself; it need not carry the newer headers
+        raise _unsupported(version)  # named in its body; the newer headers are not required of it
     _check_mirror("MCP-Protocol-Version", headers.version, version)
     _check_mirror("Mcp-Method", headers.method, request.method)
     named_by = NAMED_BY.get(request.method)

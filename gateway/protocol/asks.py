@@ -1,10 +1,10 @@
-"""What MCP servers ask clients: elicitation, sampling and roots, made fit for who is to answer.
+"""Server-to-client requests of MCP servers (elicitation, sampling, roots), adapted to the client.
 
-Both ways of asking are served, requests in sessions and the `inputRequests` of 2026-07-28. Pure.
+Serves both requests in sessions and the `inputRequests` of 2026-07-28. Pure.
 
-What is lost on clients of 2025-06-18: of a choice of many they can make one (it goes back to the
-server as a list), and defaults of choices; on clients before 2025-11-25: that several contents are
-one message of sampling (they get as many messages).
+Lost on clients of 2025-06-18: multiple choice (they choose one, which goes back to the server as a
+list), and its defaults; on clients before 2025-11-25: that several contents are one message of
+sampling (they get as many messages).
 """
 
 import secrets
@@ -20,17 +20,17 @@ ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/l
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a client is not asked."""
+    """Why a request is not sent to a client."""
 
     reason: str
-    required: Json = field(default_factory=dict)  # capabilities that it would have to have
+    required: Json = field(default_factory=dict)  # required capabilities
 
 
 def for_client(
     method: str, params: Json, revision: Revision, capabilities: Json, asker: str = ""
 ) -> Json | Refused:
-    """`params` as a client of `revision` with these capabilities may be asked; `asker` is the name
-    of the server, where people have to know which one it is."""
+    """`params` adapted to a client of `revision` with these capabilities, or Refused; `asker` is
+    the server's name, for requests that show it to people."""
     match method:
         case "elicitation/create":
             return _elicitation(params, revision, capabilities, asker)
@@ -44,7 +44,8 @@ def for_client(
 
 
 def for_server(method: str, asked: Json, result: Any, server: Revision) -> Any:
-    """A client's `result` as a server of the revision `server` expects it, who asked `asked`."""
+    """A client's `result` as a server of the revision `server` expects it for the request
+    `asked`."""
     if not isinstance(result, dict):
         return result
     if method == ELICIT and isinstance(content := result.get("content"), dict):
@@ -86,7 +87,7 @@ def _by_url(params: Json, revision: Revision, can: Json) -> Json | Refused:
 
 
 def _plain(schema: Json) -> Json:
-    """A form whose choices are plain enums, as 2025-06-18 has them."""
+    """The form with its choices as plain enums, as in 2025-06-18."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
@@ -107,7 +108,7 @@ def _choice(field_: Any) -> Any:
 
 
 def _options(choice: Any) -> Json | None:
-    """The values, and their titles, that may be chosen; None for what is no choice."""
+    """The values of a choice, and their titles; None when it is no choice."""
     if not isinstance(choice, dict):
         return None
     titled = choice.get("oneOf", choice.get("anyOf"))
@@ -122,7 +123,7 @@ def _options(choice: Any) -> Json | None:
 
 
 def _as_asked(asked: Json, content: Json) -> Json:
-    """One choice, where a list of them was asked for, as such a list."""
+    """Wraps a single choice in a list, where the server asked for a list."""
     schema = asked.get("requestedSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
@@ -156,7 +157,7 @@ def _sampling(params: Json, revision: Revision, capabilities: Json) -> Json | Re
 
 
 def _single(message: Any, revision: Revision) -> list[Any]:
-    """A message as as many as it has contents: before 2025-11-25 each has one."""
+    """Splits a message into one per content: before 2025-11-25 each has one."""
     if not isinstance(message, dict):
         return [message]
     content = message.get("content")

@@ -1,5 +1,5 @@
-"""Cursors: opaque to clients, stateless for us. A cursor names the last item that was seen, so a
-list that changes between two pages neither repeats nor skips what stayed."""
+"""Pagination cursors: opaque to clients, stateless here. A cursor names the last item of a page, so
+a list that changes between two pages neither repeats nor skips items that stayed."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ def seal(after: str) -> str:
 
 
 def unseal(cursor: str | None) -> str | None:
-    """The name that a cursor of ours stands for. Raises InvalidParams for any other text."""
+    """The name encoded in a cursor of `seal`. Raises InvalidParams for any other text."""
     if cursor is None:
         return None
     try:

@@ -1,9 +1,9 @@
-"""One parse, two dialects: JSON-RPC 2.0, and the legacy payload {host, service, action, version,
+"""One parser, two dialects: JSON-RPC 2.0, and the legacy payload {host, service, action, version,
 data} of light-hybrid-4j. Body in, messages out; outcome in, answer out. Knows no transport.
 
-What a body says must not depend on who reads it: a body in both dialects at once is refused, and so
-are members named twice. Strict rules answer as light-hybrid-4j does wherever one of its clients can
-notice; every other difference stands in tests/vectors/LEDGER.md.
+A body must mean the same to every parser: a body in both dialects at once is rejected, and so are
+duplicate members. Strict rules answer as light-hybrid-4j does wherever one of its clients can
+notice; every other difference is listed in tests/vectors/LEDGER.md.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How one path reads and answers."""
+    """How one path parses and answers."""
 
     revision: Revision  # the row of its JSON-RPC messages
     spec: bool  # JSON-RPC 2.0 to the letter; else as light-hybrid-4j
@@ -82,18 +82,18 @@ class Rules:
     wrapped: bool = True  # errors before the handler come in an envelope
     side: Side | None = None
     auth_first: bool = True
-    void_body: bytes = b""  # of a legacy answer when there is nothing to say
+    void_body: bytes = b""  # of a legacy answer without a result
 
 
 class Legacy(Struct, frozen=True):
-    """A legacy payload, as the request that it asks for; its id means nothing."""
+    """A legacy payload, converted to a request; its id has no meaning."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What a hybrid action gave: JSON text, plain text, or None for nothing at all."""
+    """The result of a hybrid action: JSON text, plain text, or None without a result."""
 
     body: bytes | None
     is_text: bool = False
@@ -111,7 +111,7 @@ class Answer:
 def read(
     body: bytes, rules: Rules, batch_limit: int, depth_limit: int = DEPTH
 ) -> Message | Legacy | list[Message]:
-    """What `body` asks for. Raises the Fault that refuses it as a whole."""
+    """Parse `body`. Raises the Fault that rejects it as a whole."""
     require_shallow(body, depth_limit)
     plain = decode_plain(body, batch_limit)
     if plain is None:
@@ -164,7 +164,8 @@ def _member(value: Any, rules: Rules) -> Message:
 
 
 def _strict(value: dict[str, Any]) -> Message:
-    """A JSON-RPC object as light-hybrid-4j reads it: an id may be anything, and null is none."""
+    """A JSON-RPC object as light-hybrid-4j reads it: an id may be any value, and null means no
+    id."""
     id_: RequestId = value.get("id")
     method, params = value.get("method"), value.get("params", UNSET)
     if method is None:
@@ -185,7 +186,7 @@ def _lenient(message: Message) -> Message:
 
 
 def legacy_answer(outcome: Any, rules: Rules) -> Answer:
-    """What a client of the legacy payload gets: the result as it is, or a Status."""
+    """The answer to a legacy payload: the result as it is, or a Status."""
     match outcome:
         case Payload(None):
             return Answer(200, rules.void_body)
@@ -214,7 +215,7 @@ def reply(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Reply 
 
 
 def rpc_answer(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> Answer:
-    """What the sender of a single JSON-RPC request gets."""
+    """The answer to a single JSON-RPC request."""
     if not isinstance(outcome, Fault):
         return Answer(200, pieces(success(id_, outcome)))
     if not rules.wrapped and not isinstance(outcome, ServiceFailed | InvalidParams):
@@ -223,8 +224,8 @@ def rpc_answer(id_: RequestId, outcome: Any, rules: Rules, request_id: str) -> A
 
 
 def refusal(body: bytes, fault: Fault, rules: Rules, request_id: str) -> Answer:
-    """What the sender of a `body` gets that is refused whole: a Status where nobody can tell the
-    dialect, because it is no JSON. An array can only be a batch of JSON-RPC."""
+    """The answer to a `body` rejected as a whole: a Status where the dialect is unknown, because it
+    is no JSON. An array can only be a batch of JSON-RPC."""
     readable = not isinstance(fault, ParseError)
     modern = body.lstrip()[:1] == b"[" or (readable and b'"jsonrpc"' in body)
     if rules.spec or modern:
@@ -233,7 +234,7 @@ def refusal(body: bytes, fault: Fault, rules: Rules, request_id: str) -> Answer:
 
 
 def _status(fault: Fault, rules: Rules) -> int:
-    """An error of JSON-RPC is a good HTTP answer, but nobody should overlook a 401 or a 429."""
+    """The HTTP status: 200 for an error of JSON-RPC, except a 401, 403, 429 or overload."""
     if not rules.spec:
         return fault.status if isinstance(fault, ServiceFailed) else as_status(fault).status
     told = fault.status in {401, 403, 429} or isinstance(fault, Overloaded)
@@ -241,7 +242,7 @@ def _status(fault: Fault, rules: Rules) -> int:
 
 
 def as_status(fault: Fault) -> StatusFault:
-    """`fault` as light-hybrid-4j would have put it."""
+    """`fault` as the Status of light-hybrid-4j."""
     if isinstance(fault, StatusFault):
         return fault
     kind = next((kind for of, kind in _KINDS if isinstance(fault, of)), RUNTIME_EXCEPTION)

@@ -1,4 +1,4 @@
-"""A request in, its reply out: the one place where exceptions become errors."""
+"""Dispatcher: a request in, its reply out; the one place where exceptions become errors."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -26,19 +26,19 @@ NOTIFICATIONS = "notifications/"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A verb, and the revisions that have it."""
+    """The handler of a method, and the revisions that have it."""
 
     handler: Handler
     known_to: Callable[[Revision], bool]
-    open_to_all: bool = False  # nobody has to say who they are
+    open_to_all: bool = False  # callable without authentication
 
 
 class UnknownMethod(ErrorReply, frozen=True, tag_field="jsonrpc", tag="2.0"):
-    """The gateway has no such method; that another server has none is another matter."""
+    """The gateway has no such method; distinct from the same error of an upstream server."""
 
 
 class Dispatcher:
-    """All fronts share one."""
+    """Routes requests to methods; shared by all fronts."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Dispatcher:
         otherwise: Handler,
         middleware: Sequence[Middleware] = (),
     ) -> None:
-        """`otherwise` serves what is no method of ours, where tools or services are methods; it
-        sees to the caller's identity itself. `middleware` is listed from the outside in."""
+        """`otherwise` serves methods that are tools or services; it checks the caller's identity
+        itself. `middleware` is listed outermost first."""
         self._methods = methods
         self._otherwise = otherwise
         handle: Handler = self._route
@@ -56,7 +56,7 @@ class Dispatcher:
         self._handle = handle
 
     async def dispatch(self, context: Context, request: Request) -> Reply | ErrorReply | None:
-        """Answer `request`; None for a notification, whatever became of it."""
+        """Answer `request`; None for a notification, even if it failed."""
         outcome = await self.outcome(context, request)
         if request.id is UNSET:
             return None
@@ -68,8 +68,8 @@ class Dispatcher:
         return success(request.id, outcome)
 
     async def outcome(self, context: Context, request: Request) -> Any:
-        """The result of `request`, encoded where it goes into an envelope, or the Fault that it
-        failed by, for the front to shape."""
+        """The result of `request`, encoded if it goes into an envelope, or the Fault that it failed
+        with, for the front to format."""
         try:
             result = await self._handle(context, request)
             return result if context.revision.text_results else encoded(result)
@@ -98,7 +98,7 @@ class Dispatcher:
         if revision.tools_are_methods or revision.services_are_methods:
             return await self._otherwise(context, request)
         if request.id is UNSET:
-            return None  # notifications that we do not know are none of our business
+            return None  # unknown notifications are ignored
         raise MethodNotFound(f"Method not found: {request.method[:100]}")
 
     def _failed(self, context: Context, request: Request, fault: Fault) -> Fault:
@@ -123,7 +123,8 @@ def encoded(result: Any) -> Raw:
 
 
 def usable_id(request: Request, revision: Revision) -> None:
-    """MCP narrows ids to strings and integers, and we to short ones. Raises InvalidRequest."""
+    """Check an id: MCP allows strings and integers only, and we short ones. Raises
+    InvalidRequest."""
     id_ = request.id
     if not revision.mcp or id_ is UNSET:
         return
@@ -146,5 +147,5 @@ def usable_token(request: Request) -> None:
 def _is_short(id_: str | int) -> bool:
     if isinstance(id_, int):
         return id_.bit_length() <= 64 or len(encode(id_)) <= REQUEST_ID_BYTES
-    # no character takes more than four bytes: most need not be encoded to tell
+    # a character takes at most four bytes: short ids need no encoding
     return len(id_) <= REQUEST_ID_BYTES // 4 or len(id_.encode()) <= REQUEST_ID_BYTES

@@ -1,7 +1,7 @@
-"""Errors of other MCP servers, as the revision of a client has them.
+"""Errors of upstream MCP servers, translated to the revision of a client.
 
-Code, message and data go through as they came, but for the few codes that mean something else, or
-nothing, to the client. Pure.
+Code, message and data are passed through, except for the few codes that have another meaning, or
+none, in the client's revision. Pure.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ RESOURCE_NOT_FOUND = -32002
 INVALID_PARAMS = -32602
 URL_ELICITATION_REQUIRED = -32042
 MISSING_CAPABILITY = -32021
-OURS = {-32020, -32021, -32022}  # the server refused how the gateway asked, not what it was asked
+OURS = {-32020, -32021, -32022}  # errors of the gateway's envelope, not of the client's request
 
 _REFUSED = "The server behind the gateway did not accept the request that the gateway made"
 
@@ -42,13 +42,13 @@ def shown(fault: RelayedFault, revision: Revision) -> Fault:
 
 
 def missing(uri: str, revision: Revision) -> Fault:
-    """The error for a resource that is not there; `uri` as the client has it."""
+    """The error for a missing resource; `uri` as the client uses it."""
     return RelayedFault(revision.not_found, "Resource not found", {"uri": uri})
 
 
 def of_reading(fault: RelayedFault, revision: Revision, uri: str) -> Fault:
-    """The error that a client gets who reads `uri`: of all bad params, that the resource is not
-    there is told by data that name it."""
+    """The error of reading `uri`: among invalid params, data with a `uri` mark a missing
+    resource."""
     named = isinstance(fault.data, dict) and "uri" in fault.data
     if fault.code == RESOURCE_NOT_FOUND or (fault.code == INVALID_PARAMS and named):
         return RelayedFault(revision.not_found, fault.message, {**_object(fault.data), "uri": uri})
@@ -58,8 +58,8 @@ def of_reading(fault: RelayedFault, revision: Revision, uri: str) -> Fault:
 
 
 def as_result(fault: RelayedFault, revision: Revision) -> Members:
-    """The result of tools/call that a model can act on, where the client has no such error.
-    Raises the Fault that the client gets, where it is one."""
+    """The result of tools/call that a model can act on, where the client's revision lacks the
+    error. Raises the client's Fault where it has it."""
     if fault.code == URL_ELICITATION_REQUIRED and not _knows_addresses(revision):
         text = TextContent(_addresses(fault))
         return {"content": Raw(encode([text])), "isError": Raw(b"true")}
@@ -72,7 +72,7 @@ def _knows_addresses(revision: Revision) -> bool:
 
 
 def _addresses(fault: RelayedFault) -> str:
-    """What the server wants a person to open before it goes on."""
+    """The URLs that the server asks the user to open, with their messages."""
     asked = _object(fault.data).get("elicitations")
     lines = [
         f"{one['message']}: {one['url']}" if isinstance(one.get("message"), str) else one["url"]

@@ -1,4 +1,4 @@
-"""Requests while they run: cancelled one by one, or many at a time."""
+"""Running requests: cancellation of single requests, and concurrent batches."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -28,8 +28,8 @@ Serve = Callable[[Context, Message], Awaitable[Answer | None]]
 async def run_cancellable(
     dispatcher: Dispatcher, context: Context, session: Session, request: Request
 ) -> Answer | None:
-    """Dispatch so that the session can cancel it by its id, which no client may do with
-    `initialize`; None when it did."""
+    """Dispatch such that the session can cancel it by its id, except `initialize`; None when it was
+    cancelled."""
     id_, task = request.id, asyncio.current_task()
     if not isinstance(id_, str | int) or task is None or request.method == "initialize":
         return await dispatcher.dispatch(context, request)
@@ -54,16 +54,16 @@ async def run_cancellable(
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    items: int  # `decode` sees to it, and to the depth
-    concurrency: int  # members of one batch at a time, while few batches run
+    items: int  # enforced by `decode`, as is the depth
+    concurrency: int  # concurrent members of one batch, while few batches run
     timeout_s: float
     answer_bytes: int
-    connections: int  # to one service: more members than that would only wait, at a cost
+    connections: int  # to one service: a bound on useful concurrency
     depth: int = DEPTH  # levels of a body, a batch or not
 
 
 class _Answers:
-    """The encoded answers of one batch, by their place in it, and the room that is left."""
+    """The encoded answers of one batch by index, and the bytes left for more."""
 
     def __init__(self, room: int) -> None:
         self._encoded: dict[int, bytes] = {}
@@ -86,7 +86,7 @@ class _Answers:
 
 
 class Batches:
-    """Runs batches, the members of each side by side."""
+    """Runs batches; the members of each run concurrently."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self.limits = limits
@@ -95,8 +95,8 @@ class Batches:
     async def run(self, serve: Serve, context: Context, batch: Sequence[Message]) -> bytes | None:
         """The answers of `serve` in order, encoded, None when there are none.
 
-        A member that fails, or is no message, fails alone. Raises InvalidRequest for an empty
-        batch (JSON-RPC 2.0, section 6).
+        A member that fails, or is invalid, fails alone. Raises InvalidRequest for an empty batch
+        (JSON-RPC 2.0, section 6).
         """
         if not batch:
             raise InvalidRequest("The batch is empty")
@@ -113,7 +113,7 @@ class Batches:
         too_much = Unavailable(f"The batch's answers exceed {limits.answer_bytes} bytes; not run")
 
         async def refuse(member: Message, fault: Fault) -> Answer | None:
-            """Shaped by the front like any other answer of its."""
+            """Formatted by the front like its other answers."""
             if isinstance(member, Request) and member.id is not UNSET:
                 return await serve(context, Invalid(member.id, fault))
             return None
@@ -137,13 +137,13 @@ class Batches:
         return answers.body()
 
     def _workers(self) -> int:
-        """A fair share of the connections. 32 batches of 16 at a time took a fifth longer."""
+        """A fair share of the connections. 32 concurrent batches of 16 took a fifth longer."""
         share = max(2, self.limits.connections // self._running)
         return min(self.limits.concurrency, share)
 
 
 def member_server(dispatcher: Dispatcher) -> Serve:
-    """Serves a member of a batch as JSON-RPC 2.0, or a revision of MCP, has it."""
+    """Serves a member of a batch according to JSON-RPC 2.0 or the revision of MCP."""
 
     async def serve(context: Context, member: Message) -> Answer | None:
         match member:

@@ -1,7 +1,7 @@
-"""Values that clients carry for us: sealed handles, ids of other servers' tasks, cursors.
+"""Sealed state that clients carry: handles, ids of upstream tasks, cursors.
 
-AES-256-GCM under a key of its own for each purpose. Nothing is kept here, so any node that knows
-the secret can open what another one sealed.
+AES-256-GCM under a separate key for each purpose. Stateless: any node that has the secret can open
+what another one sealed.
 """
 
 import base64
@@ -23,7 +23,7 @@ from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 from schemas.mcp.messages import TASKS_EXTENSION
 
-NONCE_BYTES = 12  # NIST SP 800-38D, 8.2.2: random ones are good for 2^32 messages
+NONCE_BYTES = 12  # NIST SP 800-38D, 8.2.2: random nonces suffice for 2^32 messages
 TEXT = "requestState is not ours, was changed or is too old: send the request again without it"
 
 S = TypeVar("S", bound=Struct)
@@ -42,14 +42,15 @@ class Sealer:
         self._ciphers: dict[str, AESGCM] = {}
 
     def seal(self, purpose: str, payload: Struct, bound_to: bytes, ttl_s: float) -> str:
-        """Text that only `unseal` with the same purpose and `bound_to` reads, for `ttl_s`."""
+        """Encrypt `payload` to text that only `unseal` with the same purpose and `bound_to` opens,
+        for `ttl_s`."""
         inside = _Sealed(self._clock() + ttl_s, Raw(msgspec.msgpack.encode(payload)))
         nonce = secrets.token_bytes(NONCE_BYTES)
         sealed = self._cipher(purpose).encrypt(nonce, msgspec.msgpack.encode(inside), bound_to)
         return base64.urlsafe_b64encode(nonce + sealed).decode().rstrip("=")
 
     def unseal(self, purpose: str, text: str, as_type: type[S], bound_to: bytes) -> S:
-        """What was sealed. Raises InvalidParams, in the same words whatever the reason."""
+        """Decrypt. Raises InvalidParams, with the same message for every reason."""
         try:
             return self._opened(purpose, text, as_type, bound_to)
         except (ValueError, InvalidTag, msgspec.MsgspecError) as error:
@@ -74,7 +75,7 @@ class Sealer:
 
 
 def _unwrapped(text: str) -> bytes:
-    """Raises ValueError unless it is exactly what `seal` writes: two texts are never the same."""
+    """Decode base64. Raises ValueError unless it is the canonical encoding."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:
@@ -85,19 +86,19 @@ def _unwrapped(text: str) -> bytes:
 
 
 TASK = "task handle"
-TASK_TTL_S = 30 * 86_400.0  # its server forgets it earlier
+TASK_TTL_S = 30 * 86_400.0  # its server expires it earlier
 
 
 class TaskHandle(Struct, frozen=True, array_like=True):
-    """What a task id of ours says: whose task it is at its server."""
+    """The content of our task id: the server that has the task, and its id there."""
 
     source: str
     task: str
 
 
 class TaskIds:
-    """Sealed, for the caller alone whose task it is, and for the form of tasks that it is of: no
-    client ever has to do with both."""
+    """Task ids, sealed for the task's owner, and for its form of tasks: a client never uses
+    both."""
 
     def __init__(self, sealer: Callable[[], Awaitable[Sealer]]) -> None:
         self._sealer = sealer
@@ -107,7 +108,7 @@ class TaskIds:
         return sealer.seal(TASK, TaskHandle(source, task), _owner(context), TASK_TTL_S)
 
     async def read(self, task_id: Any, context: Context) -> TaskHandle:
-        """Raises InvalidParams for what is no task of this caller."""
+        """Open a task id. Raises InvalidParams for what is no task of this caller."""
         sealer = await self._sealer()
         try:
             return sealer.unseal(TASK, task_id, TaskHandle, _owner(context))
@@ -116,7 +117,7 @@ class TaskIds:
 
 
 def knows_tasks(context: Context) -> bool:
-    """Whether a 2026-07-28 request says that its client knows the tasks extension."""
+    """Whether a 2026-07-28 request declares that its client supports the tasks extension."""
     extensions = context.capabilities.get("extensions")
     return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
 

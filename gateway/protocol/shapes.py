@@ -1,8 +1,7 @@
-"""Results of other MCP servers, in the shape that the revision of a client has for them.
+"""Results of upstream MCP servers, adapted to the revision of a client.
 
-Members that need no change are carried as they came, unknown ones too, and content is not even
-looked into unless its bytes can hold something to change. Pure: what things are called comes from
-who asks.
+Unchanged members are passed through undecoded, unknown ones too; content is decoded only if its
+bytes can hold something to change. Pure: naming comes from the caller.
 """
 
 from collections.abc import Callable
@@ -26,17 +25,17 @@ from schemas.tool import (
 
 Members = dict[str, Raw]
 
-COMPLETIONS_LIMIT = 100  # values in one answer, by all revisions
+COMPLETIONS_LIMIT = 100  # values in one answer, in all revisions
 
 _STATELESS_ONLY = ("resultType", "ttlMs", "cacheScope")
 _COMPLETE, _PRIVATE, _NOTHING = Raw(b'"complete"'), Raw(b'"private"'), Raw(b"[]")
 _URIS, _SOUND = b'"resource', b'"audio"'
-_ESCAPES = b"\\u00"  # a kind may be written with them: "\u0061udio" is audio, too
+_ESCAPES = b"\\u00"  # a type may be written with escapes: "\u0061udio" is audio, too
 
 _decode_members = msgspec.json.Decoder(Members).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-# A link of another server may say more than ours do, and must not lose it.
+# An upstream link may have more members than ours, and must not lose them.
 _decode_content = msgspec.json.Decoder(
     TextContent | ImageContent | AudioContent | EmbeddedResource
 ).decode
@@ -45,21 +44,21 @@ _decode_any = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How one client sees what one server says.
+    """How one client sees the results of one server.
 
-    Its methods raise Unreachable for a result that is none of the method in any revision.
+    Its methods raise Unreachable for a result that fits the method in no revision.
     """
 
     revision: Revision
-    expose: Callable[[str], str]  # a URI of the server, as clients have to call it
-    stamp: Raw  # who we are, encoded: for results that do not say who they come from
+    expose: Callable[[str], str]  # maps a URI of the server to the one for clients
+    stamp: Raw  # our server info, encoded: for results without any
 
     def called(self, members: Members) -> Members:
         """The result of tools/call, and of tasks/result."""
         return self._called(self.stamped(members))
 
     def task(self, members: Members) -> Members:
-        """How a task is; in 2026-07-28 with the result of its tool."""
+        """The state of a task; in 2026-07-28 with the result of its tool."""
         members = self.stamped(members)
         if "result" not in members:
             return members
@@ -89,8 +88,8 @@ class View:
         return members if messages is before else {**members, "messages": messages}
 
     def read(self, members: Members) -> Members:
-        """The result of resources/read. How long it holds is for the server to say; that it is
-        private, for us: we show it only to who may ask us."""
+        """The result of resources/read. The server sets the TTL; the cache scope is always private:
+        access depends on the caller."""
         members = self.stamped(members)
         if not _is_complete(members):
             return members
@@ -100,7 +99,7 @@ class View:
         return members
 
     def completed(self, members: Members) -> Members:
-        """The result of completion/complete, of no more values than clients take."""
+        """The result of completion/complete, cut to the limit of values."""
         members = self.stamped(members)
         completion = _object(_required(members, "completion"))
         values = _items(completion.get("values", _NOTHING))
@@ -111,7 +110,7 @@ class View:
         return {**members, "completion": Raw(encode({**completion, "values": shown, **more}))}
 
     def stamped(self, members: Members) -> Members:
-        """Any other result: only what all results of a revision have."""
+        """Any other result: only members common to all results of a revision are adapted."""
         if not self.revision.result_type:
             if members.keys().isdisjoint(_STATELESS_ONLY):
                 return members
@@ -123,7 +122,7 @@ class View:
         return {"resultType": _COMPLETE, **members, "_meta": stamped}
 
     def _structured(self, members: Members, content: Raw, structure: Raw) -> Members:
-        """For revisions that know objects only, or nothing but text."""
+        """Adapts structured content for revisions that have objects only, or text only."""
         if self.revision.titles:
             return {**members, "content": content, "structuredContent": wrapped(structure)}
         if b'"text"' not in bytes(content):
@@ -168,7 +167,7 @@ class View:
         return item
 
     def _named(self, link: Members) -> Raw:
-        """The text that stands for a link."""
+        """A link as text."""
         uri = self.expose(_string(link, "uri") or "")
         title = _string(link, "title") or _string(link, "name")
         return _note(f"[resource, {title}: {uri}]" if title else f"[resource: {uri}]")
@@ -181,13 +180,13 @@ class View:
 
 
 def wrapped(structure: Raw) -> Raw:
-    """`structure` as an object, for revisions that know no other: the `result` of one, if it is
-    none, as output schemas are listed for them."""
+    """`structure` as an object, for revisions that allow no other value: others are wrapped in
+    `result`, as their listed output schemas are."""
     return structure if _is(structure, b"{") else Raw(b'{"result":' + bytes(structure) + b"}")
 
 
 def tool_result(members: Members) -> ToolResult:
-    """The result of tools/call for those who know no MCP; content that we do not know is text."""
+    """The result of tools/call for callers without MCP; unknown content becomes text."""
     return ToolResult(
         tuple(_known(item) for item in _items(members.get("content", _NOTHING))),
         members.get("structuredContent", UNSET),
@@ -197,7 +196,7 @@ def tool_result(members: Members) -> ToolResult:
 
 
 def is_failure(members: Members) -> bool:
-    """Whether the tool says that it failed."""
+    """Whether the tool reported an error."""
     return members.get("isError") == Raw(b"true")
 
 
@@ -210,7 +209,7 @@ def _known(item: Raw) -> Content:
 
 
 def _is_complete(members: Members) -> bool:
-    """Else it is a question to the client, or the promise of a result."""
+    """Otherwise it is a request for input, or a task."""
     return members.get("resultType", _COMPLETE) == _COMPLETE
 
 
@@ -222,7 +221,7 @@ def _required(members: Members, name: str) -> Raw:
 
 
 def _each(array: Raw, change: Callable[[Raw], Raw]) -> Raw:
-    """`array` itself, when none of its items changes."""
+    """Map the items; returns `array` itself when none changes."""
     before = _items(array)
     after = [change(item) for item in before]
     same = all(new is old for new, old in zip(after, before, strict=True))
@@ -237,7 +236,7 @@ def _items(array: Raw) -> list[Raw]:
 
 
 def _object(value: Raw) -> Members:
-    """Empty for what is no object: it has nothing that we would change."""
+    """The members of an object; empty for any other value, which we never change."""
     return _decode_members(value) if _is(value, b"{") else {}
 
 
@@ -247,12 +246,12 @@ def _string(members: Members, name: str) -> str | None:
 
 
 def _is(value: Raw, opening: bytes) -> bool:
-    """Decoded members begin with their first character: the decoder leaves out blanks."""
+    """Whether the value begins with `opening`: the decoder strips leading blanks."""
     return memoryview(value)[:1] == opening
 
 
 def _ttl(value: Raw | None) -> Raw:
-    """A number of milliseconds that every client can read, and 0 for anything else."""
+    """A number of milliseconds that every client can parse, else 0."""
     text = b"" if value is None else bytes(value)
     return Raw(text) if text.isdigit() and len(text) < 16 else Raw(b"0")
 

@@ -1,7 +1,7 @@
 """Server-sent events and the ids of their streams, as bytes (WHATWG HTML, section 9.2).
 
 An id is `<stream>.<id in the log>[.<rest>]`. The stream "g" is the one that GET opens, "p..." that
-of one POST, whose name says which node runs it. An id is only good in the session it was given in.
+of one POST, whose name contains its node. An id is only valid in its session.
 """
 
 import re
@@ -14,14 +14,14 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 def event(message: bytes, name: bytes = b"message", id_: str = "") -> bytes:
     """One event whose data is `message`: JSON text, or a URL."""
-    # a service's own JSON may come with line breaks, which between its tokens are but white space
+    # a service's JSON may contain line breaks, which are only white space between tokens
     line = message.replace(b"\r", b" ").replace(b"\n", b" ")
     head = b"id: " + id_.encode() + b"\n" if id_ else b""
     return head + b"event: " + name + b"\ndata: " + line + b"\n\n"
 
 
 def priming(id_: str, retry_ms: int) -> bytes:
-    """An event that says nothing but where to come back to, and when (2025-11-25)."""
+    """An event without data: only the id to resume from, and the retry delay (2025-11-25)."""
     return b"id: " + id_.encode() + b"\nretry: %d\ndata: \n\n" % retry_ms
 
 
@@ -39,10 +39,10 @@ _POSITION = re.compile(
 @dataclass(frozen=True, slots=True)
 class Position:
     stream: str
-    after: str  # id in the log of what was said last; "" where nothing was
-    told: str = ""  # of the standalone stream: the version of the lists that the client knows of
-    unique: str = ""  # what sets apart ids of events that the log does not have
-    ended: bool = False  # of a POST's stream: that was its answer
+    after: str  # id of the last event in the log; "" if none
+    told: str = ""  # of the standalone stream: the list version known to the client
+    unique: str = ""  # makes ids of events outside the log unique
+    ended: bool = False  # of a POST's stream: the event was its answer
 
     @property
     def id(self) -> str:
@@ -51,12 +51,12 @@ class Position:
 
     @property
     def node(self) -> str:
-        """Which node says what is said on a POST's stream."""
+        """The node that writes a POST's stream."""
         return self.stream[1:].partition("-")[0]
 
 
 def read_position(id_: str) -> Position:
-    """The position that `Last-Event-ID` names. Raises InvalidRequest for no id of ours."""
+    """The position that `Last-Event-ID` names. Raises InvalidRequest for a foreign id."""
     found = _POSITION.fullmatch(id_)
     if found is None:
         raise InvalidRequest(
