@@ -1,1 +1,1 @@
-"""How bytes become messages and replies become bytes. One module for each front."""
+"""HTTP transports: bytes to messages, replies to bytes. One module for each front."""

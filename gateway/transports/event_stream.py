@@ -1,4 +1,4 @@
-"""Streams that a client opens by GET, or comes back to: what they say, until they end."""
+"""Event streams that a client opens by GET, or resumes."""
 
 import logging
 import time
@@ -33,9 +33,9 @@ class EventStreams:
         receive: Receive,
         responder: Responder,
     ) -> None:
-        """The stream for what the server says unasked, from `position` on, to `identity`."""
+        """The standalone stream, from `position` on, for `identity`."""
         if position is not None:
-            await self._streams.standalone(session, position.after)  # refused before it begins
+            await self._streams.standalone(session, position.after)  # rejected before it begins
             session.heard = position.after
         told = None if position is None else position.told
         with (
@@ -49,9 +49,9 @@ class EventStreams:
             await send_all(responder, self._standalone_chunks(session, outbox), watch)
 
     async def messages(self, session: Session, outbox: Outbox) -> AsyncIterator[list[bytes]]:
-        """The same for a stream whose events have no ids (2024-11-05); somebody else stirs. None
-        at all when nothing was said for long."""
-        outbox.stir()  # something may have been said before anybody watched
+        """Messages of a stream without event ids (2024-11-05); the caller arranges for `stir`.
+        Yields empty lists as keep-alives."""
+        outbox.stir()  # reads events from before the watch
         while True:
             messages = await outbox.take(self._keep_alive_s)
             if outbox.closed and not messages:
@@ -67,7 +67,7 @@ class EventStreams:
         receive: Receive,
         responder: Responder,
     ) -> None:
-        """What follows on the stream of one POST, until its answer was sent."""
+        """Replay the stream of one POST after `position`, until its answer was sent."""
         outbox = Outbox()
         outbox.still = identity.still
         with (
@@ -87,7 +87,7 @@ class EventStreams:
         return said
 
     async def _first(self, session: Session, outbox: Outbox) -> bytes:
-        """The headers reach the client with the first bytes."""
+        """The first chunk: the server sends the headers with it."""
         if session.heard is None:
             session.heard = await self._streams.newest(session)
         if not session.revision.priming:
@@ -95,13 +95,13 @@ class EventStreams:
         return sse.priming(_news_position(session, outbox.told).id, self._retry_ms)
 
     async def _standalone_chunks(self, session: Session, outbox: Outbox) -> AsyncIterator[bytes]:
-        outbox.stir()  # something may have been said before anybody watched
+        outbox.stir()  # reads events from before the watch
         while True:
             news, told = await outbox.take(self._keep_alive_s), outbox.told
             if outbox.closed and not news:
                 return
             parts = [sse.event(message) for message in news[:-1]]
-            if news:  # an id on the last alone: who heard less is told all of it again
+            if news:  # id on the last only: a client that missed any gets all again
                 parts.append(sse.event(news[-1], id_=_news_position(session, told).id))
             parts += [
                 sse.event(message, id_=Position(STANDALONE, after, told).id)
@@ -110,14 +110,14 @@ class EventStreams:
             yield b"".join(parts) or sse.KEEP_ALIVE
 
     async def _heard(self, session: Session, outbox: Outbox) -> list[tuple[str, bytes]]:
-        """What is new in the log of the standalone stream, if anything may be."""
+        """New events of the standalone stream's log, if it may have any."""
         if not outbox.stale:
             return []
         outbox.stale = False
         try:
             events = await self._streams.standalone(session, session.heard or "")
         except Unavailable:
-            return []  # what comes back wakes us again
+            return []  # the log wakes us when it is back
         except InvalidRequest:
             log.warning("stream_messages_missed", extra={"session": session.id[:8]})
             session.heard = await self._streams.newest(session)
@@ -147,8 +147,7 @@ class EventStreams:
                 said = []
 
     async def _more(self, position: Position, outbox: Outbox) -> None:
-        """Until more may have been said, the node that should say it is gone, or the client has to
-        be kept from leaving."""
+        """Wait for more events, the death of the node that writes them, or the next keep-alive."""
         until = time.monotonic() + self._keep_alive_s
         while not (outbox.stale or outbox.closed) and time.monotonic() < until:
             left_s = until - time.monotonic()

@@ -1,7 +1,7 @@
-"""HTTP+SSE of 2024-11-05: `GET /mcp/sse` is the session, `POST /mcp/message` its way in.
+"""HTTP+SSE of 2024-11-05: `GET /mcp/sse` opens the session, `POST /mcp/message` sends to it.
 
-All answers go out on the stream, and the session lives as long as the stream does. The messages may
-come to another node than the one that has the stream: what is to be said goes there by the log.
+All answers go to the stream, and the session lives as long as the stream does. Messages may arrive
+at another node than the one with the stream: answers reach it through the log.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class HttpSseEndpoint:
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
         try:
-            require_same_site(scope)  # a GET opens a session, as a POST does elsewhere
+            require_same_site(scope)  # GET opens a session here
             identity = await caller(self._front.identify, scope)
             if scope["method"] != "GET":
                 raise MethodNotAllowed("This is the event stream of 2024-11-05: GET it", "GET")
@@ -81,7 +81,7 @@ class HttpSseEndpoint:
             await responder.fault(fault)
         finally:
             self._front.sessions.close(session)
-            session.outbox.clear()  # calls that still end may hold it
+            session.outbox.clear()  # ending calls may still hold it
 
     async def _message(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = Responder(send)
@@ -113,7 +113,7 @@ class HttpSseEndpoint:
                 yield sse.event(message)
             if not messages:
                 yield sse.KEEP_ALIVE
-        if session.running:  # the gateway stops: what runs may finish, and its answer go out
+        if session.running:  # shutdown: running calls may finish, and their answers are sent
             await asyncio.wait(session.running.values(), timeout=self._front.drain_s)
         for message in await outbox.take(0):
             yield sse.event(message)
@@ -130,7 +130,8 @@ class HttpSseEndpoint:
     async def _accept(
         self, message: Message | list[Message], context: Context, session: Session
     ) -> None:
-        """Start serving; the answer goes to the stream. Raises InvalidRequest for no message."""
+        """Start serving; the answer goes to the stream. Raises InvalidRequest for an invalid
+        message."""
         match message:
             case list():
                 raise InvalidRequest("The batch is empty")
@@ -149,7 +150,7 @@ class HttpSseEndpoint:
                 task.add_done_callback(self._tasks.discard)
 
     async def _introduce(self, session: Session, request: Request) -> None:
-        """The stream was there before its client said who it is."""
+        """Record the client's identity: its stream was opened before `initialize`."""
         params = introduced(request)
         said = SessionChange(client=params.client_info, capabilities=params.capabilities)
         await self._front.sessions.change(session, said)
@@ -161,5 +162,5 @@ class HttpSseEndpoint:
         if reply is not None:
             try:
                 await peer.answer(encode(reply))
-            except Unavailable:  # the client's own deadline has to tell it
+            except Unavailable:  # the client runs into its own timeout
                 log.warning("answer_lost", extra={"request_id": context.request_id})

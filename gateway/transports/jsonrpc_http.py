@@ -1,8 +1,8 @@
 """`/rpc` and the portal paths: JSON-RPC 2.0, batches included, and the legacy hybrid payload.
 
-By POST, and by `GET ?cmd=`. HTTP status of `/rpc`: 200 with an answer, 204 when there is nothing to
-say (only notifications), 401 and 403 for callers who may not, other 4xx when the HTTP request
-itself cannot be served. The portal paths answer as `portal.compat` says.
+By POST, and by `GET ?cmd=`. HTTP status of `/rpc`: 200 with an answer, 204 without one (only
+notifications), 401 and 403 for unauthorised callers, other 4xx when the HTTP request itself cannot
+be served. The portal paths answer according to `portal.compat`.
 """
 
 from collections.abc import Collection
@@ -49,12 +49,12 @@ from schemas.jsonrpc import Invalid, Message, Request, decode_strict, encode
 from schemas.mcp.revisions import HYBRID, JSON_RPC
 
 RESPONSE = "This is a response; nobody asked anything"
-NAME_LENGTH = 100  # characters of a toolset that nobody may know
+NAME_LENGTH = 100  # characters of an unverified toolset name
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """What the paths have in common."""
+    """What the paths share."""
 
     dispatcher: Dispatcher
     identify: Identify
@@ -63,7 +63,7 @@ class Front:
     stranger_body_bytes: int
     profiles: Collection[str] = ()
     mcp_path: str = "/mcp"
-    toolset: str | None = None  # whose tools alone are at its paths; None: all
+    toolset: str | None = None  # the only toolset at its paths; None: all
 
 
 class JsonRpcHTTP:
@@ -80,7 +80,7 @@ class JsonRpcHTTP:
             wishes = wishes_of(scope, self._front.profiles) if rules.spec else NO_WISHES
             if rules.revision is JSON_RPC:
                 self._refuse_toolset(scope)
-            identity = await self._front.identify(scope)  # it takes no body
+            identity = await self._front.identify(scope)  # needs no body
             body = await self._body(scope, receive, identity)
         except Fault as fault:  # of the HTTP request itself
             if rules.spec:
@@ -106,8 +106,8 @@ class JsonRpcHTTP:
             await self._serve(message, context, responder)
 
     def _refuse_toolset(self, scope: Scope) -> None:
-        """Raises InvalidRequest for `?scope=`, which narrows MCP only. Parts of a legacy payload
-        are something else."""
+        """Raises InvalidRequest for `?scope=`, which is for MCP only. In a legacy payload it is an
+        argument."""
         toolset = query_value(scope, "scope")
         if toolset is None or (scope["method"] == "GET" and query_value(scope, "cmd") is None):
             return
@@ -115,7 +115,7 @@ class JsonRpcHTTP:
         raise InvalidRequest(f"`scope` has no effect here: the tools of a toolset are at {at}")
 
     async def _body(self, scope: Scope, receive: Receive, identity: Identity) -> bytes:
-        """The JSON text, whichever way it came. Raises the Fault of the HTTP request."""
+        """The JSON text, from query or body. Raises the Fault of the HTTP request."""
         method = scope["method"]
         if method == "GET":
             command = _command(scope)
@@ -125,7 +125,7 @@ class JsonRpcHTTP:
         if method != "POST":
             text = METHOD_NOT_ALLOWED.description.format(method, scope["path"])
             raise MethodNotAllowed(text, "GET, POST")
-        if self._rules.spec:  # light-hybrid-4j does not look at it
+        if self._rules.spec:  # light-hybrid-4j ignores it
             require_json(scope)
         front = self._front
         limits = front.body_limit_bytes, front.stranger_body_bytes
@@ -178,9 +178,9 @@ class JsonRpcHTTP:
 
 
 def _command(scope: Scope) -> bytes:
-    """The JSON text of a GET: its `cmd`, or the parts of a legacy payload one by one.
+    """The JSON text of a GET: its `cmd`, or a legacy payload in separate parameters.
 
-    Decoded once. (light-hybrid-4j does it twice, which makes a blank of every plus.)
+    Decoded once. (light-hybrid-4j decodes twice, which turns every plus into a blank.)
     """
     require_same_site(scope)
     try:

@@ -1,4 +1,4 @@
-"""What the two transports of MCP share: the parts of the gateway, and whose endpoint it is."""
+"""What the two MCP transports share: the parts of the gateway, and the toolset of an endpoint."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -38,13 +38,13 @@ class McpFront:
 
 @dataclass(frozen=True, slots=True)
 class McpEndpoint:
-    """An address of MCP: of everything, or of one toolset."""
+    """An MCP endpoint: of all tools, or of one toolset."""
 
     front: McpFront
     toolset: str | None = None
 
     def toolset_of(self, scope: Scope) -> str | None:
-        """Whose tools a request is for: `?scope=` may narrow it. Raises UnknownToolset."""
+        """The toolset of a request: `?scope=` may select one. Raises UnknownToolset."""
         if not scope["query_string"]:
             return self.toolset
         wanted = query_value(scope, "scope")
@@ -55,7 +55,7 @@ class McpEndpoint:
         return wanted
 
     def wishes_of(self, scope: Scope) -> QueryOptions:
-        """What else the address asks for. Raises InvalidRequest."""
+        """The other options in the query. Raises InvalidRequest."""
         return wishes_of(scope, self.front.profiles)
 
     async def session(self, scope: Scope, session_id: str, principal: Principal) -> Session:
@@ -70,6 +70,6 @@ class McpEndpoint:
         return session
 
     def message_path(self, toolset: str | None) -> str:
-        """Where a 2024-11-05 client of the toolset POSTs its messages."""
+        """The path to which a 2024-11-05 client of the toolset POSTs its messages."""
         below = f"{self.front.path}/{toolset}" if toolset else self.front.path
         return f"{below}/message"

@@ -1,7 +1,6 @@
-"""The client of one POST while it is served: heartbeat, disconnects, messages and questions.
+"""The client of one POST while it is served: heartbeat, disconnects, notifications and requests.
 
-One timer for all of them: a timer each would cost every
-call more than the rest of its way out.
+One timer for all of them: a timer each would cost more than the rest of sending the answer.
 """
 
 import asyncio
@@ -25,13 +24,13 @@ TURNS = 3
 
 class Living(Protocol):
     def beat(self) -> None:
-        """Show that there is still somebody."""
+        """Send a keep-alive."""
 
 
 class Pulse:
     def __init__(self, every_s: float) -> None:
-        """Nobody inside is silent for longer than `every_s`, nor shown to live before two thirds
-        of that are over."""
+        """Keep-alive timer: `beat` of every member runs every `every_s` at the latest, first after
+        two thirds of that."""
         self._turn_s = every_s / TURNS
         self._waiting: tuple[set[Living], ...] = tuple(set() for _ in range(TURNS))
         self._timer: asyncio.TimerHandle | None = None
@@ -55,13 +54,13 @@ class Pulse:
             self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn)
 
 
-WATCH_AFTER_S = 0.05  # most calls are over by then, and need no second task
+WATCH_AFTER_S = 0.05  # most calls finish earlier, and need no second task
 
 
 class Watch:
-    """Cancels the task that entered it when the client goes away.
+    """Cancels the task that entered it when the client disconnects.
 
-    Inside, nobody else may call `receive`: the request body has been read.
+    Inside, no other task may call `receive`: the request body has been read.
     """
 
     __slots__ = ("_receive", "_task", "_timer", "_watcher", "gone")
@@ -90,11 +89,11 @@ class Watch:
             self._watcher.cancel()
         task, self._task = self._task, None
         if kind is asyncio.CancelledError and self.gone and task is not None:
-            return task.uncancel() == 0  # ours, and only ours: the request just ends here
+            return task.uncancel() == 0  # only our cancellation: the request ends here
         return False
 
     def give_up(self) -> None:
-        """The client is not worth waiting for: as if it had gone."""
+        """Treat the client as disconnected."""
         if self._task is not None and not self.gone:
             self.gone = True
             self._task.cancel("the client went away")
@@ -111,10 +110,10 @@ class Watch:
 
 
 async def send_all(responder: Responder, chunks: AsyncIterator[bytes], watch: Watch) -> None:
-    """The rest of a stream, and its end.
+    """Send the rest of a stream, and its end.
 
-    A client that has gone is looked for, too: under Python 3.11 a client of a database may miss
-    that its task was cancelled (`asyncio.wait_for` drops it when an answer comes at that moment).
+    Also checks for a disconnected client: under Python 3.11 a database client may swallow
+    cancellation (`asyncio.wait_for` drops it when an answer comes at that moment).
     """
     async for chunk in chunks:
         if watch.gone:
@@ -124,20 +123,20 @@ async def send_all(responder: Responder, chunks: AsyncIterator[bytes], watch: Wa
 
 
 class PostPeer:
-    """The first message before the answer turns the answer into a stream; so does silence, before
-    somebody on the way takes it for death."""
+    """Client of a POST: its answer becomes a stream with the first message before it, or after long
+    silence, before intermediaries time out."""
 
     __slots__ = ("_beating", "_done", "_pulse", "_responder", "_turn")
 
     def __init__(self, responder: Responder, pulse: Pulse) -> None:
         self._responder = responder
         self._pulse = pulse
-        self._turn = asyncio.Lock()  # members of a batch, and the pulse, say things side by side
+        self._turn = asyncio.Lock()  # members of a batch, and the keep-alive, send concurrently
         self._beating: asyncio.Task[None] | None = None
         self._done = False
 
     def __enter__(self) -> None:
-        """Inside, the client gets a sign of life before silence is long."""
+        """Inside, keep-alives are sent during silence."""
         self._pulse.enter(self)
 
     def __exit__(
@@ -149,7 +148,7 @@ class PostPeer:
         self._pulse.leave(self)
 
     def beat(self) -> None:
-        if self._beating is None or self._beating.done():  # else the client does not read
+        if self._beating is None or self._beating.done():  # else the client is not reading
             self._beating = asyncio.create_task(self.keep_alive())
 
     async def notify(self, message: bytes) -> None:
@@ -167,14 +166,14 @@ class PostPeer:
                 await self._responder.chunk(sse.KEEP_ALIVE)
 
     def is_silent(self) -> bool:
-        """Whether nothing was said, and so nothing will be: the answer need not be a stream."""
+        """Whether no stream was begun; then none will be: the answer need not be a stream."""
         if self._responder.started or self._turn.locked():
             return False
         self._done = True
         return True
 
     async def finish(self, answer: Reply | ErrorReply | bytes | None) -> bool:
-        """End the stream with the answer, None for none; False when there is none, after all."""
+        """End the stream with the answer, None for none; False when no stream was begun."""
         async with self._turn:
             self._done = True
             if self._responder.started:
@@ -195,7 +194,8 @@ class PostPeer:
 
 
 class SessionPeer(PostPeer):
-    """In a session, what was said is kept: the client may come back to the stream, and answer."""
+    """Client of a POST in a session: events are recorded, so the client may resume the stream, and
+    can be sent requests."""
 
     __slots__ = ("_front", "_ids", "_recording", "_session")
 
@@ -232,13 +232,13 @@ class SessionPeer(PostPeer):
     async def _last(self, answer: bytes | None) -> bytes:
         recording = self._recording
         if recording is None or (answer is None and self._session.ended):
-            return await super()._last(answer)  # another node may have to say that it is lost
+            return await super()._last(answer)  # another node may have to report it lost
         id_ = await recording.add(b".", answer or b"")
         return b"" if answer is None else sse.event(answer, id_=id_)
 
 
 class StreamPeer:
-    """The client of a session that hears everything on its one stream (2024-11-05)."""
+    """Client of a session that gets all messages on its one stream (2024-11-05)."""
 
     __slots__ = ("_asks", "_away", "_session", "_streams")
 
@@ -246,10 +246,10 @@ class StreamPeer:
         self._session = session
         self._streams = streams
         self._asks = asks
-        self._away = False  # the log was: a call must not wait for it with every message
+        self._away = False  # the log was unavailable: later messages must not wait for it
 
     async def notify(self, message: bytes) -> None:
-        """Raises Unavailable when another node has the stream and cannot be told."""
+        """Raises Unavailable when another node has the stream and cannot be reached."""
         if self._away and not self._session.tells:
             raise Unavailable("The stream of this session cannot be reached")
         try:
@@ -259,7 +259,7 @@ class StreamPeer:
             raise
 
     async def answer(self, message: bytes) -> None:
-        """The same, but worth another try."""
+        """`notify`, but always tries the log."""
         if self._session.tells:
             self._session.outbox.put(message)
         else:
@@ -269,4 +269,4 @@ class StreamPeer:
         return await self._asks.ask(self._session, self.notify, method, params)
 
     async def keep_alive(self) -> None:
-        """The stream keeps itself alive."""
+        """No-op: the stream sends its own keep-alives."""

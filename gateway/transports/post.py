@@ -1,7 +1,7 @@
 """POST of the MCP endpoint: a message or a batch, and its answer.
 
-The answer is JSON, unless something is said before it, or nothing for long: then it is a stream,
-which a client of a session can come back to.
+The answer is JSON, unless messages or long silence precede it: then it is an event stream, which a
+client in a session can resume.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ from schemas.jsonrpc import (
 )
 from schemas.mcp.revisions import Revision
 
-# What a 2026-07-28 client looks for in the HTTP status; a method not found is the revision's own.
+# Errors that 2026-07-28 maps to HTTP 400; method not found has a status of its own per revision.
 _SAID_BY_STATUS = (
     HeaderMismatch.code,
     MissingClientCapability.code,
@@ -152,15 +152,15 @@ class Posting:
         elif request.method == "initialize" and session is not None:
             await self._answer_initialize(context, peer, session, request, responder)
         elif session is not None:
-            with peer:  # going away does not cancel: a client of these revisions does by message
+            with peer:  # disconnecting does not cancel: these revisions have a message for it
                 reply = await run_cancellable(dispatcher, context, session, request)
                 await _finish(peer, responder, reply, context)
-        elif context.revision.handshake:  # without a session there is no such message
+        elif context.revision.handshake:  # sessionless: there is no cancellation
             with peer:
                 reply = await dispatcher.dispatch(context, request)
                 await _finish(peer, responder, reply, context)
         else:
-            with peer, Watch(receive):  # 2026-07-28: going away is how a client cancels
+            with peer, Watch(receive):  # 2026-07-28: disconnecting is cancellation
                 reply = await dispatcher.dispatch(context, request)
                 await _finish(peer, responder, reply, context)
 
@@ -207,7 +207,7 @@ async def _finish(
         return
     fault = context.failed
     if reply is None:
-        await responder.empty(202)  # cancelled: the client does not want to hear more
+        await responder.empty(202)  # cancelled: no answer is expected
     elif fault is not None and _is_told_by_status(fault, context.revision):
         await responder.json(pieces(reply), fault.status, [*headers, *fault_headers(fault)])
     else:
@@ -215,7 +215,7 @@ async def _finish(
 
 
 def _is_told_by_status(fault: Fault, revision: Revision) -> bool:
-    """Whether HTTP says it, too: that clients have to wait, or to ask for more scopes."""
+    """Whether the HTTP status reports it, too: clients have to wait, or to request more scopes."""
     if isinstance(fault, ScopeMismatch):
         return revision.scope_challenges
     return isinstance(fault, TooManyRequests | Overloaded)
@@ -230,7 +230,7 @@ def _status(reply: Reply | ErrorReply, revision: Revision) -> int:
 
 
 def _id_of(message: Message | list[Message]) -> RequestId:
-    """The id that a refusal answers to; null where there is none or it is not legal in MCP."""
+    """The id for an error reply; null where there is none or it is not legal in MCP."""
     if isinstance(message, Request | Invalid) and isinstance(message.id, str | int):
         return message.id
     return None

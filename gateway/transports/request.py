@@ -23,8 +23,8 @@ MODES: tuple[str, ...] = get_args(DisclosureMode)
 
 
 def wishes_of(scope: Scope, profiles: Collection[str]) -> QueryOptions:
-    """Raises InvalidRequest for a profile or a mode that there is not; agents are looked up where
-    the registry is."""
+    """The options in the query. Raises InvalidRequest for an unknown profile or mode; agents are
+    resolved by the registry."""
     if not scope.get("query_string"):
         return NO_WISHES
     profile = query_value(scope, "profile")
@@ -54,7 +54,7 @@ _LETTER = {
 
 
 def routing_headers(scope: Scope) -> Headers:
-    """The headers that decide the era of a request (ASGI gives their names in lower case)."""
+    """The headers that decide the era of a request (ASGI has lower-case names)."""
     headers = Headers()
     for name, value in scope["headers"]:
         attribute = _ROUTING.get(name)
@@ -69,7 +69,7 @@ def routing_headers(scope: Scope) -> Headers:
 
 
 def _mirror(headers: Headers, name: bytes, value: bytes) -> None:
-    """Note a `Mcp-Param-*`: what follows in its name, and what it says."""
+    """Record a `Mcp-Param-*` header: the rest of its name, and its value."""
     argument = name[len(_MIRRORED) :].decode("latin-1")
     if headers.mirrored is None:
         headers.mirrored = {}
@@ -79,7 +79,7 @@ def _mirror(headers: Headers, name: bytes, value: bytes) -> None:
 
 
 async def caller(identify: Identify, scope: Scope) -> Identity:
-    """Who asks. Raises the Fault that says why nobody knows."""
+    """The authenticated caller. Raises the Fault of a failed authentication."""
     identity = await identify(scope)
     if identity.refusal is not None:
         raise identity.refusal
@@ -92,7 +92,7 @@ def letter(
     auth_first: bool = True,
     mirrored: Mapping[str, str] | None = None,
 ) -> CallHeaders:
-    """What the headers say for a service. Raises InvalidRequest for one key too many."""
+    """The headers meant for a service. Raises InvalidRequest for a duplicate key."""
     carried: dict[str, Any] = {"client": (scope.get("client") or ("",))[0]}
     for name, value in scope["headers"]:
         attribute = _LETTER.get(name)
@@ -120,7 +120,7 @@ def header(scope: Scope, wanted: bytes) -> str:
 
 
 def require_json(scope: Scope) -> None:
-    """Raises UnsupportedMediaType. Besides correctness: no HTML form can send this type."""
+    """Raises UnsupportedMediaType. Also CSRF protection: HTML forms cannot send this type."""
     found = header(scope, b"content-type")
     if found.split(";", 1)[0].strip().lower() != "application/json":
         raise UnsupportedMediaType(
@@ -129,14 +129,14 @@ def require_json(scope: Scope) -> None:
 
 
 def require_same_site(scope: Scope) -> None:
-    """Raises Forbidden where a page of another site has made a browser ask, by a link or an image:
-    such a GET has no Origin, but every current browser adds this header (Fetch Metadata)."""
+    """CSRF protection of GETs. Raises Forbidden for requests made by a page of another site, by a
+    link or an image: they have no Origin, but current browsers add this header (Fetch Metadata)."""
     if header(scope, b"sec-fetch-site") == "cross-site" and not header(scope, b"origin"):
         raise Forbidden("Another site may not make a browser send requests here")
 
 
 def require_acceptable(accept: str, *types: str) -> None:
-    """Raises NotAcceptable. The specification wants both types listed; one of them will do."""
+    """Raises NotAcceptable. The specification requires both types; we accept one of them."""
     if types[0] in accept:
         return
     ranges = {*types, *(f"{name.split('/')[0]}/*" for name in types), "*/*"}
@@ -145,8 +145,8 @@ def require_acceptable(accept: str, *types: str) -> None:
 
 
 async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
-    """The whole request body. Raises PayloadTooLarge as soon as it is known to be, and
-    InvalidRequest when the client goes before it has sent all."""
+    """The whole request body. Raises PayloadTooLarge as early as possible, and InvalidRequest when
+    the client disconnects before its end."""
     declared = header(scope, b"content-length")
     if declared.isdecimal() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)
@@ -167,8 +167,8 @@ async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
 async def read_body_of(
     identity: Identity, scope: Scope, receive: Receive, limit_bytes: int, stranger_bytes: int
 ) -> bytes:
-    """The body, where some requests need no token: of who has none only a small one is read, and
-    a larger one is refused as a request that needs it. Raises that refusal, else as `read_body`."""
+    """The body, where some requests need no token: without one the limit is `stranger_bytes`, and a
+    larger body is refused as unauthenticated. Raises that refusal, else as `read_body`."""
     if identity.refusal is None or stranger_bytes >= limit_bytes:
         return await read_body(scope, receive, limit_bytes)
     try:

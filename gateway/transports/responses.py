@@ -16,7 +16,7 @@ OFFLINE = "offline_access"  # not about the resource (MCP 2026-07-28, authorizat
 
 
 def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
-    """The headers that belong to the status of `fault`."""
+    """The headers that go with the status of `fault`."""
     headers = []
     if isinstance(fault, MethodNotAllowed):
         headers.append((b"allow", fault.allow.encode()))
@@ -31,7 +31,8 @@ def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
 
 
 def challenge(fault: Fault) -> str | None:
-    """The WWW-Authenticate header of `fault` (RFC 6750, 3): an error only where a token came."""
+    """The WWW-Authenticate header of `fault` (RFC 6750, 3): with an error only if a token was
+    sent."""
     if not isinstance(fault, StatusFault):
         return REALM if fault.status == 401 else None
     match fault.status, fault.as_status.code:
@@ -40,14 +41,14 @@ def challenge(fault: Fault) -> str | None:
         case 401, _:
             text = UNQUOTABLE.sub("'", fault.as_status.description)
             return f'{REALM}, error="invalid_token", error_description="{text}"'
-        case 403, _:  # the description names scopes of the caller's, so the body alone has it
+        case 403, _:  # the description names the caller's scopes: body only
             return f'{REALM}, error="insufficient_scope"{_wanted(fault)}'
     return None
 
 
 def _wanted(fault: Fault) -> str:
-    """The parameter that names the scopes which are missing, but none that is no scope at all
-    (RFC 6749, 3.3), or that asks for more than to come in."""
+    """The parameter with the missing scopes; without invalid ones (RFC 6749, 3.3), and those not
+    needed for access."""
     scopes = fault.scopes if isinstance(fault, ScopeMismatch) else ()
     told = " ".join(one for one in scopes if not UNQUOTABLE.search(one) and one != OFFLINE)
     return f', scope="{told}"' if told else ""
@@ -57,7 +58,7 @@ JSON = (b"content-type", b"application/json")
 
 
 class Responder:
-    """Sends the one response of an HTTP request; every response names its request id."""
+    """Sends the one response of an HTTP request; every response has an X-Request-Id."""
 
     __slots__ = ("_send", "request_id", "started")
 
@@ -94,15 +95,15 @@ class Responder:
         await self._send({"type": "http.response.body"})
 
     async def fault(self, fault: Fault, id_: RequestId = None) -> None:
-        """Refuse the whole HTTP request; the body is JSON-RPC on every front."""
+        """Reject the whole HTTP request; the body is JSON-RPC on every front."""
         status = fault.status if fault.status >= 400 else 400
-        # clients that test for 2026-07-28 look for an envelope error without data
+        # clients that probe for 2026-07-28 expect an envelope error without data
         bare = isinstance(fault, MalformedEnvelope)
         body = encode(error_reply(id_, fault, None if bare else self.request_id))
         await self.json(body, status, fault_headers(fault))
 
     async def stream(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Begin a stream of server-sent events; no proxy may buffer it."""
+        """Begin a stream of server-sent events, with proxy buffering disabled."""
         await self._start(
             200,
             [

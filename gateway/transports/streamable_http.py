@@ -1,7 +1,7 @@
 """The MCP endpoint: streamable HTTP of 2025-03-26 to 2025-11-25 and of 2026-07-28, on one path.
 
-A GET without a session is taken for that of a 2024-11-05 client, which was given this one URL: it
-gets the stream of that revision, unless the settings say otherwise.
+A GET without a session is treated as one of a 2024-11-05 client configured with this URL: it gets
+that revision's stream, unless the settings disable this.
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,7 +20,7 @@ from schemas.mcp.revisions import STATELESS
 
 
 class StreamableHTTP:
-    """ASGI application of the MCP endpoint, or of that of a toolset."""
+    """ASGI application of the MCP endpoint, or of a toolset's."""
 
     def __init__(self, endpoint: McpEndpoint, http_sse: HttpSseEndpoint) -> None:
         self._endpoint = endpoint
@@ -44,7 +44,7 @@ class StreamableHTTP:
     async def _get(
         self, scope: Scope, receive: Receive, responder: Responder, identity: Identity
     ) -> None:
-        """The stream for what the server says unasked, or one to come back to."""
+        """Open the standalone stream, or resume a stream."""
         headers = _handshake_headers(scope)
         require_acceptable(header(scope, b"accept"), "text/event-stream")
         session = await self._session(scope, headers, identity.principal)
@@ -75,7 +75,7 @@ class StreamableHTTP:
             self._front.get_opens_sse
             and headers.session is None
             and headers.version is None
-            and "text/event-stream" in header(scope, b"accept")  # a browser may just be looking
+            and "text/event-stream" in header(scope, b"accept")  # not a browser
             and not header(scope, b"last-event-id")
         )
 
@@ -89,7 +89,7 @@ class StreamableHTTP:
 
 
 def mcp_fronts(front: McpFront) -> dict[str, ASGIApp]:
-    """The applications of all MCP paths: of everything, and of each toolset."""
+    """The applications of all MCP paths: of all tools, and of each toolset."""
     fronts: dict[str, ASGIApp] = {}
     for toolset in (None, *front.toolsets):
         fronts |= toolset_fronts(front, toolset)
@@ -97,7 +97,7 @@ def mcp_fronts(front: McpFront) -> dict[str, ASGIApp]:
 
 
 def toolset_fronts(front: McpFront, toolset: str | None) -> dict[str, ASGIApp]:
-    """The applications of the paths of one toolset; None: of everything."""
+    """The applications of the paths of one toolset; None: of all tools."""
     endpoint = McpEndpoint(front, toolset)
     path = f"{front.path}/{toolset}" if toolset else front.path
     http_sse = HttpSseEndpoint(endpoint)
@@ -109,7 +109,8 @@ def toolset_fronts(front: McpFront, toolset: str | None) -> dict[str, ASGIApp]:
 
 
 def _handshake_headers(scope: Scope) -> Headers:
-    """The headers of what only sessions have. Raises MethodNotAllowed, or for no known version."""
+    """The headers of a method that needs a session. Raises MethodNotAllowed, or for an unknown
+    version."""
     headers = routing_headers(scope)
     if headers.version in STATELESS:
         raise MethodNotAllowed("2026-07-28 has POST only; use subscriptions/listen", "POST")
