@@ -1,1 +1,1 @@
-"""Operations: each is declared once, as a row, and served by every front."""
+"""Operations of the admin API: each is declared once, as a row, and served by every front."""

@@ -1,4 +1,4 @@
-"""An operation's handler, run: what it gives, or a problem."""
+"""Runs an operation's handler and maps its errors to problems."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from schemas.errors import Fault, ToolgateError
 
 
 async def answering(operation: Operation, asked: OperationInput) -> Any:
-    """What the operation gives; whatever fails on the way is a Problem."""
+    """The result of the operation; its errors become ProblemDetails."""
     try:
         return await operation.handle(asked)
     except (psycopg.OperationalError, PoolTimeout) as error:

@@ -1,4 +1,4 @@
-"""Operations, called as tools: arguments to an operation's input, its answer to a result."""
+"""Operations called as tools: arguments to an operation's input, its response to a result."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -24,7 +24,7 @@ from schemas.jsonrpc import encode
 from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
 
-META_ETAG = "toolgate/etag"  # in `_meta` of a result: the ETag of what was asked for
+META_ETAG = "toolgate/etag"  # in `_meta` of a result: its ETag
 DONE = ToolResult((TextContent("Done."),))
 
 Json = Mapping[str, Any]
@@ -55,7 +55,7 @@ class OperationUpstream:
         return result_of(response, tells_tag=operation.id in self._tells_tag)
 
     def _operation(self, tool: Tool, context: Context) -> Operation:
-        """Raises MethodNotFound for what is none, and for a caller whom its scope does not open."""
+        """Raises MethodNotFound if unknown, and if the caller lacks its scope."""
         binding = cast("OperationBinding", tool.binding)  # app: each upstream has its own kind
         operation = self._server.by_id.get(binding.operation)
         if operation is None or operation.no_tool or not allows(context.principal, operation.scope):
@@ -64,7 +64,7 @@ class OperationUpstream:
 
 
 def input_of(operation: Operation, arguments: Json, context: Context) -> OperationInput:
-    """Raises Problem."""
+    """Raises ProblemDetails."""
     names = {name: arguments[name] for name in operation.names}
     read_names(names)
     given = {field.encode_name for field in msgspec.structs.fields(operation.query)}
@@ -74,7 +74,7 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
 
 
 def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
-    """`tells_tag`: also in words, for a model that is to change what it was shown."""
+    """`tells_tag`: the ETag in the text too, for a model that edits the resource."""
     if response.status >= 400:
         said = TextContent(_told(response.body))
         return ToolResult((said,), structured_content=Raw(response.body), is_error=True)
@@ -89,7 +89,7 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
 
 
 def _body(operation: Operation, arguments: Json) -> Any:
-    """Raises Problem."""
+    """Raises ProblemDetails."""
     if operation.body is None:
         return None
     members = members_of(operation)
@@ -102,7 +102,7 @@ def _body(operation: Operation, arguments: Json) -> Any:
 
 
 def _conditions(arguments: Json, context: Context) -> dict[str, str]:
-    """What HTTP says in headers."""
+    """The conditional headers of HTTP."""
     said = {
         "if-match": arguments.get(IF_MATCH),
         "if-none-match": arguments.get(IF_NONE_MATCH),
@@ -112,7 +112,7 @@ def _conditions(arguments: Json, context: Context) -> dict[str, str]:
 
 
 def _told(problem: bytes) -> str:
-    """A problem in words, its errors where they are."""
+    """A problem as text, with its errors and their places."""
     document = msgspec.json.decode(problem, type=ProblemDocument)
     errors = (
         f"{one.pointer or one.parameter or one.header}: {one.detail}" for one in document.errors

@@ -1,4 +1,4 @@
-"""The description of the API (OpenAPI 3.1), made of the same declarations that serve it."""
+"""OpenAPI 3.1 description of the API, generated from the declarations that serve it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ PROBLEMS = {
     429: "Too many requests; try again later.",
     503: "Not now; try again later.",
 }
-AGAIN = frozenset({429, 503})  # they say when
+AGAIN = frozenset({429, 503})  # with Retry-After
 TITLES = {200: "Done.", 201: "Made.", 202: "Begun.", 204: "Done; there is nothing to tell."}
 SCOPES = "The scope that it takes; `admin` opens everything, `admin:read` all that is read."
 
@@ -56,7 +56,7 @@ def describe(operations: Sequence[Operation], root: str, version: str) -> Json:
 
 
 class _Schemas:
-    """Of all types that operations name; each is made once."""
+    """The JSON Schemas of all types that operations name, each made once."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         types = [ProblemDocument]
@@ -106,7 +106,7 @@ def _parameters(one: Operation) -> Iterator[Json]:
 
 
 def _plain(kind: Any) -> Json:
-    """The schema of a parameter, which is there or is not, and never null."""
+    """The schema of a parameter, which may be absent, but never null."""
     schema: Json = msgspec.json.schema_components((kind,), ref_template=REFS)[0][0]
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema

@@ -1,4 +1,4 @@
-"""Operations: declared once, for routers, descriptions, tools and lists."""
+"""Operations: declared once, for routers, OpenAPI, tools and lists."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Mistake(Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong, and where."""
+    """One error of a request, and its place."""
 
     detail: str
     pointer: str | UnsetType = UNSET  # into the body (RFC 6901)
@@ -28,8 +28,8 @@ class Mistake(Struct, frozen=True, omit_defaults=True):
 
 
 class ProblemDocument(Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. `type` is relative to the API; `instance` is the id of the request, as in the
-    gateway's log."""
+    """Problem details of RFC 9457. `type` is relative to the API; `instance` is the request id, as
+    in the gateway's log."""
 
     type: str
     title: str
@@ -41,10 +41,10 @@ class ProblemDocument(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(eq=False)
 class ProblemDetails(Exception):
-    """Why a request is not served; public. Not frozen: whoever passes it on notes where."""
+    """A problem as an exception; public. Not frozen: raising sets its traceback."""
 
     status: int
-    kind: str  # stands in `type`
+    kind: str  # last part of `type`
     detail: str
     errors: tuple[Mistake, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ProblemDetails(Exception):
 
 
 def sentence(error: Exception) -> str:
-    """What the registry says as half a sentence, whole."""
+    """An error message of the registry as a sentence."""
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -69,7 +69,7 @@ def bad_request(detail: str, *errors: Mistake) -> ProblemDetails:
 
 
 def invalid(detail: str, *errors: Mistake) -> ProblemDetails:
-    """The request can be read, and asks for what cannot be."""
+    """422: the request is well-formed, but cannot be carried out."""
     return ProblemDetails(422, "invalid", detail, errors)
 
 
@@ -82,7 +82,7 @@ def conflict(detail: str) -> ProblemDetails:
 
 
 def changed() -> ProblemDetails:
-    """What If-Match names is not there any longer."""
+    """412: the resource no longer has the ETag of If-Match."""
     return ProblemDetails(
         412, "precondition-failed", "It is not as the condition says: read it again."
     )
@@ -142,7 +142,7 @@ Cursor = Annotated[
     ),
 ]
 
-# What stands in braces in the paths.
+# Types of the path parameters.
 NAMES: Mapping[str, Any] = {
     "source": SourceName,
     "tool": ToolName,
@@ -161,29 +161,29 @@ NAMES: Mapping[str, Any] = {
 
 
 def check_time(time: datetime | None) -> None:
-    """Raises ValueError for one that is at the end of what Python or PostgreSQL can tell."""
+    """Raises ValueError near the limits of the times of Python or PostgreSQL."""
     if time is not None and not 1900 <= time.year <= 9990:
         raise ValueError("Expected a time between the years 1900 and 9990")
 
 
 def allows(principal: Principal, scope: str) -> bool:
-    """Whether the principal has `scope`, or one that holds it."""
+    """Whether the principal has `scope`, or one that includes it."""
     return not principal.scopes.isdisjoint(scopes_of(scope))
 
 
 def scopes_of(scope: str) -> frozenset[str]:
-    """`scope`, and those that hold it: one of them is enough."""
+    """`scope`, and the scopes that include it: one of them is enough."""
     held = scope.startswith("admin:") and scope.endswith(":read")
     of_api = scope.split(":")[0] == ALL
     return frozenset({scope, *([ALL] if of_api else []), *([READ_ALL] if held else [])})
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing can be asked for."""
+    """No query parameters."""
 
 
 class Paging(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a list."""
+    """Paging parameters of a list."""
 
     limit: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     after: Cursor | None = None
@@ -191,13 +191,13 @@ class Paging(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class OperationInput:
-    """A request that has been read."""
+    """A parsed request."""
 
     principal: Principal
-    names: Mapping[str, str]  # those in the path
-    query: Any  # as the operation declares it
+    names: Mapping[str, str]  # path parameters
+    query: Any  # of the operation's type
     body: Any
-    present: Any = None  # what is to be changed, as its GET gives it, where `match` is not ""
+    present: Any = None  # the resource to change, as its GET returns it, where `match` is not ""
 
     @property
     def tenant(self) -> str:
@@ -206,17 +206,17 @@ class OperationInput:
 
 @dataclass(frozen=True, slots=True)
 class OperationOutput:
-    """An answer that is more than its body."""
+    """A response with more than its body."""
 
     value: Any
     status: int | None = None  # None: the operation's
-    location: str = ""  # below the API: of what was made
-    untold: Any = None  # what a repetition gets instead, if not the same
+    location: str = ""  # below the API: of the created resource
+    untold: Any = None  # body for an idempotent repetition, if different
 
 
 class TaggedView(Struct, frozen=True):
-    """A view whose ETag is about less than its body: `untagged` change by themselves, and nobody
-    who edits it has to read it again for that."""
+    """A view whose ETag ignores the `untagged` members: they change by themselves, which must not
+    invalidate a client's edit."""
 
     untagged: ClassVar[frozenset[str]] = frozenset()
 
@@ -231,18 +231,18 @@ class Operation:
     method: Method
     path: str  # "/sources/{source}"
     summary: str
-    scope: str  # "" of what everybody may who is known
+    scope: str  # "": any authenticated caller
     handle: Handle
-    gives: Any = None  # type of the answer; None: it has no body
+    gives: Any = None  # response type; None: no body
     status: int = 200
     query: type[Struct] = NoQuery
-    body: Any = None  # type; None: it takes none
+    body: Any = None  # request type; None: no body
     optional_body: bool = False
-    match: Literal["", "optional", "required"] = ""  # whether If-Match says what is to be changed
-    of: str = ""  # the GET operation whose answer If-Match names; "": the one of the same path
-    secret: bool = False  # what its requests hold must not be remembered, not even as a digest
-    creates: bool = False  # a PUT that If-None-Match: * makes create
-    problems: tuple[int, ...] = field(default=())  # besides those that every operation may have
+    match: Literal["", "optional", "required"] = ""  # whether If-Match is accepted
+    of: str = ""  # the GET operation whose ETag If-Match names; "": of the same path
+    secret: bool = False  # its requests must not be stored, not even as a digest
+    creates: bool = False  # a PUT that creates with If-None-Match: *
+    problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
 
     @property
@@ -255,7 +255,7 @@ class Operation:
 
     @property
     def effect(self) -> Effect:
-        """What its method says, but that a POST which takes a scope for reading reads."""
+        """The effect of its method, except that a POST with a read scope is "read"."""
         return "read" if self.scope.endswith(":read") else EFFECTS[self.method]
 
     @property
@@ -267,7 +267,7 @@ T = TypeVar("T")
 
 
 class ListPage(Struct, Generic[T], frozen=True, omit_defaults=True):
-    """`next` is the cursor of the page behind; without it this is the last."""
+    """`next` is the cursor of the next page; absent on the last."""
 
     items: tuple[T, ...]
     next: str = ""
@@ -275,7 +275,7 @@ class ListPage(Struct, Generic[T], frozen=True, omit_defaults=True):
 
 class Pages:
     def __init__(self, size: int, limit: int) -> None:
-        """`size` entries unless a client asks for another number, of at most `limit`."""
+        """Default page size, and the maximum that a client may request."""
         self._size = size
         self._limit = limit
 
@@ -283,13 +283,13 @@ class Pages:
         return min(asked.limit or self._size, self._limit)
 
     def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
-        """The entries in the order of their keys, which are unlike."""
+        """One page of the entries, ordered by their unique keys."""
         after = place(asked.after)
         found = sorted((one for one in entries if key(one) > after), key=key)
         return self.cut(asked, found, key)
 
     def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
-        """Of `found`, which begins behind the cursor and has one more than fits where there is
+        """One page of `found`, which begins after the cursor and has one extra entry if there are
         more."""
         limit = self.limit(asked)
         shown = found[:limit]
@@ -301,7 +301,7 @@ def cursor(after: str) -> str:
 
 
 def place(sealed: str | None) -> str:
-    """What a cursor names; "" without one. Raises Problem for what is none of ours."""
+    """The key in a cursor; "" without one. Raises ProblemDetails for a foreign one."""
     if sealed is None:
         return ""
     try:
@@ -315,30 +315,29 @@ def place(sealed: str | None) -> str:
 
 
 def unknown() -> ProblemDetails:
-    """A cursor is none of ours."""
+    """422 for a foreign cursor."""
     text = "expected `next` of the page before, unchanged"
     return invalid("The cursor cannot be read.", Mistake(text, parameter="after"))
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    opened: Callable[[], Pool | None]  # None until the database has answered
+    opened: Callable[[], Pool | None]  # None until the database was reached
     pages: Pages
     host_id: str  # the tenant of the gateway
     operator_role: str
 
     def is_own(self, asked: OperationInput) -> bool:
-        """Whether the settings speak of the tenant."""
+        """Whether the settings apply to the tenant."""
         return asked.tenant == self.host_id
 
     def is_operator(self, asked: OperationInput) -> bool:
-        """Whether what the settings say may be told. Issuers of other tenants name roles as they
-        like."""
+        """Whether the caller may see the settings. Issuers of other tenants name roles freely."""
         return self.is_own(asked) and self.operator_role in asked.principal.roles
 
     @property
     def pool(self) -> Pool:
-        """Raises Problem."""
+        """Raises ProblemDetails."""
         pool = self.opened()
         if pool is None:
             raise unavailable("The database does not answer yet.")

@@ -1,4 +1,4 @@
-"""Requests as they are declared, or what is wrong with them."""
+"""Parses requests into the declared types, or reports what is wrong with them."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ Headers = Mapping[str, str]
 
 
 def headers_of(scope: Scope) -> Headers:
-    """By name, in lower case. Raises Problem for one that must not be there twice."""
+    """Headers by lower-case name. Raises ProblemDetails for a duplicate that must be unique."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1").strip(" \t")
@@ -40,7 +40,7 @@ def headers_of(scope: Scope) -> Headers:
 
 
 def segments(scope: Scope, root: str) -> list[str] | None:
-    """The path below `root`, piece by piece; None for what is no text."""
+    """The decoded path segments below `root`; None for invalid UTF-8."""
     raw = scope.get("raw_path") or scope["path"].encode()
     pieces = raw.split(b"?", 1)[0].decode("latin-1")[len(root) :].strip("/").split("/")
     try:
@@ -50,7 +50,7 @@ def segments(scope: Scope, root: str) -> list[str] | None:
 
 
 def read_names(found: Mapping[str, str]) -> None:
-    """Raises Problem for names that nothing can have."""
+    """Check path parameters. Raises ProblemDetails for names that no entry can have."""
     for name, value in found.items():
         if "\0" in value:
             raise not_found(name, value)
@@ -61,7 +61,7 @@ def read_names(found: Mapping[str, str]) -> None:
 
 
 def read_query(operation: Operation, text: bytes) -> Any:
-    """Raises Problem."""
+    """Raises ProblemDetails."""
     try:
         pairs = parse_qsl(
             text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50
@@ -77,7 +77,7 @@ def read_query(operation: Operation, text: bytes) -> Any:
 
 
 def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
-    """Raises Problem."""
+    """Raises ProblemDetails."""
     try:
         return msgspec.convert(values, operation.query, strict=False)
     except msgspec.ValidationError as error:
@@ -88,7 +88,7 @@ def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
 
 
 def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
-    """Raises Problem."""
+    """Raises ProblemDetails."""
     if operation.body is None or (not data and operation.optional_body):
         if data:
             raise bad_request(f"{operation.method} {operation.path} takes no body.")
@@ -111,13 +111,13 @@ def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
 
 
 def refuse_nul(value: Any) -> None:
-    """Raises Problem for a text that the database cannot keep."""
+    """Raises ProblemDetails for text with NUL, which the database cannot store."""
     if _has_nul(value):
         raise ProblemDetails(422, "invalid", "No text in the body may have a NUL character.")
 
 
 def converted(value: Any, kind: Any) -> Any:
-    """Raises Problem with what is wrong, and where."""
+    """Decode to `kind`. Raises ProblemDetails with the error and its place."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -128,7 +128,7 @@ def converted(value: Any, kind: Any) -> Any:
 
 
 async def receive_body(receive: Receive, headers: Headers, limit_bytes: int) -> bytes:
-    """Raises Problem for one that is too large, and when its sender has gone."""
+    """Read the body. Raises ProblemDetails when it is too large, or the client disconnects."""
     declared = headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > limit_bytes:
         raise _too_large(limit_bytes)
@@ -145,7 +145,7 @@ async def receive_body(receive: Receive, headers: Headers, limit_bytes: int) -> 
 
 
 def check_accept(headers: Headers) -> None:
-    """Raises Problem for who wants no JSON."""
+    """Raises ProblemDetails if Accept excludes JSON."""
     accepted = headers.get("accept", "*/*")
     ranges = [one.split(";")[0].strip().lower() for one in accepted.split(",")]
     refused = {one.split(";")[0].strip().lower() for one in accepted.split(",") if _is_zero(one)}
@@ -154,7 +154,7 @@ def check_accept(headers: Headers) -> None:
 
 
 def tags(header: str) -> tuple[str, ...]:
-    """The entity tags of If-Match or If-None-Match, or "*". What cannot be read names nothing."""
+    """The entity tags of If-Match or If-None-Match, or "*"; none if malformed."""
     if header == "*":
         return ("*",)
     data = header.encode("latin-1")
@@ -165,7 +165,7 @@ def tags(header: str) -> tuple[str, ...]:
 
 
 def _has_nul(value: Any) -> bool:
-    """The database cannot keep such a text."""
+    """Whether a text contains NUL, which the database cannot store."""
     if isinstance(value, dict):
         return any(_has_nul(part) for pair in value.items() for part in pair)
     if isinstance(value, list):
@@ -187,7 +187,7 @@ def _parameter(name: str, text: str) -> Mistake:
 
 
 def _explained(error: msgspec.ValidationError) -> tuple[str, list[str]]:
-    """What is wrong, and the names and places that lead to it."""
+    """The error message, and the path to the invalid value."""
     match = _PLACE.match(str(error))
     what, place = (match["what"], match["place"] or "$") if match else (str(error), "$")
     path = [name or index for name, index in _STEP.findall(place)]

@@ -1,4 +1,4 @@
-"""Operations, served: conditions, repetitions and answers, the same for every front."""
+"""Serves operations: preconditions, idempotency and responses, the same for every front."""
 
 import hashlib
 import logging
@@ -48,8 +48,8 @@ def problem_response(problem: ProblemDetails, request_id: str) -> OperationRespo
 
 
 def tag_of(value: Any) -> str:
-    """The entity tag of a representation: the same for the same bytes (RFC 9110, 8.8.3), but for
-    the members that a TaggedView leaves out."""
+    """The entity tag of a representation: equal for equal bytes (RFC 9110, 8.8.3), except for the
+    members that a TaggedView leaves out."""
     told = value
     if isinstance(value, TaggedView):
         members = msgspec.structs.asdict(value)
@@ -69,9 +69,7 @@ class _Kept(Struct):
 
 _kept = msgspec.json.Decoder(_Kept)
 
-Done = tuple[
-    OperationResponse, OperationResponse
-]  # what is told, and what is told to who repeats the request
+Done = tuple[OperationResponse, OperationResponse]  # the response, and the one for repetitions
 
 
 class Repeats:
@@ -86,8 +84,8 @@ class Repeats:
         request: bytes,
         work: Callable[[], Awaitable[Done]],
     ) -> OperationResponse:
-        """Do `work`, or give what it gave before. Raises Problem, and what `work` raises: then
-        nothing is kept."""
+        """Do `work`, or return its recorded response. Raises ProblemDetails, and what `work`
+        raises: then the key is released."""
         if not KEY.fullmatch(key):
             text = "expected 1 to 128 visible ASCII characters"
             raise bad_request("The key cannot be used.", Mistake(text, header="Idempotency-Key"))
@@ -104,10 +102,10 @@ class Repeats:
             raise unavailable("The database does not answer; nothing was done.") from error
         if earlier is not None:
             return _restored(earlier)
-        # Else the key would belong to nobody knows what.
+        # A cancelled `work` would leave its outcome unknown.
         with anyio.CancelScope(shield=True):
             return await self._first(owner, work)
-        raise AssertionError  # a scope that nobody cancels swallows nothing
+        raise AssertionError  # a scope that is never cancelled swallows nothing
 
     async def _first(self, owner: Owner, work: Callable[[], Awaitable[Done]]) -> OperationResponse:
         try:
@@ -140,7 +138,7 @@ def _restored(data: bytes) -> OperationResponse:
 
 
 class OperationServer:
-    """The table of operations, by id and by path, and how one of them is answered."""
+    """The table of operations, by id and by path, and how one is answered."""
 
     def __init__(self, operations: Sequence[Operation], repeats: Repeats, root: str) -> None:
         """`root` is the path below which the operations are served over HTTP."""
@@ -152,7 +150,7 @@ class OperationServer:
             self.routes.setdefault(one.parts, {})[one.method] = one
 
     def read_by(self, operation: Operation) -> Operation:
-        """The operation whose answer the If-Match of another one names."""
+        """The operation whose ETag the If-Match of another one names."""
         return self.by_id[operation.of] if operation.of else self.routes[operation.parts]["GET"]
 
     async def answer(
@@ -163,8 +161,8 @@ class OperationServer:
         body: bytes,
         request_id: str,
     ) -> OperationResponse:
-        """What the operation answers, problems of its handler included; `headers` by lower-case
-        names, `body` as it came. Raises Problem for a key that is in use."""
+        """The response, problems of its handler included; `headers` by lower-case names, `body`
+        unparsed. Raises ProblemDetails for a key in use."""
         key = headers.get("idempotency-key")
 
         async def work() -> Done:
@@ -182,7 +180,8 @@ class OperationServer:
         return await self._repeats.run(key, asked.principal, what, body, work)
 
     async def _present(self, operation: Operation, asked: OperationInput, headers: Headers) -> Any:
-        """What is to be changed, if the request says which it means. Raises Problem: 428, 412."""
+        """The resource to change, if the request has a precondition. Raises ProblemDetails: 428,
+        412."""
         wanted = headers.get("if-match")
         new_only = operation.creates and headers.get("if-none-match") == "*"
         if not operation.match or (wanted is None and not new_only):
@@ -212,7 +211,7 @@ class OperationServer:
         also = {"Location": self._root + told.location} if told.location else {}
         if operation.method in {"GET", "PUT"}:
             also["ETag"] = tag_of(told.value)
-            partly = isinstance(told.value, TaggedView)  # its tag does not tell whether all is old
+            partly = isinstance(told.value, TaggedView)  # its tag does not cover the whole body
             unless = None if partly else headers.get("if-none-match")
             if operation.method == "GET" and unless and not _holds(also["ETag"], None, unless):
                 unchanged = OperationResponse(304, headers=also)
@@ -224,7 +223,8 @@ class OperationServer:
 
 
 def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:
-    """RFC 9110, 13.1: whether a representation with this tag, None of none, is meant."""
+    """Whether the preconditions hold (RFC 9110, 13.1) for this tag; None: there is no
+    representation."""
     if wanted is not None:
         named = tags(wanted)
         if tag is None or ("*" not in named and tag not in named):  # strong comparison

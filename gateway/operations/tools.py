@@ -1,7 +1,7 @@
-"""Operations as MCP tools: one tool for each row, made of what the row declares.
+"""Operations as MCP tools: one tool for each row, generated from its declaration.
 
-The arguments are the names in the path, the parameters of the query, and the members of the body,
-or the whole body as `body` where it is no plain object or shares a name with the others.
+The arguments are the path parameters, the query parameters, and the members of the body, or the
+whole body as `body` where it is no plain object or shares a name with the others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,10 +22,10 @@ from schemas.tool import Annotations, Tool
 
 Json = dict[str, Any]
 
-SOURCE = "toolgate"  # what they count as in rules and in the audit log
+SOURCE = "toolgate"  # their source in rules and in the audit log
 BODY, IF_MATCH, IF_NONE_MATCH = "body", "if_match", "if_none_match"
 REFS = "#/$defs/"
-VIEWS = 64  # catalogs that are remembered, by the scopes of callers
+VIEWS = 64  # cached catalogs, by the scopes of callers
 
 HINTS: Mapping[Effect, Annotations] = {
     "read": Annotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True),
@@ -45,7 +45,7 @@ _IF_NONE_MATCH = {
 
 
 class OperationCatalogs:
-    """The tools of some operations: all of them, and those that a caller's scopes open."""
+    """The tools of some operations: all of them, and those that a caller's scopes allow."""
 
     def __init__(self, operations: Iterable[Operation], shaping: Shaping) -> None:
         self._opened_by = {one.id: scopes_of(one.scope) for one in operations if not one.no_tool}
@@ -55,7 +55,7 @@ class OperationCatalogs:
         self._views: Memo[frozenset[str], Catalog] = Memo(VIEWS)
 
     def of(self, scopes: frozenset[str]) -> Catalog:
-        """What a caller with these scopes is shown, and may call."""
+        """The tools that a caller with these scopes sees and may call."""
         telling = scopes & self._telling
         view = self._views.use(telling)
         if view is None:
@@ -68,7 +68,7 @@ class OperationCatalogs:
 
     def _catalog(self, tools: Iterable[Tool]) -> Catalog:
         made = Catalog(tools, shaping=self._shaping)
-        made.own = {}  # nothing is searched for here: lists have everything
+        made.own = {}  # no search here: lists are complete
         return made
 
 
@@ -116,8 +116,8 @@ def input_schema(operation: Operation) -> Json:
 
 
 def output_schema(operation: Operation) -> Json | None:
-    """JSON Schema of an object; None for an operation that has no more to tell than that it is
-    done, or whose answer is none."""
+    """JSON Schema of an object; None for an operation without a body in its response, or with
+    another type."""
     if operation.gives is None:
         return None
     (made,), definitions = msgspec.json.schema_components(
@@ -128,7 +128,7 @@ def output_schema(operation: Operation) -> Json | None:
 
 
 def members_of(operation: Operation) -> tuple[str, ...]:
-    """The members of the body that are arguments of their own; none: the body is one argument."""
+    """The members of the body that are separate arguments; none: the body is one argument."""
     if not (isinstance(operation.body, type) and issubclass(operation.body, Struct)):
         return ()
     found = tuple(field.encode_name for field in msgspec.structs.fields(operation.body))
@@ -138,7 +138,7 @@ def members_of(operation: Operation) -> tuple[str, ...]:
 
 
 def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json, list[str]]:
-    """Properties, and the names of those that there have to be."""
+    """Properties of the body, and the names of the required ones."""
     if not members_of(operation):
         return {BODY: made}, [] if operation.optional_body else [BODY]
     schema = _resolved(made, definitions)
@@ -147,7 +147,7 @@ def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json,
 
 
 def _plain(schema: Json) -> Json:
-    """The schema of a parameter, which is there or is not, and never null."""
+    """The schema of a parameter, which may be absent, but never null."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema
 
@@ -158,7 +158,7 @@ def _resolved(schema: Json, definitions: Json) -> Json:
 
 
 def _closed(schema: Json, definitions: Json) -> Json:
-    """The schema with the definitions that it needs."""
+    """The schema with the definitions that it references."""
     needed: dict[str, Json] = {}
     open_ = list(_references(schema))
     while open_:
