@@ -1,1 +1,1 @@
-"""What happens to a request: transports, protocol, methods, upstreams, guards."""
+"""The request path: transports, protocol, methods, upstreams, guards."""

@@ -1,8 +1,7 @@
-"""`toolgate`, and `python -m gateway`.
+"""Entry point of `toolgate`, and `python -m gateway`.
 
-The product is four top-level packages with everyday names. A project that has its own `config.py`
-or `schemas/` on the path must not take their place, so they are pinned before anything imports
-them.
+The product is four top-level packages with everyday names. A project's own `config.py` or
+`schemas/` on the path must not shadow them, so they are pinned before any import of them.
 """
 
 import importlib.machinery
@@ -16,7 +15,7 @@ PINNED = ("schemas", "config", "registry")
 
 
 def pin_packages() -> None:
-    """Import our packages from beside this one, wherever `sys.path` would find others."""
+    """Import our packages from the folder of this one, whatever else `sys.path` has."""
     for name in PINNED:
         if name in sys.modules:
             continue

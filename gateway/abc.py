@@ -1,4 +1,4 @@
-"""The seams: what the layers hand to each other."""
+"""Protocols and value types at the boundaries between layers."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,11 +23,11 @@ Middleware = Callable[[Handler], Handler]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool, on its way to where it is executed."""
+    """A call of a tool, passed through the guards to its execution."""
 
     tool: Tool
     source: Source | None  # None for the gateway's own tools
-    arguments: Any  # passed the tool's input schema; of an unchecked hybrid action any JSON
+    arguments: Any  # validated by the tool's input schema; any JSON for an unchecked hybrid action
     context: Context
 
 
@@ -40,7 +40,7 @@ Guard = Callable[[Execute], Execute]
 
 @dataclass(frozen=True, slots=True)
 class RepeatableCommand:
-    """A command that its sender may send again."""
+    """A command with an Idempotency-Key."""
 
     principal: Principal
     service: str
@@ -55,10 +55,10 @@ Once = Callable[
 
 
 class Upstream(Protocol):
-    """Makes the call that a binding of its kind describes.
+    """Executes the call that a binding of its kind describes.
 
-    `arguments` passed the tool's input schema. For a hybrid action that checks nothing they are
-    whatever JSON the caller sent.
+    `arguments` are validated by the tool's input schema; for a hybrid action without one they are
+    any JSON.
     """
 
     async def call(
@@ -73,20 +73,20 @@ class RelayRequest:
     source: Source
     method: str
     params: dict[str, Any]  # whole: with the client's `_meta`, inputResponses, requestState, task
-    eras: Eras = "both"  # which eras of the server have what is asked for
+    eras: Eras = "both"  # eras of the server that support the request
     headers: Mapping[str, str] = field(default_factory=dict)  # Mcp-Param-*, for 2026-07-28 servers
 
 
 class Relay(Protocol):
-    """Asks other MCP servers, whatever era they and the client are of."""
+    """Client of upstream MCP servers of any era."""
 
     async def request(self, asked: RelayRequest, context: Context) -> dict[str, Raw]:
-        """The members of the result. Raises the server's error as a Fault, code and data as they
-        came, and Unreachable when there is no answer."""
+        """Send a request; returns the members of the result. Raises the server's error as a Fault
+        with code and data unchanged, and Unreachable when there is no answer."""
 
     async def watch(self, source: Source, uri: str) -> None:
-        """Hear from now on when the resource `uri` of `source` changes; calls are counted.
-        Raises Fault when the server refuses."""
+        """Subscribe to updates of the resource `uri` of `source`; reference-counted. Raises Fault
+        when the server refuses."""
 
     async def unwatch(self, source: Source, uri: str) -> None:
         """Undo one `watch`."""
@@ -99,19 +99,19 @@ class Event:
 
 
 class Log(Protocol):
-    """Streams of events that any node may add to and read: the one thing that nodes share besides
-    sessions. What is older than a stream's limits is forgotten.
+    """Append-only streams of events, which any node can write and read: the one thing that nodes
+    share besides sessions. Events beyond a stream's limits are dropped.
 
     All methods raise Unavailable when the store does not answer.
     """
 
     async def append(self, stream: str, data: bytes) -> str:
         """Add an event; returns its id. Readers see the events of a stream in one order, and none
-        appears later in front of one that was read."""
+        appears later before one that was already read."""
 
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
-        """At most `limit` events that follow the id `after`; "" begins with the first that is
-        kept. An id that was never of this stream raises InvalidParams."""
+        """At most `limit` events that follow the id `after`; "" begins with the oldest kept. Raises
+        InvalidParams for an id that was never of this stream."""
 
     async def last(self, stream: str) -> str:
         """The id of the newest event; "" for an empty stream."""
@@ -120,11 +120,11 @@ class Log(Protocol):
         """Inside, call `wake` soon after any node has appended to `stream`, perhaps more often."""
 
     async def drop(self, stream: str) -> None:
-        """Forget the stream."""
+        """Delete the stream."""
 
 
 class SessionRecord(Struct, frozen=True):
-    """What nodes have to know of a session to serve it."""
+    """Session state that nodes share to serve it."""
 
     id: str
     revision: str
@@ -136,13 +136,13 @@ class SessionRecord(Struct, frozen=True):
     log_level: str | None = None
     subscriptions: tuple[str, ...] = ()  # URIs of resources, as the client knows them
     told: str = ""  # version of the lists when it was opened
-    skills: tuple[str, ...] = ()  # names of those that it uses
+    skills: tuple[str, ...] = ()  # names of those in use
     version: int = 0  # grows with every change
-    nodes: tuple[str, ...] = ()  # those that have, or had, it open
+    nodes: tuple[str, ...] = ()  # ids of nodes that have, or had, it open
 
 
 class SessionChange(Struct, frozen=True):
-    """A change of a session, as its client made it; what it does not name stays as it is."""
+    """A change of a session, requested by its client; omitted fields stay unchanged."""
 
     log_level: str | UnsetType = UNSET
     client: dict[str, Any] | UnsetType = UNSET
@@ -154,10 +154,10 @@ class SessionChange(Struct, frozen=True):
 
 
 class SessionStore(Protocol):
-    """Sessions by id, until nobody has used them for their time to live.
+    """Sessions by id, until their idle time to live expires.
 
-    Nodes write changes, never their own copy: requests of one session reach several of them at
-    once. A record that cannot be read counts as none, and is logged.
+    Nodes write changes, never their own copy: requests of one session reach several nodes
+    concurrently. An unreadable record counts as missing, and is logged.
 
     All methods raise Unavailable when the store does not answer.
     """
@@ -165,43 +165,43 @@ class SessionStore(Protocol):
     shared: bool  # other nodes see the same sessions
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
-        """Keep a new session."""
+        """Store a new session."""
 
     async def get(self, session_id: str) -> SessionRecord | None: ...
 
     async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
-        """The session, which `node` has open from now on; its time to live begins anew. Whoever
-        changes it later finds the node in the record, unless the change is in what this returns."""
+        """The session; registers `node` as having it open, and renews its time to live. A later
+        change either sees the node in the record or is in what this returns."""
 
     async def change(
         self, session_id: str, change: SessionChange, ttl_s: float
     ) -> SessionRecord | None:
-        """Apply a change to the session as it is now; returns it as it is then."""
+        """Apply a change to the current record; returns the new one."""
 
     async def delete(self, session_id: str) -> bool:
-        """Whether it was there."""
+        """Delete a session; whether it existed."""
 
     async def all(self) -> Sequence[SessionRecord]:
-        """Those that have not expired."""
+        """Sessions that have not expired."""
 
     async def purge(self) -> int:
-        """Forget what has expired; returns how many sessions that were."""
+        """Remove what has expired; returns the number of sessions."""
 
     async def beat(self, node: str, ttl_s: float) -> None:
-        """`node` is alive, for `ttl_s` from now."""
+        """Heartbeat: `node` counts as alive for `ttl_s`."""
 
     async def beats(self, node: str) -> bool:
         """Whether `node` is alive."""
 
     async def secret(self) -> bytes:
-        """32 random bytes that all nodes of this store agree on."""
+        """32 random bytes that all nodes of this store share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     granted: int  # uses
     remaining: int  # further uses that would be allowed now
-    retry_after_s: float  # until one more is; 0 when allowed
+    retry_after_s: float  # until the next use is allowed; 0 when granted
 
     @property
     def allowed(self) -> bool:
@@ -219,14 +219,14 @@ RateKey = tuple[str, ...]
 
 
 class Rates(Protocol):
-    """Counts uses on the path of every call: at once, wherever that can be."""
+    """Rate limits on the path of every call: synchronous where possible."""
 
     def take(self, key: RateKey, limit: int, window_s: float) -> float | None:
         """Count one use of `key`, if it is allowed: 0. Else the seconds until it will be; None
-        where nobody can tell without `ask`. Raises Unavailable."""
+        where only `ask` can decide. Raises Unavailable."""
 
     async def ask(self, key: RateKey, limit: int, window_s: float) -> float:
-        """What `take` could not tell."""
+        """`take` with a round trip to the shared counter."""
 
     def give_back(self, key: RateKey, window_s: float) -> None:
         """Undo what was just taken."""

@@ -1,4 +1,4 @@
-"""What a decorator says about an action, checked where it is said: a typo fails on import."""
+"""Validates the arguments of the action decorator: a typo fails on import."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -22,7 +22,7 @@ def declared(
     positional: Any,
     rest: Any,
 ) -> Action:
-    """Raises TypeError and ValueError, which say what was expected."""
+    """Raises TypeError and ValueError, which name what was expected."""
     checked = _id(id_)
     _expect(checked, "side", side is None or side in _SIDES, f"None or one of {_SIDES}", side)
     _expect(checked, "skip_auth", isinstance(skip_auth, bool), "True or False", skip_auth)
@@ -53,7 +53,7 @@ def _id(id_: Any) -> str:
 
 
 def _scope(id_: str, scope: Any) -> str | None:
-    """A scope that is blank says nothing, and would leave the action open."""
+    """A blank scope is an error: it would leave the action open."""
     given = isinstance(scope, str) and bool(scope.strip())
     _expect(id_, "scope", scope is None or given, "None or scopes separated by blanks", scope)
     return scope  # type: ignore[no-any-return]  # checked above

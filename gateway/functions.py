@@ -1,14 +1,14 @@
-"""Python functions that tools made by hand call: what they take, and how they are called.
+"""Python functions that user-defined tools call: their parameters and calling convention.
 
     functions:
       count-words: company.tools:count_words
 
     def count_words(text: str, shortest: Annotated[int, Meta(ge=1)] = 1) -> dict[str, int]: ...
 
-Arguments come by name. The annotations say what they are (whatever msgspec can decode), and
-without an input schema of its own the tool has the one that they make. A parameter that is
-annotated as `gateway.hybrid.Call` gets who is calling. What is returned is as for hybrid actions,
-or a `ToolResult`. A function that is not `async` runs in a thread.
+Arguments are passed by name. The annotations define their types (whatever msgspec can decode), and
+the tool's input schema unless it has its own. A parameter annotated as `gateway.hybrid.Call` gets
+the caller. The result is as for hybrid actions, or a `ToolResult`. A function that is not `async`
+runs in a thread.
 """
 
 import inspect
@@ -32,9 +32,9 @@ class Function:
     """A function of the settings, as it is called."""
 
     target: str  # module:function
-    handler: Handler  # takes the values by name, and the `Call`
+    handler: Handler  # called with the values by name, and the `Call`
     description: str  # of its docstring; may be empty
-    schema: dict[str, Any] | None  # None: its annotations say nothing that JSON has
+    schema: dict[str, Any] | None  # None: its annotations have no JSON Schema
     takes: tuple[str, ...]  # names of its parameters
     needs: tuple[str, ...]  # those without a default
     _values: type[msgspec.Struct] | None = field(repr=False)
@@ -71,7 +71,7 @@ def load_functions(
 
 
 def load_function(target: str) -> Function:
-    """Raises ToolgateError that says what is wrong with it."""
+    """Import the function `target`. Raises ToolgateError with the reason."""
     name, _, attribute = target.partition(":")
     function = getattr(module(name), attribute, None)
     if not callable(function):

@@ -11,16 +11,15 @@
     sources:
       rules: {python: rules.py}
 
-A function takes the data, and the `Call` if it has a second parameter; one with a default is
-given it only if it is named `call` or annotated so. A function that is not `async` runs in a
-thread; one that is must not block, or it holds up every other call. It returns None for nothing,
-text, or anything that JSON can say; text that is JSON counts as JSON, and numbers that JSON does
-not have, NaN and infinity, become null. `raise Failure(...)` answers with a Status of your own; any
-other exception is a bug, and the client learns no more than that.
+A function takes the data, and the `Call` if it has a second parameter; one with a default gets
+it only if it is named `call` or annotated so. A function that is not `async` runs in a thread; an
+async one must not block, or it delays every other call. It returns None for no result, text, or any
+JSON value; text that is JSON counts as JSON, and NaN and infinity, which JSON lacks, become null.
+`raise Failure(...)` answers with a Status of your own; any other exception is a bug, which the
+client sees as an internal error without details.
 
-A module attribute HYBRID_SPEC, the path of a spec.yaml (relative to the module's folder), describes
-the actions in the place of the decorators: schema, scope, skipAuth. A function that it does not
-describe is not served.
+A module attribute HYBRID_SPEC, the path of a spec.yaml (relative to the module's folder), replaces
+the decorators' schema, scope and skipAuth. A function that it does not describe is not served.
 """
 
 import inspect
@@ -54,7 +53,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What surrounds the data of one call."""
+    """The context of one call."""
 
     principal: Principal
     request_id: str
@@ -64,7 +63,7 @@ class Call:
 
 
 class Failure(ToolgateError):
-    """The action could not do what was asked."""
+    """The action failed."""
 
     def __init__(self, status: int, body: Mapping[str, Any] | Status | str) -> None:
         """`status` is the HTTP status, 400 to 599; `body` a Status, or text."""
@@ -88,11 +87,12 @@ def action(
 ) -> Callable[[Function], Function]:
     """Serve the function as the action `id_`: host/service/action/version, or any method name.
 
-    `schema` is the JSON Schema of the data; without one nothing is checked. `side` "command" or
-    "query" keeps it to that portal path; only a query is known to change nothing. `positional`
-    names the arguments that an array of params stands for, `rest` the one that takes those after.
+    `schema` is the JSON Schema of the data; without one the data are not checked. `side` "command"
+    or "query" restricts it to that portal path; only a query counts as read-only. `positional`
+    names the arguments that an array of params stands for, `rest` the one that takes the remaining
+    ones.
 
-    Raises TypeError and ValueError for what cannot be meant.
+    Raises TypeError and ValueError for invalid arguments.
     """
     said = declared(
         id_,
@@ -115,7 +115,7 @@ def action(
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A marked function, as it is called."""
+    """A marked function and its calling convention."""
 
     function: Function
     takes_call: bool
@@ -125,7 +125,7 @@ class Handler:
         arguments = (data, call) if self.takes_call else (data,)
         if self.is_async:
             return await self.function(*arguments)
-        # How many run at a time is bounded where this is called from.
+        # Concurrency is bounded by the caller.
         return await to_thread.run_sync(self.function, *arguments, limiter=CapacityLimiter(1))
 
 
@@ -163,7 +163,7 @@ def _marked(module: ModuleType) -> dict[str, tuple[Action, Function]]:
 
 
 def _described(module: ModuleType, marked: list[Action]) -> list[Action]:
-    """What is served: the marked actions, as the module's spec has them if there is one."""
+    """The served actions: the marked ones, with the spec's description if the module has one."""
     named = getattr(module, SPEC, None)
     if named is None:
         return marked
@@ -202,7 +202,7 @@ def _read_spec(file: Path) -> ServiceDescription:
 
 
 def _merged(described: Action, marked: Action) -> Action:
-    """What a spec can say comes from the spec; a docstring says more than a made-up description."""
+    """Merge: the spec takes precedence; a docstring replaces a generated description."""
     made_up = described.description == f"Service {described.id}"
     return replace(
         described,
@@ -222,8 +222,8 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def _takes_call(function: Function, target: str) -> bool:
-    """Whether the function takes the `Call` too. Raises ToolgateError when it takes neither
-    that nor the data alone."""
+    """Whether the function takes the `Call` too. Raises ToolgateError when it takes neither that
+    nor the data alone."""
     signature = inspect.signature(function)
     places = [one for one in signature.parameters.values() if one.kind in _BY_POSITION]
     takes_call = len(places) > 1 and (places[1].default is places[1].empty or _for_call(places[1]))
@@ -237,8 +237,7 @@ def _takes_call(function: Function, target: str) -> bool:
 
 
 def _for_call(parameter: inspect.Parameter) -> bool:
-    """Whether its name or its annotation, perhaps still text, says that it is for the
-    `Call`."""
+    """Whether the parameter's name or annotation, possibly still text, marks it as the `Call`."""
     said = parameter.annotation
     if isinstance(said, str):
         return parameter.name == "call" or Call.__name__ in re.findall(r"\w+", said)

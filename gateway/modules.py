@@ -1,4 +1,4 @@
-"""Somebody else's Python: found, run, and where it breaks the line is named."""
+"""Imports user modules; errors name the failing line."""
 
 import importlib
 import importlib.util
@@ -21,13 +21,13 @@ def module(target: str) -> ModuleType:
         return _from_file(target) if is_file else importlib.import_module(target)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{target}.".startswith(f"{error.name}."):
-            raise _unloadable(target, error) from error  # one that it imports
+            raise _unloadable(target, error) from error  # a missing dependency of it
         looked = ", ".join(dict.fromkeys(entry or str(Path.cwd()) for entry in sys.path))
         raise ToolgateError(
             f"{target}: there is no module {error.name}; looked for in {looked}. Set PYTHONPATH to "
             "the folder that has it"
         ) from error
-    except (Exception, SystemExit) as error:  # whatever it does when it is imported
+    except (Exception, SystemExit) as error:  # any error during import
         raise _unloadable(target, error) from error
 
 
@@ -51,7 +51,7 @@ def _from_file(file: str) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """ "file:line: " of the statement that failed; empty when nothing of the module ran."""
+    """ "file:line: " of the statement that failed; empty when no line of the module ran."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: "
     for frame in traceback.extract_tb(error.__traceback__):

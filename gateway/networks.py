@@ -1,10 +1,10 @@
-"""Whose an address is, for counting: who has one may have many."""
+"""Rate-limit key of a client address: IPv4 whole, IPv6 by its /64 network."""
 
 from ipaddress import IPv6Address
 
 
 def network(address: str) -> str:
-    """Of IPv6 the first 64 bits: whoever has one address there has all (RFC 4291, 2.5.4)."""
+    """The first 64 bits of IPv6: one subscriber has the whole /64 (RFC 4291, 2.5.4)."""
     if ":" not in address:
         return address
     try:
