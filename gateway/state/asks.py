@@ -39,8 +39,8 @@ class Asks:
         self._open: dict[str, _Open] = {}
 
     async def ask(self, session: Session, tell: Tell, method: str, params: Any) -> Any:
-        """Send a request and return the client's result. Raises AskFailed with its error, or on
-        timeout."""
+        """Send a request and return the client's result. Raises AskFailed with its error, or
+        without an answer."""
         if session.asked >= self._limit:
             raise AskFailed(f"The client has {session.asked} requests to answer already")
         id_ = f"{self._node}:{next(self._numbers)}"  # so that any node can route the answer

@@ -14,7 +14,7 @@ from gateway.state.watches import Place, Watches
 from registry.catalog.catalog import Kind
 from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable
 
-SHARE = 10  # default share of one client in all streams: a tenth
+SHARE = 10  # largest share of one client in all streams: a tenth
 SHARE_AT_LEAST = 50  # streams of one client, where the limit is small
 
 SUBSCRIPTION_LIMIT = OUTBOX_LIMIT // 2  # so that one update of each fits the outbox
@@ -92,7 +92,7 @@ class Hub:
         tells_apart: bool = True,
     ) -> None:
         """Changes within `debounce_s` are debounced into one notification. One owner has at most
-        `owner_limit` streams, 0 for the default share; `tells_apart` is false where all owners are
+        `owner_limit` streams, 0 for the largest share; `tells_apart` is false where all owners are
         the same."""
         self.version = version
         self.watches = Watches()

@@ -131,8 +131,8 @@ class Idempotency:
     async def once(
         self, command: RepeatableCommand, run: Callable[[], Awaitable[ToolResult]]
     ) -> ToolResult:
-        """Run the command, or return its recorded result. `run` must not raise, and must not be
-        cancelled: the row would stay "running".
+        """Run the command, or return its recorded result. `run` must not raise, and callers must
+        not cancel this: the row would stay "running".
 
         Raises StatusFault: 409 for a key that belongs to another request, or to one still running;
         503 without a database: then the command was not run.
