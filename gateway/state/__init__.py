@@ -1,1 +1,1 @@
-"""What outlives a request: sessions, and who wants to hear what."""
+"""State that outlives a request: sessions, streams, subscriptions, counters."""

@@ -1,4 +1,4 @@
-"""Streams, sessions and counters in the memory of this process: for one gateway alone."""
+"""Streams, sessions and counters in the memory of this process: for a single gateway."""
 
 import secrets
 import time

@@ -1,8 +1,8 @@
 """Idempotency keys: work that is done once for each key, and commands under an Idempotency-Key.
 
 The table `command_idempotency_t` records a key before its work begins, so two nodes cannot both do
-it. The result, failures included, is kept with it (`gateway.state.once`). Work whose node died
-midway stays "running": its outcome is unknown, so it is not repeated under that key.
+it. The result, failures included, is kept with it. Work whose node died midway stays "running": its
+outcome is unknown, so it is not repeated under that key.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class NoDatabase(ToolgateError):
 
 
 class OtherRequest(ToolgateError):
-    """The key belongs to another request."""
+    """The key was used for a different request."""
 
 
 class Unfinished(ToolgateError):

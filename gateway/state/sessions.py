@@ -214,7 +214,7 @@ class Sessions:
         return self._open.reap()
 
     async def renew(self) -> None:
-        """Keep those in use from expiring in the store. Raises Unavailable."""
+        """Renew sessions in use, so that they do not expire in the store. Raises Unavailable."""
         if self._store.shared:
             await self._elsewhere.purge()
             late = time.monotonic() - self._renew_after_s
@@ -231,7 +231,7 @@ class Sessions:
     async def _change(self, session: Session, change: SessionChange) -> None:
         record = await self._store.change(session.id, change, self._limits.idle_s)
         if record is None:
-            session.renewed = -math.inf  # not dropped: that would stop the request that asks
+            session.renewed = -math.inf  # not dropped: that would cancel the current request
             raise SessionNotFound("Session not found: it ended. Send `initialize` again")
         update(session, record)
         await self._elsewhere.changed(record)

@@ -21,7 +21,7 @@ from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 
 PREFIX = "k/"  # of the names of the streams
-SCHEME = "toolgate-answer:"  # no source's: those are `toolgate://<source>/`
+SCHEME = "toolgate-answer:"  # distinct from those of sources, `toolgate://<source>/`
 PIECE_BYTES = 3 << 16  # whole groups of base64
 _READ_AT_ONCE = 8
 

@@ -66,7 +66,7 @@ class Stores:
                 return
 
     async def secret(self) -> bytes:
-        """32 bytes that all gateways agree on. Raises Unavailable when they are in the backend and
+        """32 bytes, the same at all gateways. Raises Unavailable when they are in the backend and
         that does not answer."""
         if self.given_secret:
             return blake2b(self.given_secret.encode(), digest_size=32, person=PURPOSE).digest()

@@ -122,7 +122,7 @@ class Recording:
     async def add(self, kind: Literal[b"!", b"+", b"."], message: bytes = b"") -> str:
         """Record a message: "!" marks the stream as begun, "." ends it. Returns the id of its
         event; "" when the log is unavailable: then the client cannot resume it. Of later messages
-        only the last is recorded, if that is possible then."""
+        only the end is recorded, if that is possible then."""
         self._kept = time.monotonic()
         record = kind + self._head + message
         if self._away:
