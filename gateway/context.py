@@ -54,7 +54,7 @@ class Identity:
 
     principal: Principal
     refusal: Fault | None = None  # why authentication failed; None: verified, or not required
-    verified: bool = False  # by a token; False with `auth.mode: none`
+    verified: bool = False  # by a credential; False with `auth.mode: none`
     scope_token: frozenset[str] | Fault | None = None  # of X-Scope-Token, if that was sent
     # whether it is still valid; None: always
     still: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
@@ -88,7 +88,7 @@ class QueryOptions:
     """Options in the query, besides a toolset; None: the settings' default."""
 
     profile: str | None = None  # profile of lists; None: that of the client's name
-    mode: DisclosureMode | None = None  # whether lists have all tools
+    mode: DisclosureMode | None = None  # how many tools lists disclose
     agent: str | None = None  # agent whose skills apply, where no token names one
 
 

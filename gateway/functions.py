@@ -29,7 +29,7 @@ _NOTHING: Mapping[str, "Function"] = {}
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the settings, as it is called."""
+    """A configured function and its signature."""
 
     target: str  # module:function
     handler: Handler  # called with the values by name, and the `Call`
@@ -40,7 +40,7 @@ class Function:
     _values: type[msgspec.Struct] | None = field(repr=False)
 
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the annotations want them. Raises InvalidParams."""
+        """The arguments converted to the annotated types. Raises InvalidParams."""
         if self._values is None:
             return dict(arguments)
         try:
@@ -53,8 +53,8 @@ class Function:
 def load_functions(
     targets: Mapping[str, str], loaded: Mapping[str, Function] = _NOTHING
 ) -> dict[str, Function]:
-    """The functions of the settings, by name; those that are `loaded` already stay as they are.
-    Raises ToolgateError that names every one that fails."""
+    """Load the configured functions, by name; unchanged `loaded` ones are reused. Raises
+    ToolgateError that lists every failure."""
     functions: dict[str, Function] = {}
     broken: list[str] = []
     for name, target in targets.items():

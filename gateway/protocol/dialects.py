@@ -76,10 +76,10 @@ JSON, TEXT = b"application/json", b"text/plain; charset=utf-8"
 class Rules:
     """How one path parses and answers."""
 
-    revision: Revision  # the row of its JSON-RPC messages
-    spec: bool  # JSON-RPC 2.0 to the letter; else as light-hybrid-4j
+    revision: Revision  # revision of its JSON-RPC messages
+    spec: bool  # strict JSON-RPC 2.0; else as light-hybrid-4j
     legacy: bool = True  # whether the legacy payload is served
-    wrapped: bool = True  # errors before the handler come in an envelope
+    wrapped: bool = True  # errors before the handler use an envelope
     side: Side | None = None
     auth_first: bool = True
     void_body: bytes = b""  # of a legacy answer without a result
