@@ -1,1 +1,1 @@
-"""The verbs of the protocol."""
+"""Handlers of the protocol's methods."""

@@ -1,11 +1,11 @@
-"""Results on their way to the caller: projected, cut, kept, and in the shape of the revision.
+"""Post-processing of tool results: field projection, truncation with continuation, output checks.
 
-Values are carried as they came, so numbers keep all their digits. A path goes through arrays as if
-they were not there; it cannot name a member whose name holds a dot.
+Values are passed through undecoded, so numbers keep all their digits. A path goes through arrays as
+if they were not there; it cannot name a member whose name holds a dot.
 
-Of tools that we imported from descriptions alone: `_fields` and `_continue` are arguments of ours,
-which those of other servers do not have. Nothing is left out without a word, and what a cut leaves
-out is kept for who asks on.
+Applies only to tools imported from descriptions: `_fields` and `_continue` are reserved arguments
+that tools of other MCP servers do not have. Every omission is announced in the result, and the text
+that a cut leaves out is stored for a continuation.
 """
 
 import codecs
@@ -32,16 +32,16 @@ from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.memo import Memo
 from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool, ToolResult
 
-# Strings as a whole, so that what looks like structure inside them is not. Possessive, and the end
-# of a string is optional: a text that is no JSON after all costs one pass, too.
+# Strings are matched whole, so brackets inside them do not count as structure. Possessive, and the
+# closing quote is optional: a text that is not JSON also costs one pass only.
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},\n]', re.DOTALL)
 _BLANK = re.compile(r"\s")
 
 
 def cut_at(text: str, limit: int, is_json: bool) -> int:
-    """How many characters of `text`, which has more than `limit`, make its first part: at least
-    half of `limit`. Of JSON, whole members of the outermost array or object that one can be cut
-    in; else whole lines, else whole words."""
+    """Length in characters of the first part of `text`, which is longer than `limit`: at least
+    half of `limit`. JSON is cut between members of the outermost array or object where possible;
+    other text between lines, else between words."""
     earliest = max(1, limit // 2)
     if is_json and (at := _between_members(text, limit, earliest)):
         return at
@@ -53,7 +53,7 @@ def cut_at(text: str, limit: int, is_json: bool) -> int:
 
 
 def _between_members(text: str, limit: int, earliest: int) -> int:
-    """Behind the last comma of the lowest depth; 0 where there is none in reach."""
+    """Offset after the last comma at the lowest depth; 0 where none is in range."""
     depth, best, lowest = 0, 0, 0
     for match in _TOKENS.finditer(text, 0, limit):
         match text[match.start()]:
@@ -69,7 +69,7 @@ def _between_members(text: str, limit: int, earliest: int) -> int:
 PATHS_LIMIT = 100
 STEPS_LIMIT = 20  # in one path
 CHARACTERS_LIMIT = 500  # in one path
-ARRAYS_LIMIT = 8  # directly inside one another: each is read once more
+ARRAYS_LIMIT = 8  # directly nested: each level is parsed once more
 
 Paths = tuple[tuple[str, ...], ...]
 _Wanted = dict[str, "_Wanted"]  # empty: all of it
@@ -79,7 +79,7 @@ _array = msgspec.json.Decoder(list[Raw]).decode
 
 
 def paths_of(value: Any) -> Paths:
-    """`["id", "owner.login"]`, or `"id,owner.login"`, as paths. Raises InvalidParams."""
+    """Parse `["id", "owner.login"]`, or `"id,owner.login"`, as paths. Raises InvalidParams."""
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
         raise InvalidParams('_fields: expected paths such as ["id", "owner.login"]')
@@ -100,13 +100,13 @@ def _path(text: str) -> tuple[str, ...]:
 
 
 def project(value: Raw, paths: Paths) -> tuple[Raw, list[str]]:
-    """`value` with what the paths lead to alone, and the paths that lead to nothing in it."""
+    """Project `value` to the members at `paths`; also returns the paths that matched no member."""
     wanted: _Wanted = {}
     for path in sorted(paths, key=len, reverse=True):
         node = wanted
         for step in path:
             node = node.setdefault(step, {})
-        node.clear()  # a shorter path takes all that longer ones below it do
+        node.clear()  # a shorter path includes all longer ones below it
     met: set[tuple[str, ...]] = set()
     kept = _kept(value, wanted, (), met, 0)
     whole = met.intersection(paths)
@@ -121,7 +121,7 @@ def _is_met(path: tuple[str, ...], whole: set[tuple[str, ...]]) -> bool:
 def _kept(
     value: Raw, wanted: _Wanted, at: tuple[str, ...], met: set[tuple[str, ...]], arrays: int
 ) -> Raw | None:
-    """None for what holds no members."""
+    """The projection of `value`; None for a value without members."""
     if not wanted:
         return value
     match bytes(memoryview(value)[:1]):
@@ -166,11 +166,11 @@ _properties = msgspec.json.Decoder(dict[str, Raw])
 
 @dataclass(frozen=True, slots=True)
 class ReservedArguments:
-    """What the reserved arguments of a call say."""
+    """The parsed reserved arguments of a call."""
 
     fields: Paths = ()
-    handle: str | None = None  # of an answer that is to be continued
-    called: str = ""  # what the caller's list calls the tool, where that is not its name
+    handle: str | None = None  # of the answer to continue
+    called: str = ""  # the tool's name in the caller's list, where that differs
 
     @property
     def texts(self) -> list[str]:
@@ -184,8 +184,8 @@ class Answering:
     def __init__(
         self, kept: Kept, tokens: int, validates: Callable[[str], bool], mismatches: "Mismatches"
     ) -> None:
-        """`tokens` is what a model gets of a text at a time, 0 for all; `validates` tells for the
-        name of a source whether its answers are compared with their schemas."""
+        """`tokens` is the size limit of one part of a text, 0 for no limit; `validates` reports, by
+        source name, whether answers are validated against their output schemas."""
         self._kept = kept
         self._limit = tokens * CHARACTERS
         self._validates = validates
@@ -195,7 +195,7 @@ class Answering:
     def taken(
         self, tool: Tool, arguments: Json, called: str = ""
     ) -> tuple[ReservedArguments, Json]:
-        """The reserved arguments, and the others. Raises InvalidParams."""
+        """Split `arguments` into the reserved ones and the others. Raises InvalidParams."""
         nothing = ReservedArguments(called=called) if called else NOTHING_ASKED
         if FIELDS not in arguments and CONTINUE not in arguments:
             return nothing, arguments
@@ -218,7 +218,7 @@ class Answering:
         context: Context,
         checker: Checker,
     ) -> ToolResult:
-        """`result` as the caller gets it; `checker` is that of the tool's arguments."""
+        """Post-process `result` for the caller; `checker` is that of the tool's arguments."""
         if self._is_done(result, tool, asked):
             return result
         if self._validates(tool.source) and not result.is_error:
@@ -234,7 +234,7 @@ class Answering:
     async def fitted(
         self, result: ToolResult, name: str, tool_id: str, context: Context, advice: str = ""
     ) -> ToolResult:
-        """`result` with no more text than a model gets at a time, if it is for one."""
+        """Truncate the text of `result` to one part, if the caller is a model."""
         if not self._limit or not context.revision.mcp or not result.content:
             return result
         first, others = result.content[0], result.content[1:]
@@ -252,12 +252,12 @@ class Answering:
         return replace(
             result,
             content=(TextContent(text[:at]), notice, *others),
-            structured_content=UNSET,  # the whole again, which is what the caller is spared
+            structured_content=UNSET,  # it would repeat the whole text that was just cut
             meta=meta or UNSET,
         )
 
     async def continued(self, handle: str, name: str, tool_id: str, context: Context) -> ToolResult:
-        """The next part of an answer that was cut."""
+        """Return the next part of a truncated answer."""
         limit = self._limit if context.revision.mcp else 0
         found = await self._found(handle, tool_id, limit, context)
         if found is None:
@@ -279,7 +279,7 @@ class Answering:
         if match is None:
             return None
         start = int(match[2])
-        # one character more than is given shows whether anything follows
+        # one character more than is returned shows whether there is a next part
         length = (limit + 1) * _UTF8_BYTES if limit else 1 << 40
         found = await self._kept.slice(context.principal, match[1], start, length)
         if found is None or found.about.tool != tool_id or start > found.about.size:
@@ -290,7 +290,7 @@ class Answering:
     async def _keep(
         self, text: str, is_json: bool, tool_id: str, context: Context
     ) -> tuple[str, str]:
-        """The handle, or why there is none."""
+        """Store `text`; returns the handle, or the reason why there is none."""
         data = text.encode()
         mime_type = "application/json" if is_json else "text/plain"
         about = About(mime_type, text=True, tool=tool_id, size=len(data))
@@ -318,14 +318,14 @@ class Answering:
         )
 
     def _is_done(self, result: ToolResult, tool: Tool, asked: ReservedArguments) -> bool:
-        """Whether there is nothing to do, as with nearly every call."""
+        """Whether `result` needs no post-processing, as with nearly every call."""
         if asked.fields or result.meta is not UNSET or self._validates(tool.source):
             return False
         first = result.content[0] if result.content else None
         return not isinstance(first, TextContent) or len(first.text) <= (self._limit or 1 << 62)
 
     def _compared(self, result: ToolResult, tool: Tool) -> ToolResult:
-        """With what is wrong with the answer by its schema, if anything is."""
+        """Add the violations of the tool's output schema to `result`, if there are any."""
         checker = self._output_checker(tool)
         if checker is None or result.structured_content is UNSET:
             return result
@@ -341,9 +341,9 @@ class Answering:
         return _with_meta(result, META_MISMATCH, told)
 
     def _output_checker(self, tool: Tool) -> Checker | None:
-        """`jsonschema_rs`, as for arguments. openapi-core was considered: it validates whole
-        responses against the description, which is not at hand when a tool is called, and takes a
-        hundred times as long."""
+        """Uses `jsonschema_rs`, as for arguments. openapi-core was considered: it validates whole
+        responses against the description, which is not available when a tool is called, and takes
+        a hundred times as long."""
         if tool.output_schema is None:
             return None
         checker = self._checkers.get(tool.digest, UNSET)
@@ -351,7 +351,7 @@ class Answering:
 
 
 class Mismatches(Collector):
-    """Answers that did not fit the output schemas of their tools, by source."""
+    """Prometheus counter of answers that violate their tool's output schema, by source."""
 
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
@@ -371,13 +371,13 @@ class Mismatches(Collector):
 
 
 def _own_arguments(tool: Tool) -> set[str]:
-    """The names of arguments that a tool has of its own, were they reserved or not."""
+    """Argument names in the tool's own schema, including those that collide with reserved ones."""
     properties = _properties.decode(tool.input_schema).get("properties")
     return set() if properties is None else set(_properties.decode(properties))
 
 
 def _projected(result: ToolResult, fields: Paths, told: bool) -> ToolResult:
-    """With the members that are wanted alone; `told` in words what could not be found."""
+    """Project `result` to the requested members; `told` adds a text naming the missing ones."""
     if result.structured_content is UNSET:
         return _unprojected(result, "is no JSON", told)
     try:
@@ -401,7 +401,7 @@ def _unprojected(result: ToolResult, why: str, told: bool) -> ToolResult:
 def _with_next(
     result: ToolResult, tool: Tool, asked: ReservedArguments, context: Context, checker: Checker
 ) -> ToolResult:
-    """With the arguments of the next page, if the tool takes them, told in words, too."""
+    """Add the arguments of the next page, if the tool takes them, also as text."""
     meta = result.meta or {}
     following = meta.get(META_NEXT)
     if following is None:
@@ -431,7 +431,7 @@ def _continues(where: str | None) -> Json:
 
 
 def _decoded(found: Slice) -> str | None:
-    """None when the slice begins inside a character: nobody was told to begin there."""
+    """None when the slice begins inside a character: no handle points there."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         return decoder.decode(found.data, final=found.ended)

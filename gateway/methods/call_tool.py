@@ -1,4 +1,4 @@
-"""call_tool: a call of another tool by name; and the executor of the gateway's own tools."""
+"""call_tool: calls another tool by name; and the executor of the gateway's built-in tools."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -22,16 +22,16 @@ Json = dict[str, Any]
 
 class Passing:
     def __init__(self, lists: Lists, handles: Handles | None = None) -> None:
-        """`handles` tell what skills allow; without them there are none."""
+        """`handles` resolve skills to the tools they grant; None: no skills."""
         self._lists = lists
         self._handles = handles
 
     async def meant(
         self, own: Tool, arguments: Json, context: Context, request: Request | None = None
     ) -> tuple[str, Json]:
-        """The name that the caller's list has for the tool, and the arguments that it is to get.
-        Raises InvalidParams for arguments that are wrong, and for a tool that is not there, not for
-        the caller to see, or not of the skill that the caller names."""
+        """The target tool's name in the caller's list, and the arguments to pass to it.
+        Raises InvalidParams for invalid arguments, and for a tool that does not exist, is hidden
+        from the caller, or does not belong to the skill that the caller names."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context, request)
         arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
         if problems := problems_of(catalog.checker(own), arguments):
@@ -49,7 +49,8 @@ class Passing:
 
 
 def _read(arguments: Any) -> Any:
-    """Models that cannot write an object whose members they were not told (Gemini) write JSON."""
+    """Decode arguments sent as a JSON string, as models that cannot fill an open object (Gemini)
+    do."""
     try:
         return decode_json(arguments.encode()) if isinstance(arguments, str) else arguments
     except (ParseError, UnicodeEncodeError):
@@ -65,7 +66,7 @@ class Own:
     async def call(
         self, tool: Tool, source: Source | None, arguments: Any, context: Context
     ) -> ToolResult | RelayedResult:
-        binding = cast("GatewayBinding", tool.binding)  # app.py: each upstream has its own kind
+        binding = cast("GatewayBinding", tool.binding)  # app.py: one upstream per binding type
         upstream = self._by_what.get(binding.does)
         if upstream is None:
             raise MethodNotFound(f"{tool.name} cannot be called here")

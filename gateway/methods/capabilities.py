@@ -1,7 +1,7 @@
-"""What an endpoint can do for the clients of one revision.
+"""Capabilities that an endpoint announces to clients of one revision.
 
-What its servers can do, in either era, it can; but of tasks and extensions, which are not
-translated, only what the servers of the client's own era have, and of that what is relayed.
+The endpoint has every capability that one of its servers has, in either era; but tasks and
+extensions, which are not translated, only from servers of the client's own era, if relayed.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 
 
 def capabilities(catalog: Catalog, revision: Revision) -> Json:
-    """Of the gateway, as `initialize` and `server/discover` tell them."""
+    """The gateway's capabilities, as `initialize` and `server/discover` return them."""
     offered: Json = {"tools": {"listChanged": True}}
     if offers(catalog, "prompts"):
         offered["prompts"] = {"listChanged": True}
@@ -43,20 +43,20 @@ def capabilities(catalog: Catalog, revision: Revision) -> Json:
 
 
 def announced(catalog: Catalog) -> list[Kind]:
-    """The lists that clients are told of when they change."""
+    """The lists for which clients get list_changed notifications."""
     kinds: tuple[Kind, ...] = ("prompts", "resources")
     return ["tools", *(kind for kind in kinds if offers(catalog, kind))]
 
 
 def offers(catalog: Catalog, capability: str) -> bool:
-    """Whether a server of the catalog has the capability, or skills give it."""
+    """Whether a server of the catalog, or the catalog's skills, provide the capability."""
     if capability in ("prompts", "resources", "skills") and _lists_skills(catalog):
         return True
     return any(has(facts, capability) for facts in catalog.servers.values())
 
 
 def keeps_answers(catalog: Catalog) -> bool:
-    """Whether a tool's answer may be a resource of ours: too long to be given at once."""
+    """Whether truncated tool answers may be stored and served as resources of the gateway."""
     return any(source.facts.keeps_answers for source in catalog.sources.values())
 
 
@@ -65,21 +65,21 @@ def has(facts: ServerFacts, capability: str) -> bool:
 
 
 def subscribes(facts: ServerFacts) -> bool:
-    """Whether the server tells of changes of its resources."""
+    """Whether the server announces updates of its resources."""
     found = (said.get("resources") for said in _of_eras(facts))
     return any(isinstance(one, dict) and one.get("subscribe") is True for one in found)
 
 
 def require(catalog: Catalog, capability: str, method: str) -> None:
-    """Raises MethodNotFound for a method of a capability that nobody was told of."""
+    """Raises MethodNotFound for a method of a capability that is not announced."""
     ours = capability == "resources" and keeps_answers(catalog)
     if not ours and not offers(catalog, capability):
         raise MethodNotFound(f"Method not found: {method}: no server here has {capability}")
 
 
 def check_task(catalog: Catalog, tool: Tool) -> None:
-    """For a call that is to run as a task of 2025-11-25. Raises MethodNotFound for a tool that
-    does not say that it can; but where nobody was told of tasks, the wish means nothing."""
+    """Check that a tool may run as a task of 2025-11-25. Raises MethodNotFound for a tool that
+    does not declare task support; where tasks are not announced, the request for one is ignored."""
     if _tasks(catalog) is None:
         return
     said = decode_members(tool.definition) if tool.definition is not None else {}
@@ -95,7 +95,7 @@ def _of_eras(facts: ServerFacts) -> Iterator[Json]:
 
 
 def _tasks(catalog: Catalog) -> Json | None:
-    """Of 2025-11-25; None where no server has them."""
+    """The tasks capability of 2025-11-25; None where no server has it."""
     having = [facts for facts in catalog.servers.values() if relays_tasks(facts)]
     if not having:
         return None
@@ -104,7 +104,7 @@ def _tasks(catalog: Catalog) -> Json | None:
 
 
 def _extensions(catalog: Catalog, revision: Revision) -> Json:
-    """What they say of themselves, by identifier."""
+    """Settings of each announced extension, by identifier."""
     found: Json = {}
     if revision.result_type and (tasks := _tasks_extension(catalog)) is not None:
         found[TASKS_EXTENSION] = tasks
@@ -118,7 +118,7 @@ def _lists_skills(catalog: Catalog) -> bool:
 
 
 def _tasks_extension(catalog: Catalog) -> Any:
-    """What a server says of it; None where none has it."""
+    """A server's settings of the tasks extension; None where no server has it."""
     for facts in catalog.servers.values():
         extensions = facts.stateless_capabilities.get("extensions")
         if isinstance(extensions, dict) and TASKS_EXTENSION in extensions:

@@ -1,4 +1,4 @@
-"""What a call is checked for: its arguments, and of a hybrid action what else comes with it."""
+"""Checks before a call: its arguments; for hybrid actions also idempotency key and scopes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +20,7 @@ IDEMPOTENCY_KEY_LIMIT = 128  # characters, as the portal's database has it
 
 
 def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[ArgumentProblem]:
-    """None for good arguments. Raises InvalidParams for those that cannot be checked."""
+    """Schema violations of `arguments`; empty if valid. Raises InvalidParams if uncheckable."""
     try:
         return [] if checker.accepts(arguments) else checker.explain(arguments)
     except TooCostly as error:
@@ -34,14 +34,14 @@ def told(problems: Iterable[ArgumentProblem]) -> str:
 
 
 def check_key(binding: ServiceBinding, key: str | None) -> None:
-    """Before anything is done; queries do nothing twice anyway. Raises StatusFault."""
+    """Check the idempotency key before execution; queries need none. Raises StatusFault."""
     if key is not None and binding.side != "query" and not 1 <= len(key) <= IDEMPOTENCY_KEY_LIMIT:
         raise StatusFault(BAD_IDEMPOTENCY_KEY, len(key))
 
 
 def scopes_of(identity: Identity) -> frozenset[str]:
-    """What the caller may do; an application's X-Scope-Token speaks before the user's token.
-    Raises the Fault of a token that does not hold."""
+    """Scopes of the caller; an application's X-Scope-Token takes precedence over the user's token.
+    Raises the Fault of an invalid token."""
     spoken = identity.scope_token
     if isinstance(spoken, Fault):
         raise spoken
@@ -49,7 +49,7 @@ def scopes_of(identity: Identity) -> frozenset[str]:
 
 
 def check_scope(binding: ServiceBinding, identity: Identity) -> None:
-    """One of the action's scopes is enough (light-4j's `enableVerifyScope`). Raises StatusFault."""
+    """Require one of the action's scopes (light-4j's `enableVerifyScope`). Raises StatusFault."""
     wanted = set((binding.scope or "").split())
     if binding.skip_auth or not wanted or not identity.verified:
         return

@@ -1,5 +1,5 @@
-"""describe_tool and describe_tools: what lists leave out. Upstreams like any other, though the
-answer is in the catalog; so they are checked, cut and counted as calls are."""
+"""describe_tool and describe_tools: the full descriptions that lists shorten. They are `Upstream`s
+answering from the catalog, so they are checked, truncated and counted like other calls."""
 
 import difflib
 from bisect import bisect
@@ -26,11 +26,11 @@ from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
 
 INLINE = 60_000  # characters of a schema whose references are replaced
-NEAR = 100  # names before and behind a wrong one that it may have been meant for
-NAMES = 20  # of what there is, where something is not
-MORE = 320  # characters of an answer that say what is not in it
+NEAR = 100  # neighbours of an unknown name, each way, compared for similarity
+NAMES = 20  # listed when a name is unknown
+MORE = 320  # characters reserved for the note about omissions
 AROUND = 40  # characters of JSON around a part
-SMALLEST = 400  # characters of a schema, below which nothing is told by it
+SMALLEST = 400  # characters of a schema: less would be useless
 
 Json = dict[str, Any]
 
@@ -42,22 +42,22 @@ class Describe:
     async def call(
         self, tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
-        """Raises InvalidParams for what is not there, or not for the caller to see."""
+        """Raises InvalidParams for a tool or part that is missing or hidden from the caller."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
-        # in a thread: schemas have megabytes, and are searched for what resembles a wrong name
+        # in a thread: schemas have megabytes and are searched for names similar to a wrong one
         return answer(await to_thread.run_sync(_one, catalog, chosen, tool.name, arguments))
 
 
 class DescribeSeveral:
     def __init__(self, lists: Lists, tokens: int) -> None:
-        """An answer has at most so many `tokens`."""
+        """`tokens`: size limit of an answer."""
         self._lists = lists
         self._tokens = tokens
 
     async def call(
         self, tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
-        """Raises InvalidParams where none of the tools is there."""
+        """Raises InvalidParams where none of the tools exists."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
         ceiling = Ceiling(self._tokens, self._lists.shaping, chosen, tool.name)
         return answer(await to_thread.run_sync(_several, catalog, ceiling, arguments))
@@ -69,7 +69,7 @@ def answer(value: Any) -> ToolResult:
 
 
 def unknown_tool(name: str, catalog: Catalog) -> str:
-    """That there is none of this name, and which there are."""
+    """Error text for an unknown tool name, with similar names."""
     return f"name: there is no tool {name[:100]!r}{_instead(near(name, catalog))}"
 
 
@@ -100,7 +100,7 @@ def _several(catalog: Catalog, ceiling: Ceiling, arguments: Json) -> Json:
     unknown = [{"name": name[:100], "near": near(name, catalog)} for name in missing]
     rest: Json = {"unknown": unknown} if unknown else {}
     left = ceiling.tokens * CHARACTERS - MORE - length(rest)
-    while left < SMALLEST and unknown:  # names may be long, and tools are what was asked for
+    while left < SMALLEST and unknown:  # names may be long, and found tools matter more
         unknown.pop()
         left = ceiling.tokens * CHARACTERS - MORE - length(rest)
     path = arguments.get("path", "")
@@ -111,7 +111,7 @@ def _several(catalog: Catalog, ceiling: Ceiling, arguments: Json) -> Json:
 
 
 def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json], list[str]]:
-    """What there is to say of the tools, in `left` characters, and what is not said."""
+    """Descriptions of the tools, in `left` characters, and notes on omissions."""
 
     def readable(schema: Any) -> Any:
         return _readable(schema, ceiling.chosen, ceiling.describer)
@@ -133,8 +133,8 @@ def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json],
 def _parts(
     tools: list[Tool], path: str, ceiling: Ceiling, left: int
 ) -> tuple[list[Json], list[str]]:
-    """The same of the parts of their input schemas at `path`. Raises InvalidParams where none of
-    them has it."""
+    """The same for the parts of their input schemas at `path`. Raises InvalidParams where no tool
+    has that path."""
     told: list[Json] = []
     for place, tool in enumerate(tools):
         rest = [f"There was no room for the last {len(tools) - place}."]
@@ -193,16 +193,16 @@ def _part(found: Tool, path: str, readable: Callable[[Any], Any]) -> Json:
 
 
 def _readable(schema: Any, chosen: Chosen, called: str) -> Any:
-    """For models that must not see a reference: Gemini takes one in the result of a function for a
-    name of something that came with it, and refuses (hermes-agent #100441)."""
+    """Inline references for models that must not see one: Gemini reads a `$ref` in a function
+    result as the name of an attached part, and refuses (hermes-agent #100441)."""
     if chosen.profile.references or not isinstance(schema, dict):
         return schema
     return Fold(INLINE, f"Call {called} with its path for all.", references=False)(schema).schema
 
 
 def _near(name: str, names: list[str]) -> list[str]:
-    """Names like it, of those that stand around it in their order: to compare it with thousands
-    takes a second."""
+    """Similar names among its neighbours in sort order: a comparison with thousands takes a
+    second."""
     order = sorted(names)
     at = bisect(order, name)
     return difflib.get_close_matches(name[:100], order[max(0, at - NEAR) : at + NEAR], n=3)

@@ -54,8 +54,8 @@ class Discovery:
         self._written = EncodedAnswers(lambda catalog: openrpc(catalog.tools))
 
     async def discover(self, context: Context, request: Request) -> Raw:
-        """`query` and `intent` narrow it, as they do a list, and so does what the caller may call.
-        Raises the Fault of a token that does not hold."""
+        """Return the document, filtered like a list by `query`, `intent` and the caller's rights.
+        Raises the Fault of an invalid token."""
         params = request.params
         texts = read(params, ToolListParams).texts if isinstance(params, dict) else []
         catalog = self._lists.visible(context)

@@ -1,6 +1,6 @@
-"""initialize, ping, server/discover and logging/setLevel: who we are and what we offer.
+"""initialize, ping, server/discover and logging/setLevel: server info and capabilities.
 
-Clients of 2026-07-28 say with each request what they want to hear of it.
+Clients of 2026-07-28 send the log level with each request instead.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,29 +22,29 @@ Change = Callable[[Session, SessionChange], Awaitable[None]]
 
 class LogLevels:
     def __init__(self, lists: Lists, change: Change) -> None:
-        """`change` keeps what a session wants where all nodes find it."""
+        """`change` stores a session's log level where all nodes read it."""
         self._lists = lists
         self._change = change
 
     async def set_level(self, context: Context, request: Request) -> dict[str, Any]:
-        """Servers are told with the next call: they hear what one client wants, not all."""
+        """Store the session's level; it is sent to servers with the next call, per client."""
         require(self._lists.catalog(context), "logging", request.method)
         level = read(request.params, LevelParams).level
         if level not in LOG_LEVELS:
             expected = ", ".join(LOG_LEVELS)
             raise InvalidParams(f"Unknown log level: {level[:40]!r}; expected one of {expected}")
         session = context.session
-        if session is not None:  # also where the copy here says so: it may be old
+        if session is not None:  # even if the local copy has this level: it may be stale
             await self._change(session, SessionChange(log_level=level))
         return {}
 
 
-INSTRUCTIONS_LIMIT = 4000  # characters; they stand in front of every conversation
+INSTRUCTIONS_LIMIT = 4000  # characters; they precede every conversation
 
 
 class Lifecycle:
     def __init__(self, lists: Lists, instructions: str, of_toolsets: Mapping[str, str]) -> None:
-        """`of_toolsets` has the instructions of toolsets that have their own."""
+        """`of_toolsets`: instructions by toolset, for toolsets that have their own."""
         self._lists = lists
         self._instructions = instructions
         self._of_toolsets = of_toolsets
@@ -71,7 +71,7 @@ class Lifecycle:
         return {}
 
     def _told(self, context: Context, catalog: Catalog) -> str:
-        """Our instructions, and then those of the servers, each under its name."""
+        """The gateway's instructions, then those of each server under its name."""
         own = self._of_toolsets.get(context.toolset or "") or self._instructions
         theirs = [
             f"## {name}\n\n{facts.instructions.strip()}"

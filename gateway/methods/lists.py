@@ -1,6 +1,6 @@
-"""Lists of all kinds, page by page, from the catalog.
+"""Paginated lists of tools, prompts, resources and templates.
 
-They come from the catalog, so no server has to answer.
+They are built from the catalog, so no upstream is called.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from schemas.tool import Tool
 
 
 class EncodedAnswers:
-    """What `write` makes of a catalog, encoded, for as long as there is that catalog."""
+    """Cache of `write(catalog)`, encoded; entries live as long as their catalog."""
 
     def __init__(self, write: Callable[[Catalog], Any]) -> None:
         self._write = write
@@ -66,11 +66,11 @@ _MEMBER: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """Whether lists have all tools, or those with which the others are found."""
+    """Disclosure modes: whether lists have all tools, or only the discovery tools."""
 
     usual: DisclosureMode
     of_toolsets: Mapping[str, DisclosureMode]
-    list_tokens: int  # of a list above which "auto" is "search"; of what skills add to that at most
+    list_tokens: int  # of a list, above which "auto" means "search"; also the limit for skills
 
 
 ALL_DIRECT = Modes("direct", {}, 0)
@@ -90,9 +90,8 @@ class Lists:
         agents: Agents = NOBODY,
         sight: Sight | None = None,
     ) -> None:
-        """With `fail_closed` there are no lists while they may be incomplete; with `verify_scope`
-        nobody is shown the hybrid actions that their token does not open; without `sight` there are
-        no rules of who may do what."""
+        """`fail_closed` refuses lists while they may be incomplete; `verify_scope` hides hybrid
+        actions whose scopes the caller's token lacks; `sight` None: no policy rules apply."""
         self._sight = sight
         self._verify_scope = verify_scope
         self._modes = modes
@@ -102,14 +101,14 @@ class Lists:
         self._ttl_ms = ttl_ms
         self._down = down
         self._fail_closed = fail_closed
-        self._preparing = asyncio.Lock()  # who waits for it wants the same, or can wait
+        self._preparing = asyncio.Lock()  # waiters mostly want the same list
 
     @property
     def shaping(self) -> Shaping:
         return self._catalogs.shaping
 
     def catalog(self, context: Context) -> Catalog:
-        """What there is for who asks, at the endpoint that they ask."""
+        """The catalog that the caller sees at the requested endpoint."""
         tenant, toolset = context.principal.tenant, context.toolset
         catalog = self._catalogs.of(tenant, toolset)
         if self._sight is None:
@@ -118,42 +117,42 @@ class Lists:
         return self._sight.view(context, catalog, whole)
 
     def whole(self, context: Context) -> Catalog:
-        """The same at every endpoint: what is called by an id belongs to no toolset."""
+        """The caller's catalog without a toolset filter: calls by id belong to no toolset."""
         whole = self._catalogs.of(context.principal.tenant)
         return whole if self._sight is None else self._sight.view(context, whole, whole)
 
     def narrows(self, context: Context) -> bool:
-        """Whether there is anything that rules keep from who asks."""
+        """Whether policy rules hide anything from the caller."""
         return self.whole(context) is not self._catalogs.of(context.principal.tenant)
 
     def locate(self, context: Context, catalog: Catalog, uri: str) -> Located | None:
-        """Where a resource is to be read; None: there is none, or not for who asks."""
+        """Where a resource is to be read; None: it does not exist or is hidden from the caller."""
         located = catalog.locate(uri)
         if located is None or self._sight is None or self._sight.admits(context, located):
             return located
         return None
 
     def visible(self, context: Context) -> Catalog:
-        """The same without what they may not call, or nobody can. Raises the Fault of a token that
-        does not hold."""
+        """The caller's catalog without tools that they may not call or that cannot be called.
+        Raises the Fault of an invalid token."""
         catalog, scopes = self._catalogs.shown(self.catalog(context)), self.scopes(context)
         return catalog if scopes is None else catalog.visible_to(scopes)
 
     def scopes(self, context: Context) -> frozenset[str] | None:
-        """Which tools they may call; None: whichever there are."""
+        """Scopes that limit the caller's hybrid actions; None: no limit."""
         looks = self._verify_scope and context.identity.verified
         return scopes_of(context.identity) if looks else None
 
     def profile(self, context: Context, request: Request | None = None) -> Chosen:
-        """How tools are to be written for the client: as the address has it that it asks at, else
-        as its name tells, which it said in its session or says in the request."""
+        """The client's display profile: from the request's address, else by the client name that
+        its session or the request announces."""
         profiles = self._catalogs.shaping.profiles
         wanted = context.wishes.profile and profiles.named(context.wishes.profile)
         return wanted or profiles.of(_client(context, request))
 
     async def tools(self, context: Context, request: Request, mean: Mean | None = None) -> Raw:
-        """The result of tools/list: all tools, those that have what `query` and `intent` say (or
-        where none has that, those that `mean` finds), or those with which the others are found.
+        """The result of tools/list: all tools, those matching `query` and `intent` (if none
+        match, those that `mean` finds by semantic search), or only the discovery tools.
         Raises as `page` does."""
         params = read(request.params, ToolListParams)
         after = cursors.unseal(params.cursor)
@@ -175,7 +174,7 @@ class Lists:
         return self._result(context, "tool", page)
 
     async def is_short(self, context: Context, catalog: Catalog, chosen: Chosen) -> bool:
-        """Whether a list has only the tools with which the others are found."""
+        """Whether a list has only the discovery tools."""
         mode = self._modes.of_toolsets.get(context.toolset or "") or self._modes.usual
         mode = context.wishes.mode or mode
         if mode == "auto":
@@ -186,8 +185,8 @@ class Lists:
     def fitting(
         self, skills: Iterable[str], catalog: Catalog, chosen: Chosen
     ) -> tuple[list[str], list[Tool]]:
-        """Those of the skills, the first first, for whose tools such a list has room; and these
-        tools, by name."""
+        """The `skills`, by priority, whose tools fit into a short list; and these tools, sorted by
+        name."""
 
         def cost(tool: Tool) -> int:
             shown = self.shaping.shown(tool, chosen, 0, DESCRIBES)
@@ -197,7 +196,7 @@ class Lists:
         return fitting(skills, catalog, cost, self._modes.list_tokens)
 
     async def _few(self, context: Context, catalog: Catalog, chosen: Chosen) -> ShortList:
-        """The gateway's own tools, and those of the skills that the session uses."""
+        """The built-in tools, and those of the skills that the session uses."""
         own = (*FINDING, *(SKILLS if self._agents.has_skills(context, catalog) else ()))
         if context.session is None or not context.session.skills:
             return catalog.short_list(own, chosen=chosen)
@@ -209,22 +208,22 @@ class Lists:
         return catalog.tool_list(chosen).tokens > self._modes.list_tokens
 
     async def _prepare(self, catalog: Catalog, chosen: Chosen) -> None:
-        """Have a list of tools ready: the first of its kind takes as long as there are many."""
+        """Warm the cache of a tool list: the first encoding takes time linear in its tools."""
         if not catalog.is_made(chosen):
             async with self._preparing:
                 await to_thread.run_sync(catalog.prepare, [chosen])
 
     def ttl_ms(self, context: Context) -> int:
-        """For how long a list holds: no time, while it may be wrong already."""
+        """Time to live of a list in milliseconds: 0 while it may be stale already."""
         return 0 if self._down(context.principal.tenant, self.catalog(context)) else self._ttl_ms
 
     def page(
         self, context: Context, request: Request, kind: ItemKind, agent: Agent | None = None
     ) -> Raw:
-        """The result of a list method, the skills of `agent` in it. Raises Unreachable that names
-        the servers at fault."""
+        """The result of a list method, including the skills of `agent`. Raises Unreachable, which
+        names the servers at fault."""
         after = cursors.unseal(read(request.params, ListParams).cursor)
-        catalog = self.visible(context)  # without skills of which they may call nothing
+        catalog = self.visible(context)  # without skills that grant no callable tool
         page = catalog.item_page(kind, context.revision, after, self._page_size, agent)
         return self._result(context, kind, page)
 
@@ -233,7 +232,7 @@ class Lists:
         ttl_ms = self._checked_ttl(context, self.catalog(context))
         key = f"{revision.name} {ttl_ms}"
         result = page.results.get(key)
-        if result is None:  # a megabyte for a thousand tools: encoded once for all who list it
+        if result is None:  # a megabyte for a thousand tools: encoded once for all callers
             hold = {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
             stamp = {**hold, "_meta": STAMP} if revision.result_type else {}
             result = page.results[key] = Raw(encode({**_listed(kind, page), **stamp}))
@@ -248,7 +247,7 @@ class Lists:
 
 
 def _client(context: Context, request: Request | None) -> Any:
-    """What the client calls itself; None: it did not say."""
+    """The client's announced name; None: it sent none."""
     if context.session is not None:
         return context.session.client.get("name")
     params = request.params if request is not None else context.params

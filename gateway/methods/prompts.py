@@ -30,12 +30,12 @@ from schemas.source import Source
 
 
 def view(catalog: Catalog, source: str, context: Context) -> View:
-    """How the client sees what the source of this name says."""
+    """The translation of a source's messages into the client's revision and names."""
     return View(context.revision, partial(catalog.expose, source), WRITTEN)
 
 
 def handed_on(context: Context, request: Request) -> Context:
-    """The surroundings of a request that goes to another server as the client sent it."""
+    """`context` for a request that is relayed to another server unchanged."""
     return replace(context, params=members_of(request))
 
 
@@ -54,7 +54,7 @@ class Completion:
     async def complete(self, context: Context, request: Request) -> Members:
         catalog = self._lists.catalog(context)
         params = read(request.params, CompleteParams)
-        if context.revision.annotations:  # before, no capability told of it
+        if context.revision.annotations:  # earlier revisions have no such capability
             require(catalog, "completions", request.method)
         source, own, eras = self._found(context, catalog, params.ref, request.method)
         seen = view(catalog, source.name, context)
@@ -76,7 +76,8 @@ class Completion:
         ref: PromptReference | ResourceReference,
         method: str,
     ) -> tuple[Source, dict[str, Any], Eras]:
-        """Whose thing it is, and what that server calls it. Raises InvalidParams for nobody's."""
+        """The source of `ref`, the reference in that server's names, and its eras. Raises
+        InvalidParams for an unknown reference."""
         if isinstance(ref, PromptReference):
             prompt = find(catalog, ref.name, method)
             return catalog.sources[prompt.source], {"name": prompt.key}, prompt.eras
@@ -91,7 +92,7 @@ class Completion:
 
 def _completes(facts: ServerFacts | None) -> bool:
     return facts is not None and (
-        has(facts, "completions") or facts.handshake == V2024_11_05.name  # which has no such word
+        has(facts, "completions") or facts.handshake == V2024_11_05.name  # has no such capability
     )
 
 
@@ -122,7 +123,7 @@ class Prompts:
 
 
 def find(catalog: Catalog, name: str, method: str) -> SnapshotItem:
-    """The prompt that clients know by this name. Raises InvalidParams when there is none."""
+    """The prompt of this listed name. Raises InvalidParams when there is none."""
     prompt = catalog.prompt(name)
     if prompt is None or prompt.source not in catalog.sources:
         require(catalog, "prompts", method)

@@ -1,7 +1,7 @@
-"""Calls over MCP that a limit refuses: told as results of the tool.
+"""MCP tool calls over a rate limit are answered with a tool result, not an error.
 
-A model can react to a result, and wait; an error of JSON-RPC, or the status 429, reaches its client
-and nobody behind it. Other methods, and other fronts, have the error and `Retry-After`.
+A model can react to a result, and wait; a JSON-RPC error or status 429 reaches only its client
+program. Other methods, and other fronts, get the error and `Retry-After`.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from schemas.tool import TextContent, ToolResult
 
 
 def telling(handler: Handler) -> Handler:
-    """The outermost middleware: what counts and remembers refusals is inside."""
+    """Middleware that turns refusals into results; outermost, so metrics and audit see errors."""
 
     async def told(context: Context, request: Request) -> Any:
         if not context.revision.mcp or request.method != "tools/call":

@@ -1,5 +1,5 @@
-"""resources/*: lists from the catalog, reading and watching what other servers have, and reading
-skills and the answers of tools that were too long to be given at once."""
+"""resources/*: lists from the catalog, reads and subscriptions relayed to other servers, and reads
+of skill files and of stored answers of tools that were truncated."""
 
 import asyncio
 import base64
@@ -53,10 +53,10 @@ class ResourceMethods:
         uri = read(request.params, ResourceParams).uri
         if (handle := handle_of(uri)) is not None:
             return await self._answer(context, uri, handle)
-        if not context.revision.mcp:  # plain JSON-RPC reads what its own calls were answered
+        if not context.revision.mcp:  # plain JSON-RPC reads stored answers only
             raise failures.missing(uri, context.revision)
         if (own := await self._skills.read(context, uri)) is not None:
-            return own  # before other servers: none of them is to stand in for a skill of ours
+            return own  # before other servers: none of them may shadow one of our skills
         catalog = self._lists.catalog(context)
         located = self._located(context, catalog, uri, request.method)
         params = {**members_of(request), "uri": located.uri}
@@ -71,7 +71,7 @@ class ResourceMethods:
         return members
 
     async def _answer(self, context: Context, uri: str, handle: str) -> Members:
-        """An answer that was kept for this caller. Raises Fault where it is not, or no more."""
+        """An answer stored for this caller. Raises Fault where there is none, or it has expired."""
         whole = await self._kept.whole(context.principal, handle)
         if whole is None:
             raise failures.missing(uri, context.revision)
@@ -95,14 +95,14 @@ class ResourceMethods:
         raise failures.missing(uri, context.revision)
 
     async def unsubscribe(self, context: Context, request: Request) -> Members:
-        """What nobody subscribed to is not subscribed to: no error, as with the SDKs."""
+        """Idempotent: a missing subscription is no error, as with the SDKs."""
         uri = read(request.params, ResourceParams).uri
         await self._hub.unsubscribe(_session(context), uri)
         return {}
 
 
 async def _contents(uri: str, whole: Whole) -> bytes:
-    """As text, where it is that and no byte gets lost by it. Others have their turn between the
+    """Encode `whole` as text if it is valid UTF-8, else base64. Yields to other tasks between
     pieces: there may be many megabytes."""
     head = encode({"uri": uri, "mimeType": whole.about.mime_type})[:-1]
     if whole.about.text:
@@ -131,7 +131,8 @@ def _session(context: Context) -> Session:
 
 
 def _is_nothing(members: Members, revision: Revision) -> bool:
-    """2026-07-28 wants an error for what is not there; older servers may say that with nothing."""
+    """Whether empty contents mean a missing resource, as older servers send them: 2026-07-28
+    requires an error instead."""
     contents = members.get("contents")
     return (
         revision.result_type

@@ -1,4 +1,4 @@
-"""What a tool gave, in the shape that the caller's revision has for it."""
+"""Encodes tool results in the shape of the caller's revision."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from schemas.mcp.revisions import Revision
 from schemas.tool import AudioContent, Content, ResourceLink, TextContent, ToolResult
 
 META_REQUEST_ID = "toolgate/requestId"
-META_APPROVAL = "toolgate/approval"  # what the call waits for: its id, and until when it waits
-META_RENAMED = "toolgate/renamedTo"  # the name that the tool has now, for who called it by another
-_members = msgspec.json.Decoder(dict[str, Raw])  # the values are carried, not read
+META_APPROVAL = "toolgate/approval"  # the approval that the call waits for: its id and expiry
+META_RENAMED = "toolgate/renamedTo"  # the tool's current name, for callers of an old one
+_members = msgspec.json.Decoder(dict[str, Raw])  # values pass through undecoded
 
 
 class _Said(Struct, frozen=True):
@@ -47,13 +47,13 @@ def call_result(result: ToolResult, context: Context) -> CallToolResult:
 
 
 def renamed(result: ToolResult, name: str) -> ToolResult:
-    """`result`, which says what the tool is called by now."""
+    """`result` with a note of the tool's current name."""
     meta = {} if result.meta is UNSET else result.meta
     return msgspec.structs.replace(result, meta={**meta, META_RENAMED: name})
 
 
 def plain_result(result: ToolResult) -> Raw:
-    """`result` for a JSON-RPC client, which wants the data. Raises ToolFailed."""
+    """The data of `result`, for a JSON-RPC client. Raises ToolFailed."""
     if result.is_error:
         raise ToolFailed(*_failure(result))
     if result.structured_content is not UNSET:
@@ -67,7 +67,7 @@ def plain_result(result: ToolResult) -> Raw:
 
 
 def plain_members(members: Members) -> Raw:
-    """The same of what a tool of another MCP server gave, with all that its content may hold."""
+    """The same for the result of another MCP server's tool, with all kinds of content."""
     content, structure = members.get("content", Raw(b"[]")), members.get("structuredContent")
     if is_failure(members):
         message, data = _failure(tool_result(members))
@@ -83,7 +83,7 @@ def plain_members(members: Members) -> Raw:
 
 
 def spoken(result: ToolResult) -> Payload:
-    """`result` of a hybrid action for a client of the legacy payload: without an envelope."""
+    """`result` of a hybrid action for clients of the legacy payload: without an envelope."""
     if result.structured_content is not UNSET:
         return Payload(bytes(result.structured_content))
     match result.content:
@@ -104,7 +104,7 @@ def _failure(result: ToolResult) -> tuple[str, dict[str, Any]]:
 
 
 def _structure(value: Raw | UnsetType, revision: Revision) -> Raw | UnsetType:
-    """2025-06-18 and 2025-11-25 know objects only: anything else is wrapped for them."""
+    """Structured content; other values than objects are wrapped for 2025-06-18 and 2025-11-25."""
     if value is UNSET or not revision.titles:
         return UNSET
     if revision.any_structure or _is_object(value):
@@ -118,7 +118,7 @@ def _is_object(value: Raw) -> bool:
 
 
 def _content(content: tuple[Content, ...], revision: Revision) -> tuple[Content, ...]:
-    """What a revision cannot carry is told in words."""
+    """`content`, with blocks that the revision lacks replaced by text."""
     if len(content) == 1 and type(content[0]) is TextContent:
         return content
     return tuple(_carried(item, revision) for item in content)

@@ -1,7 +1,7 @@
-"""search_tools: the tools that do what a text says, and usage feedback on what was found.
+"""search_tools: finds tools by a text query, and records usage feedback for its results.
 
-An upstream like any other; what it finds is
-told from the caller's own catalog, so that nothing is shown that they could not call.
+It is an `Upstream`; results are described from the caller's own catalog, so tools that they cannot
+call are never shown.
 """
 
 import logging
@@ -37,9 +37,9 @@ from schemas.tool import TextContent, Tool, ToolResult
 
 log = logging.getLogger("toolgate.usage")
 
-CALLERS = 10_000  # whose searches are remembered
+CALLERS = 10_000  # whose searches are cached
 SEARCHES = 3  # of each, the newest
-HOLDS_S = 600.0  # a call that comes later follows from something else
+HOLDS_S = 600.0  # later calls are not attributed to the search
 
 Record = Callable[..., Awaitable[Any]]
 """See `registry.search.feedback.Feedback.record`."""
@@ -61,7 +61,7 @@ class Usage:
         self.tasks = BackgroundTasks()
 
     def found(self, context: Context, found: SearchResult, tools: Sequence[Tool]) -> None:
-        """A caller searched, and sees these."""
+        """Cache a caller's search and the tools shown."""
         caller = _caller(context)
         if caller is None or found.vector is None or found.model is None or not tools:
             return
@@ -70,7 +70,7 @@ class Usage:
         self._searches.put(caller, [search, *self._searches.get(caller, ())][:SEARCHES])
 
     def called(self, context: Context, tool: Tool, result: ToolResult | Members) -> None:
-        """A caller called it; what follows from that does not delay the answer."""
+        """Attribute a call to the caller's recent searches; recording is a background task."""
         caller = _caller(context)
         searches = self._searches.get(caller) if caller is not None else None
         if not searches or _failed(result):
@@ -91,7 +91,7 @@ class Usage:
 
 
 def _caller(context: Context) -> tuple[str, ...] | None:
-    """None: nobody can tell them from others."""
+    """Key of the caller; None: anonymous, so indistinguishable from others."""
     if context.session is not None:
         return (context.session.id,)
     return context.principal.key if context.identity.verified else None
@@ -101,9 +101,9 @@ def _failed(result: ToolResult | Members) -> bool:
     return result.is_error if isinstance(result, ToolResult) else is_failure(result)
 
 
-NOTE = 300  # characters of what is said about the search itself
+NOTE = 300  # characters of the note on the search itself
 AROUND = 40  # characters of an answer besides its parts
-AWAY = (Unavailable, OperationalError, PoolTimeout)  # of `Find`: the registry does not answer
+AWAY = (Unavailable, OperationalError, PoolTimeout)  # raised by `Find` when the registry is down
 BY_WORDS = "The registry cannot be searched now: these were found by plain words."
 ANY_DOMAIN = "They may be of any domain."
 NOTHING = "Nothing was found: say in other words what the tool should do."
@@ -135,7 +135,7 @@ class SearchTools:
         handles: Handles | None = None,
         learn: Learn | None = None,
     ) -> None:
-        """`handles` tell what skills allow; without them there are none."""
+        """`handles` resolve skills to the tools they grant; None: no skills."""
         self._lists = lists
         self._find = find
         self._limits = limits
@@ -164,7 +164,7 @@ class SearchTools:
         return answer(await to_thread.run_sync(_told, entries, ceiling, schemas, note, nothing))
 
     async def mean(self, context: Context, catalog: Catalog, params: ToolListParams) -> list[str]:
-        """The names of the tools that do what `intent` means, and have what `query` says. Raises
+        """Names of tools by semantic search for `intent`, filtered by the words of `query`. Raises
         Unreachable."""
         asked = {"query": params.intent}
         query = await self._query(asked, self._limits.usual, catalog, context)
@@ -197,7 +197,7 @@ class SearchTools:
     async def _found(
         self, query: SearchQuery, catalog: Catalog, context: Context
     ) -> tuple[list[tuple[Tool, float]], str | None]:
-        """The tools with their scores, and what the caller should know of how they were found."""
+        """The tools with their scores, and a note if the search was degraded."""
         try:
             found = await self._find(query)
         except AWAY:
@@ -213,7 +213,7 @@ class SearchTools:
 
 
 def unsearched(fault: Unreachable) -> ToolResult:
-    """The settings want meaning or nothing, and there is none; a model can react to that."""
+    """Error result where settings require semantic search and it is down: a model can react."""
     return ToolResult((TextContent(fault.message),), is_error=True)
 
 
@@ -226,7 +226,7 @@ def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, f
 def _told(
     entries: Sequence[ListedTool], ceiling: Ceiling, schemas: bool, note: str | None, nothing: str
 ) -> Json:
-    """`nothing`: what is told where there are no entries."""
+    """`nothing`: the text for an empty result."""
     if not entries:
         return {"tools": [], **({"note": shorten(note, NOTE)} if note else {}), "more": nothing}
     before: Json = {"note": shorten(note, NOTE)} if note else {}
@@ -238,7 +238,7 @@ def _told(
 
 
 def _advice(folded: int, left_out: int, schemas: bool, describer: str) -> str:
-    """What is not in an answer, and how to get it."""
+    """Text on what an answer omits, and how to get it."""
     said = []
     if schemas and folded:
         said.append(f"{folded} without input schema: {describer} tells it.")

@@ -1,4 +1,4 @@
-"""Who we say that we are."""
+"""Server name and version, as announced to clients."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any

@@ -1,7 +1,7 @@
 """Hybrid actions called by their id, and the portal's own tools/list and tools/call.
 
-The order of the checks is that of light-hybrid-4j: the action exists, its data is right, the caller
-may. `auth_first` (always so on `/rpc`) turns the last two round.
+The order of checks is that of light-hybrid-4j: existence of the action, validation of its data,
+authorization. `auth_first` (always set on `/rpc`) swaps the last two.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Services:
         verify_scope: bool,
         tool_by_name: Handler,
     ) -> None:
-        """`tool_by_name` serves what is no service, where tools are methods too."""
+        """`tool_by_name` handles methods that are tools but not services."""
         self._lists = lists
         self._execute = execute
         self._verify_scope = verify_scope
@@ -55,7 +55,7 @@ class Services:
         self._listed = EncodedAnswers(_listed)
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
-        """The method is the id, the params are the data, the result is what the action says."""
+        """Call an action: method is its id, params are its data, the result is its output."""
         found = self._find(context, request.method)
         if found is None:
             return await self._unknown(context, request)
@@ -76,7 +76,7 @@ class Services:
         raise StatusFault(HANDLER_NOT_FOUND, request.method[:512])
 
     def _check_stranger(self, context: Context) -> None:
-        """Strangers do not learn what there is; who is one by mistake learns that first."""
+        """Require a token before a not-found error: anonymous callers must not probe names."""
         if context.letter.auth_first or self._lists.narrows(context):
             context.require_identity()
 
@@ -91,11 +91,11 @@ class Services:
         return result
 
     async def list(self, context: Context, _request: Request) -> Raw:
-        """The actions under their ids, all at once, as light-hybrid-4j lists those of a portal."""
+        """List all actions under their ids, unpaginated, as light-hybrid-4j does for a portal."""
         return self._listed.of(self._lists.whole(context))
 
     async def call(self, context: Context, request: Request) -> CallToolResult:
-        """tools/call with the id of an action as the name."""
+        """Handle tools/call with the id of an action as the name."""
         params = read(request.params, CallToolParams)
         found = self._find(context, params.name)
         if found is None:
@@ -138,8 +138,8 @@ class Services:
 
 
 def _by_name(binding: ServiceBinding, params: Any) -> Any:
-    """Params by position as params by name, where the action knows positions. JSON-RPC 2.0 has no
-    other params than objects and arrays (section 4.2)."""
+    """Convert positional params to named ones, where the action defines positions. JSON-RPC 2.0
+    allows objects and arrays only (section 4.2)."""
     if params is UNSET or params is None or isinstance(params, dict):
         return params
     if not isinstance(params, list):
@@ -158,7 +158,7 @@ def _by_name(binding: ServiceBinding, params: Any) -> Any:
 
 
 def _checked(found: _Found, data: Any) -> Any:
-    """The arguments that are `data`. Raises StatusFault with the first violation."""
+    """Validate `data` as arguments. Raises StatusFault with the first violation."""
     value = None if data is UNSET else data
     binding = found.binding
     if not binding.validated:
@@ -178,7 +178,7 @@ def _checked(found: _Found, data: Any) -> Any:
 
 
 def failure(result: ToolResult) -> ServiceFailed:
-    """The fault that a failed call of a hybrid action is for who called it by its id."""
+    """The fault for a failed hybrid action that was called by its id."""
     structure = result.structured_content
     if structure is UNSET:  # no answer came at all
         return ServiceFailed(502, "The service gave no answer")

@@ -34,7 +34,7 @@ class Subscriptions:
         self._lists = lists
 
     async def listen(self, context: Context, request: Request) -> dict[str, Any]:
-        """Tell the client what it asked to hear, until it goes or the gateway stops."""
+        """Stream the requested notifications until the client disconnects or the gateway stops."""
         peer = context.peer
         if peer is None:
             raise InvalidRequest("subscriptions/listen needs a stream to answer on")
@@ -48,7 +48,7 @@ class Subscriptions:
         follower = Follower(context.principal.tenant, context.toolset, outbox, messages)
         place = (follower.tenant, follower.toolset)
         watched: list[str] = []
-        # without tokens all clients are the same principal, and nobody can be told apart
+        # without tokens all clients share one principal and are indistinguishable
         owner = context.principal.key if context.identity.verified else None
         with self._hub.stream(outbox, follower, owner):
             try:
@@ -62,13 +62,14 @@ class Subscriptions:
         return {"resultType": "complete", "_meta": meta}
 
     async def cancelled(self, context: Context, request: Request) -> None:
-        """notifications/cancelled: stop the request it names, if it is this session's."""
+        """Handle notifications/cancelled: cancel the named request, if it is this session's."""
         if context.session is not None:
             named = read(request.params, CancelledParams).request_id
             await self._sessions.cancel(context.session, named)
 
     def _resources(self, context: Context, wanted: ListenFilter) -> list[str]:
-        """Those whose servers tell of changes. Raises InvalidParams beyond the limit."""
+        """Requested resources whose servers announce updates. Raises InvalidParams beyond the
+        limit."""
         if len(wanted.resource_subscriptions) > SUBSCRIPTION_LIMIT:
             raise InvalidParams(f"A stream can be of {SUBSCRIPTION_LIMIT} resources")
         catalog = self._lists.catalog(context)
@@ -83,7 +84,7 @@ class Subscriptions:
     async def _watch(
         self, follower: Follower, uris: Sequence[str], meta: Mapping[str, Any], watched: list[str]
     ) -> None:
-        """Note in `watched` which of the resources the client will hear of: servers may refuse."""
+        """Subscribe to resources; `watched` collects the successful ones: servers may refuse."""
         place = (follower.tenant, follower.toolset)
         for uri in uris:
             message = _message(RESOURCE_UPDATED, {"uri": uri, "_meta": meta})
@@ -109,7 +110,7 @@ def _honoured(wanted: ListenFilter, kinds: Sequence[Kind], uris: Sequence[str]) 
 
 
 async def _forward(peer: Peer, outbox: Outbox) -> None:
-    """What comes, until the outbox is closed. No generator: thousands of these wait."""
+    """Send messages until the outbox is closed. No generator: thousands of these wait."""
     while messages := await outbox.take(None):
         for message in messages:
             await peer.notify(message)

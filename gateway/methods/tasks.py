@@ -1,7 +1,7 @@
 """Tasks of other servers: `tasks/*` of 2025-11-25 and of the tasks extension of 2026-07-28.
 
-Not offered: tasks/list, because a server lists what all clients of a session began, and sessions
-may be shared; and notifications of a task's status, which do not say whose it is. Clients poll.
+Not offered: tasks/list, because a server lists the tasks of all clients of a session, and sessions
+may be shared; and status notifications, which do not name a task's owner. Clients poll.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class TaskMethods:
         self._task_ids = task_ids
 
     async def relay(self, context: Context, request: Request) -> Members:
-        """Ask the server whose task it is; a task is known in the era that it began in only."""
+        """Relay the request to the task's server; a task exists only in the era it began in."""
         catalog, surroundings = self._lists.catalog(context), handed_on(context, request)
         _check(catalog, surroundings, request.method)
         task_id = read(request.params, TaskParams).task_id
@@ -60,7 +60,7 @@ class TaskMethods:
 
 @dataclass(frozen=True, slots=True)
 class _TaskPeer:
-    """The client while a task of it is asked for: it knows the task by another id. A Peer."""
+    """A Peer that rewrites the server's task id to the client's in messages."""
 
     inner: Peer
     task_id: str
@@ -84,8 +84,8 @@ class _TaskPeer:
 
 
 def _check(catalog: Catalog, context: Context, method: str) -> None:
-    """Raises MethodNotFound where nobody was told of tasks, and MissingClientCapability for a
-    2026-07-28 client that did not say that it knows them."""
+    """Raises MethodNotFound where tasks are not announced, and MissingClientCapability for a
+    2026-07-28 client that does not declare them."""
     if not _offered(catalog, context.revision):
         raise MethodNotFound(f"Method not found: {method}: no server here has tasks")
     if context.revision.result_type and not knows_tasks(context):
@@ -100,7 +100,7 @@ def _offered(catalog: Catalog, revision: Revision) -> bool:
 
 
 def _renamed(members: Members, task_id: bytes) -> Members:
-    """With the id that the client knows wherever its server wrote its own."""
+    """Replace the server's task id with the client's wherever it stands."""
     if "taskId" in members:
         members = {**members, "taskId": Raw(task_id)}
     return _related(members, task_id)

@@ -1,4 +1,4 @@
-"""tools/list and tools/call, and a tool called by its own name on `/rpc`."""
+"""tools/list and tools/call, and tools called by name as methods on `/rpc`."""
 
 import logging
 from dataclasses import replace
@@ -51,7 +51,7 @@ class ToolMethods:
         usage: Usage | None = None,
         mean: Mean | None = None,
     ) -> None:
-        """`mean` finds tools for lists; without it nothing is looked for by meaning."""
+        """`mean`: semantic search for lists; None disables it."""
         self._mean = mean
         self._passing = passing or Passing(lists)
         self._usage = usage
@@ -59,13 +59,13 @@ class ToolMethods:
         self._execute = execute
         self._answering = answering
         self._verify_scope = verify_scope
-        self._unchecked: set[str] = set()  # digests of tools whose schemas cannot be used
+        self._unchecked: set[str] = set()  # digests of tools with unusable schemas
 
     async def list(self, context: Context, request: Request) -> Raw:
         return await self._lists.tools(context, request, self._mean)
 
     async def call(self, context: Context, request: Request) -> CallToolResult | Members:
-        """Call a tool by the name that the caller's list has for it."""
+        """Call a tool by its name in the caller's list."""
         params = read(request.params, CallToolParams)
         try:
             return await self._called(params, context, request)
@@ -94,7 +94,7 @@ class ToolMethods:
             surroundings = handed_on(context, request)
             result = await self._relayed(catalog, tool, tool.binding, arguments, surroundings)
         else:
-            if own:  # it writes as lists do
+            if own:  # built-in tools use the display profile of lists
                 if tool.binding == CALLS:
                     return await self._passed_on(tool, arguments, context, request)
                 context = replace(context, wishes=replace(context.wishes, profile=chosen.name))
@@ -112,7 +112,7 @@ class ToolMethods:
     async def _passed_on(
         self, own: Tool, arguments: Json, context: Context, request: Request
     ) -> CallToolResult | Members:
-        """call_tool: as if the client had called the tool itself, with all else that it says."""
+        """Forward call_tool as if the client had called the tool itself, other params kept."""
         try:
             name, inner = await self._passing.meant(own, arguments, context, request)
         except InvalidParams as fault:
@@ -129,7 +129,7 @@ class ToolMethods:
             return call_result(_rejected(own, [problem], context), context)
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
-        """`/rpc`: the method is the tool, the params are its arguments, the result is its data."""
+        """Handle `/rpc`: method is the tool, params are its arguments, the result is its data."""
         try:
             return await self._called_by_name(context, request)
         except Denied as denied:
@@ -162,7 +162,7 @@ class ToolMethods:
     async def _run(
         self, catalog: Catalog, tool: Tool, arguments: Json, context: Context, called: str = ""
     ) -> ToolResult:
-        """`called` is what the caller's list calls the tool, where that is not its name."""
+        """`called`: the tool's name in the caller's list, where that differs."""
         if (action := tool.binding.action) is not None:
             if self._verify_scope:
                 check_scope(action, context.identity)
@@ -175,18 +175,18 @@ class ToolMethods:
             name = called or tool.name
             return await self._answering.continued(asked.handle, name, tool.id, context)
         checker = self._checker(catalog, tool)
-        if checker is None:  # and the service might not do it
+        if checker is None:  # the service might not validate either
             text = f"{tool.name} cannot be called: its input schema cannot be checked"
             return ToolResult((TextContent(text),), is_error=True)
         problems = problems_of(checker, arguments)
         if problems:
             return _rejected(tool, problems, context)
         if asked.fields and tool.binding.facts.projects == "selection":
-            arguments = {**arguments, FIELDS: asked.texts}  # they choose what is selected
+            arguments = {**arguments, FIELDS: asked.texts}  # they determine the GraphQL selection
         source = catalog.sources.get(tool.source)
         try:
             result = await self._execute(Call(tool, source, arguments, context))
-        except InvalidParams as fault:  # a value that the schema allows and no request can carry
+        except InvalidParams as fault:  # valid by the schema but not encodable in a request
             return _rejected(tool, [ArgumentProblem("", fault.message)], context)
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
@@ -202,7 +202,7 @@ class ToolMethods:
         arguments: Json,
         context: Context,
     ) -> ToolResult | Members:
-        """Call a tool of another MCP server; our own complaints are a ToolResult."""
+        """Call a tool of another MCP server; errors of the gateway itself are a ToolResult."""
         sent = context.letter.mirrored
         if context.revision.routing_headers and binding.mirrored and sent is not None:
             check_params(binding.mirrored, sent, arguments)
@@ -220,7 +220,7 @@ class ToolMethods:
         return view(catalog, tool.source, context).called(result.members)
 
     def _checker(self, catalog: Catalog, tool: Tool) -> Checker | None:
-        """None for a schema that says nothing to us; another MCP server will check itself."""
+        """Checker of the input schema; None if unusable: another MCP server validates itself."""
         if tool.digest in self._unchecked:
             return None
         try:
@@ -233,7 +233,7 @@ class ToolMethods:
 
 
 def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:
-    """Bad arguments: a result that a model can act on, or an error, as the revision has it."""
+    """Report bad arguments as an error result for the model, or a fault, by revision."""
     text = f"Invalid arguments for {tool.name}: {told(problems)}"
     if context.revision.argument_results:
         return ToolResult((TextContent(text),), is_error=True)

@@ -1,4 +1,4 @@
-"""Agents: whose skills a caller has, and which of them are in use."""
+"""Agents: which agent a caller acts as, and the skills and tools it is granted."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ NAMED = 20  # agents, in an error
 
 class Agents:
     def __init__(self, claim: str) -> None:
-        """`claim` of a token names the agent; "" looks at none."""
+        """`claim`: the token claim that names the agent; "" for none."""
         self._claim = claim
 
     def agent(self, context: Context, catalog: Catalog) -> Agent | None:
-        """None: the caller is no agent in particular. Raises InvalidParams for one that there is
-        not, and Forbidden for another than the token is of."""
+        """The caller's agent; None: not an agent. Raises InvalidParams for an unknown agent, and
+        Forbidden for an agent other than the token's."""
         if not catalog.skills.agents and context.wishes.agent is None:
-            return None  # there are none: if a token has such a claim, it means something else
+            return None  # no agents are defined: such a claim in a token has another meaning
         name = self._name(context)
         if name is None:
             return None
@@ -37,12 +37,12 @@ class Agents:
         return agent
 
     def skills(self, context: Context, catalog: Catalog) -> Mapping[str, Skill]:
-        """Those of the agent, the most important first. Raises as `agent` does."""
+        """Skills of the caller's agent, most important first. Raises as `agent` does."""
         return catalog.skills.of(self.agent(context, catalog))
 
     def has_skills(self, context: Context, catalog: Catalog) -> bool:
-        """The same, for lists; true for an agent that there is not, so that who looks for its
-        skills hears that."""
+        """Whether the caller has skills, for lists; true for an unknown agent, so that the skill
+        tools are listed and report the error."""
         try:
             return bool(self.skills(context, catalog))
         except (Forbidden, InvalidParams):
@@ -64,16 +64,16 @@ def _others(catalog: Catalog) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GrantedTools:
-    """The tools of one skill, and of those that it requires, as a caller may use them."""
+    """The tools that a skill and its required skills grant to a caller."""
 
     skill: Skill
-    loaded: list[Skill]  # what it requires, and itself at the end
+    loaded: list[Skill]  # required skills, then itself
     tools: dict[str, Tool]  # by id
-    withheld: dict[str, Access]  # by name: tools that now need more than this level
-    missing: list[str]  # tools that it names and that are not here
+    withheld: dict[str, Access]  # by name: granted level, of tools that now need a higher one
+    missing: list[str]  # tools that it names but the catalog lacks
 
     def check(self, tool: Tool) -> None:
-        """Raises InvalidParams for a tool that is not to be called with this skill."""
+        """Raises InvalidParams for a tool that this skill does not grant."""
         if tool.id in self.tools:
             return
         if tool.name in self.withheld:
@@ -85,7 +85,7 @@ class GrantedTools:
 
 
 def given(skill: Skill, catalog: Catalog) -> GrantedTools:
-    """`catalog` is what the caller sees."""
+    """Resolve the grants of `skill`; `catalog` is the caller's."""
     loaded = catalog.skills.needed(skill.name)
     found = GrantedTools(skill, loaded, {}, {}, [])
     absent: dict[str, None] = {}
@@ -95,14 +95,14 @@ def given(skill: Skill, catalog: Catalog) -> GrantedTools:
             if tool is None and link.id not in catalog.denied:
                 absent[link.name] = None
             elif tool is None:
-                continue  # nobody is told of what they may not call
+                continue  # tools that the caller may not call stay hidden
             elif allows(link.access, tool.annotations):
                 found.tools[tool.id] = tool
             else:
                 found.withheld[tool.name] = link.access
         known = {link.name for link in one.tools}
         absent |= dict.fromkeys(name for name in one.named if name not in known)
-    for tool in found.tools.values():  # another of the skills may have it with a higher level
+    for tool in found.tools.values():  # another skill may grant it with a higher level
         found.withheld.pop(tool.name, None)
     found.missing.extend(absent)
     return found
@@ -111,8 +111,8 @@ def given(skill: Skill, catalog: Catalog) -> GrantedTools:
 def fitting(
     names: Iterable[str], catalog: Catalog, cost: Callable[[Tool], int], most: int
 ) -> tuple[list[str], list[Tool]]:
-    """Those of the skills whose tools cost no more than `most` together, the first first; and these
-    tools, by name."""
+    """The skills, by priority, whose tools cost at most `most` in total; and these tools, sorted by
+    name."""
     kept: list[str] = []
     tools: dict[str, Tool] = {}
     for name in names:
@@ -131,14 +131,14 @@ PURPOSE = "skill"
 
 
 class Handle(Struct, frozen=True, array_like=True):
-    """What a handle says: which skill its bearer uses."""
+    """Payload of a handle: the skill that its bearer uses."""
 
     skill: str
     agent: str | None
 
 
 class Handles:
-    """Which skill a caller means: by its name, or by what use_skill gave to who has no session."""
+    """Resolves a skill by its name, or by the handle that use_skill gave a sessionless client."""
 
     def __init__(
         self, agents: Agents, sealer: Callable[[], Awaitable[Sealer]], handle_s: float
@@ -153,8 +153,8 @@ class Handles:
         return (await self._sealer()).seal(PURPOSE, payload, _owner(context), self._handle_s)
 
     async def given(self, context: Context, catalog: Catalog, text: str) -> GrantedTools:
-        """What the skill that `text` names, or is the handle of, gives to the caller; `catalog` is
-        what they see. Raises InvalidParams."""
+        """Grants of the skill whose name or handle is `text`; `catalog` is the caller's. Raises
+        InvalidParams."""
         skills = self._agents.skills(context, catalog)
         if text in skills:
             return given(skills[text], catalog)

@@ -1,8 +1,8 @@
-"""Skills for clients that know them: as prompts, as resources, and by the methods of the extension
+"""Skills as prompts, as resources, and by the methods of the extension
 io.modelcontextprotocol/skills (SEP-2640, modelcontextprotocol/ext-skills).
 
-The extension is declared and served in all revisions; it is written for 2026-07-28, and in earlier
-ones its results lack the members that are new there.
+The extension is declared and served in all revisions; it is specified for 2026-07-28, and in
+earlier ones its results lack the members that are new there.
 """
 
 import base64
@@ -25,7 +25,7 @@ from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import ListParams, ResourceParams, read
 
-PAGE_BYTES = 262_144  # of entries: a skill may have 512 files, and each is told
+PAGE_BYTES = 262_144  # of entries: a skill may have 512 files, each listed
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ class SkillFiles:
         self._read_file = read_file
 
     async def list(self, context: Context, request: Request) -> Json:
-        """skills/list."""
+        """Handle skills/list."""
         catalog = self._catalog(context, request)
         after = cursors.unseal(read(request.params, ListParams).cursor)
         skills = self.agents.skills(context, catalog)
@@ -57,7 +57,7 @@ class SkillFiles:
         return {"skills": page, **cursor, **self._hold(context)}
 
     async def get(self, context: Context, request: Request) -> Json:
-        """skills/get."""
+        """Handle skills/get."""
         catalog = self._catalog(context, request)
         uri = read(request.params, ResourceParams).uri
         found = self._found(context, catalog, uri)
@@ -66,7 +66,7 @@ class SkillFiles:
         return {"skill": entry_of(found[0]), **self._hold(context)}
 
     async def directory(self, context: Context, request: Request) -> Json:
-        """resources/directory/read."""
+        """Handle resources/directory/read."""
         catalog = self._catalog(context, request)
         uri = read(request.params, ResourceParams).uri
         place = parsed(uri)
@@ -78,7 +78,7 @@ class SkillFiles:
         return {"resources": found, **stamp}
 
     async def read(self, context: Context, uri: str) -> Members | None:
-        """The result of resources/read for a file of a skill; None: it is of none here."""
+        """The result of resources/read for a skill's file; None: `uri` is not of a known skill."""
         if parsed(uri) is None:
             return None
         catalog = self._lists.visible(context)
@@ -91,7 +91,7 @@ class SkillFiles:
         return View(context.revision, str, WRITTEN).read({"contents": Raw(encode(contents))})
 
     def prompt(self, context: Context, name: str) -> Members | None:
-        """The result of prompts/get for a skill; None: there is none of this name."""
+        """The result of prompts/get for a skill; None: no skill has this name."""
         catalog = self._lists.visible(context)
         agent = self.agents.agent(context, catalog)
         items = {item.name: item for item in catalog.own_items("prompt", agent)}
@@ -129,7 +129,7 @@ class SkillFiles:
 
 
 def _body(content: bytes) -> Json:
-    """As text, where it is that: a client has to get the bytes that it was told the digest of."""
+    """Content as text if lossless, else base64: its bytes must match the announced digest."""
     try:
         return {"text": content.decode("utf-8")}
     except UnicodeDecodeError:

@@ -1,9 +1,6 @@
 """use_skill and list_skills: instructions of a skill, its tools and its files.
 
-An upstream like any other.
-
-An upstream like any other,
-though all but the files is in the catalog.
+They are `Upstream`s; everything but the files comes from the catalog.
 """
 
 import asyncio
@@ -36,7 +33,7 @@ from schemas.jsonrpc import encode
 from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
 
-LINE = 100  # characters of a description, where whole ones do not fit
+LINE = 100  # characters of a shortened description
 AROUND = 200  # characters of an answer besides its parts
 
 Json = dict[str, Any]
@@ -44,7 +41,7 @@ Json = dict[str, Any]
 
 class ListSkills:
     def __init__(self, lists: Lists, agents: Agents, find: Find, limit: int, tokens: int) -> None:
-        """`limit` is of the skills in an answer to a query, `tokens` of any answer."""
+        """`limit`: skills in an answer to a query; `tokens`: size limit of any answer."""
         self._lists = lists
         self._agents = agents
         self._find = find
@@ -81,7 +78,7 @@ class ListSkills:
 
 
 def _tree(skills: Mapping[str, Skill], room: int) -> Json:
-    """All of them, below their parents; the first that there is room for."""
+    """Skills as a tree; truncated to the first that fit into `room`."""
     entries, shortened = _entries(skills.values(), room)
     lines = dict(zip(skills, entries, strict=True))
     top: list[Json] = []
@@ -113,7 +110,7 @@ def _hits(found: Sequence[Skill], note: str | None, room: int) -> Json:
 
 
 def _entries(skills: Collection[Skill], room: int) -> tuple[list[Json], bool]:
-    """Names and descriptions, and whether these had to be shortened."""
+    """Names and descriptions, and whether descriptions were shortened."""
     whole = [{"name": one.name, "description": one.description} for one in skills]
     if sum(map(length, whole)) <= room:
         return whole, False
@@ -159,7 +156,7 @@ class UseSkill:
         change: Change,
         tell: Tell,
     ) -> None:
-        """`change` keeps which skills a session uses; `tell` says something to a session."""
+        """`change` stores a session's skills; `tell` sends a notification to a session."""
         self._lists = lists
         self._agents = agents
         self._handles = handles
@@ -167,12 +164,12 @@ class UseSkill:
         self._read_file = read_file
         self._change = change
         self._tell = tell
-        self._turn = asyncio.Lock()  # a session that uses two skills at once loses none
+        self._turn = asyncio.Lock()  # concurrent calls in a session must not lose a skill
 
     async def call(
         self, _tool: Tool, _source: Source | None, arguments: Any, context: Context
     ) -> ToolResult:
-        """Raises InvalidParams for what is not there, or not for the caller to see."""
+        """Raises InvalidParams for a skill or file that is missing or hidden from the caller."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
         skill = self._skill(arguments["name"], context, catalog)
         after, path = arguments.get("after", 0), arguments.get("file")
@@ -206,8 +203,8 @@ class UseSkill:
     async def _use(
         self, session: Session, skill: Skill, catalog: Catalog, chosen: Chosen
     ) -> list[str]:
-        """Have the session's list of tools hold those of the skill, and say so; the skills, this
-        one or older ones, for whose tools the list has no room."""
+        """Add the skill's tools to the session's tool list and notify the client; returns the
+        skills, old or new, whose tools do not fit into the list."""
         async with self._turn:
             before = frozenset(session.skills)
             names = [skill.name, *sorted(before - {skill.name})]
@@ -221,7 +218,7 @@ class UseSkill:
     def _about(
         self, found: GrantedTools, catalog: Catalog, chosen: Chosen, unlisted: Sequence[str]
     ) -> Json:
-        """`unlisted` are skills whose tools the client's list does not have."""
+        """`unlisted`: skills whose tools are not in the client's list."""
         skill, told = found.skill, dict[str, Any]()
         if len(found.loaded) > 1:
             told["loaded"] = [one.name for one in found.loaded]
@@ -274,8 +271,8 @@ class UseSkill:
 
 
 async def content_of(read_file: ReadFile, tenant: str, skill: Skill, file: SkillFile) -> bytes:
-    """Raises Unavailable when the database does not answer, InvalidParams for a file that has just
-    gone."""
+    """Read a file's content. Raises Unavailable when the database does not answer, InvalidParams
+    for a file that has just been deleted."""
     if file == skill.all_files[0]:
         return skill.text.encode()
     content = await read_file(tenant, skill, file.path)
@@ -285,7 +282,7 @@ async def content_of(read_file: ReadFile, tenant: str, skill: Skill, file: Skill
 
 
 def instructions_of(found: GrantedTools) -> str:
-    """Of what the skill requires first."""
+    """Instructions of the skill, after those of the skills it requires."""
     if len(found.loaded) == 1:
         return found.skill.instructions.strip()
     parts = [f"# Skill {one.name}\n\n{one.instructions.strip()}" for one in found.loaded]
@@ -293,7 +290,7 @@ def instructions_of(found: GrantedTools) -> str:
 
 
 def _read(about: Json, text: str, after: int, limits: SkillLimits) -> ToolResult:
-    """`text` from a character on, as much of it as a model gets at a time."""
+    """One part of `text`, from character `after` on, within the size limit."""
     room = limits.instructions_tokens * CHARACTERS
     part = text[after : after + room]
     member = "content" if "file" in about else "instructions"
@@ -308,7 +305,7 @@ def _read(about: Json, text: str, after: int, limits: SkillLimits) -> ToolResult
 
 
 def _nothing(text: str, member: str) -> str:
-    """Why there is nothing to be read of `text`."""
+    """Explanation of an empty part of `text`."""
     if text:
         return f"(Nothing follows: the text has {len(text):,} characters.)"
     return "(The file is empty.)" if member == "content" else "(It has no instructions.)"
