@@ -1,1 +1,1 @@
-"""What happens around every message, once per message (a batch has many)."""
+"""Middleware around every message, run once per message (a batch has many)."""

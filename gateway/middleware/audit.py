@@ -1,8 +1,8 @@
-"""Remembers who asked for what, what was decided, and how it went.
+"""Audit middleware: records caller, subject, decision and outcome of messages.
 
 One record for each message that calls or reads something, members of batches included; lists only
-if wanted. The digest is over the arguments as the tool got them; where no tool was reached, over
-what the client sent.
+if `audit.lists` is set. The digest is over the arguments as the tool got them; where no tool was
+reached, over those that the client sent.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from schemas.mcp.revisions import Revision
 from schemas.memo import Memo
 from schemas.tool import RelayedResult, TextContent, Tool, ToolResult
 
-CALL = "call_tool"  # passes calls on to the tool that its arguments name
+CALL = "call_tool"  # forwards calls to the tool named in its arguments
 LISTS = frozenset(
     {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "skills/list",
      "resources/directory/read", "rpc.discover", "server/discover", "completion/complete"}
@@ -40,18 +40,18 @@ SILENT = frozenset(
     {"ping", "logging/setLevel", "subscriptions/listen", "resources/unsubscribe", "tasks/get"}
 )
 NOTIFICATIONS = "notifications/"
-REFUSALS = 20  # of callers whom nobody knows, in a second: more are summed up, see `sum_up`
-ADDRESSES = 1000  # that have sums of their own; further ones share one
-SUM = "refusals"  # the method of a record that sums some up
-TOOLS = 10_000  # whose marks are remembered
+REFUSALS = 20  # per second, of unauthenticated callers: more are aggregated, see `sum_up`
+ADDRESSES = 1000  # with sums of their own; further ones share one
+SUM = "refusals"  # method name of an aggregated record
+TOOLS = 10_000  # whose masks are cached
 
 
 class _Refused(NamedTuple):
-    """What refusals have in common that one record sums up."""
+    """Grouping key of the refusals that one record aggregates."""
 
     tenant: str
     code: str
-    client: str  # network; "": of further addresses
+    client: str  # network; "": any further address
 
 
 Refusal = Callable[[Context, str, str], Decision | None]
@@ -67,7 +67,7 @@ def _unknown(_context: Context, *_names: str) -> None:
 
 
 class AuditTrail:
-    """What stands in front of methods and upstreams."""
+    """The audit middleware, and its guards around authentication and tool calls."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class AuditTrail:
         self._refusal = refusal
         self._named = named
         self._writer = writer
-        self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by digests of tools
+        self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by tool digest
         self._refused = (0, 0)  # second, and how many in it
-        self._sums: Counter[_Refused] = Counter()  # of those without a record
+        self._sums: Counter[_Refused] = Counter()  # of refusals without a record
 
     def middleware(self, handler: Handler) -> Handler:
         writer, lists = self._writer, self._settings.lists
@@ -110,13 +110,13 @@ class AuditTrail:
             finally:
                 if not note.subject and outcome not in {"ok", "cancelled"}:
                     self._blame(context, request, note)
-                if not refused:  # that was recorded when the HTTP request came
+                if not refused:  # else recorded at authentication
                     self._add(context, request, note, outcome, time.perf_counter() - began)
 
         return remembered
 
     def guard(self, execute: Execute) -> Execute:
-        """The outermost one: it sees what is asked of the tool, and what the caller gets."""
+        """Outermost guard: it sees the original arguments and the final result."""
         keep = self._settings.arguments == "masked"
 
         async def noted(call: Call) -> ToolResult | RelayedResult:
@@ -136,7 +136,7 @@ class AuditTrail:
         return noted
 
     def identifying(self, identify: Identify) -> Identify:
-        """`identify`, which remembers whom it refused."""
+        """Wrap `identify` to record refused authentications."""
 
         async def identified(scope: MutableMapping[str, Any]) -> Identity:
             identity = await identify(scope)
@@ -147,8 +147,8 @@ class AuditTrail:
         return identified
 
     def _blame(self, context: Context, request: Request, note: AuditDraft) -> None:
-        """A request ended before it came to a tool: by a rule, if it did so where one hides what is
-        named."""
+        """Attribute a request that ended before reaching a tool to the policy rule that hides its
+        subject, if any."""
         method, name = _meant(request, context.revision)
         decision = self._refusal(context, method, name) if name else None
         if decision is not None:
@@ -191,12 +191,12 @@ class AuditTrail:
         return shown(arguments, encoded, self._marked(tool), self._settings.arguments_bytes)
 
     def _sent_shown(self, context: Context, request: Request, sent: bytes) -> bytes:
-        """What the client sent for a tool that was not reached, without what that one marks."""
+        """The arguments sent for a tool that was not reached, masked by that tool's schema."""
         params = _params(request)
         _, name = _meant(request, context.revision)
         tool = self._named(context, name) if name else None
         masks = None if tool is None else self._marked(tool)
-        if masks is not None and isinstance(params, list):  # no names tell what is marked
+        if masks is not None and isinstance(params, list):  # positional: no names to match marks
             return b"[%d bytes]" % len(sent)
         return shown(params, sent, masks, self._settings.arguments_bytes)
 
@@ -221,8 +221,8 @@ class AuditTrail:
         self._add_refusal(tenant, code, client, method, printable(str(scope.get("path", ""))))
 
     def sum_up(self) -> None:
-        """Record how many refusals each address had since the last time beside those that have
-        records of their own: guessing must show, however fast it is."""
+        """Record the number of refusals per address since the last run that have no record of
+        their own: brute-force guessing must show at any rate."""
         sums, self._sums = self._sums, Counter()
         for (tenant, code, client), count in sums.items():
             self._add_refusal(tenant, code, client, SUM, f"{count} requests")
@@ -245,7 +245,7 @@ class AuditTrail:
 def _is_recorded(method: str, revision: Revision, lists: bool) -> bool:
     if method in LISTS:
         return lists
-    if not revision.mcp:  # whatever else there is may be the name of a tool, or an action
+    if not revision.mcp:  # any other method may be the name of a tool or action
         return True
     return method not in SILENT and not method.startswith(NOTIFICATIONS)
 
@@ -257,7 +257,7 @@ def _outcome(result: Any) -> str:
 
 
 def _params(request: Request) -> Any:
-    """What the client sent for arguments: where tools are methods, the params are."""
+    """Arguments of a request: its `params` where tools are methods."""
     params = request.params
     if isinstance(params, dict) and request.method in ("tools/call", "prompts/get"):
         return params.get("arguments", UNSET)
@@ -270,7 +270,7 @@ def _sent(request: Request) -> bytes:
 
 
 def _subject(request: Request, revision: Revision) -> str:
-    """What a message names that did not get to a tool."""
+    """Subject of a message that did not reach a tool: tool name or resource URI."""
     params = request.params
     if not revision.mcp and request.method != "tools/call":  # tools and services are methods
         return printable(request.method)
@@ -279,7 +279,7 @@ def _subject(request: Request, revision: Revision) -> str:
 
 
 def _meant(request: Request, revision: Revision) -> tuple[str, str]:
-    """The method, and what it names; of call_tool the tool that it passes the call on to."""
+    """Method and subject of a request; for call_tool the tool that it forwards to."""
     method, name = request.method, _subject(request, revision)
     arguments = _params(request)
     if not revision.mcp and method != "tools/call":

@@ -1,7 +1,7 @@
-"""Spares a source that does not answer, and its callers the wait: one circuit for each source.
+"""Circuit breaker middleware: one circuit per source.
 
-A failure is what would happen to any call: no connection, no answer in time, HTTP 502, 503 or 504.
-What a service says of the call itself, 500 and 4xx among it, shows that it is there.
+A failure is an outage: no connection, timeout, HTTP 502, 503 or 504. Errors about the call itself,
+500 and 4xx included, count as success.
 """
 
 import logging
@@ -39,12 +39,12 @@ class Breaker(Collector):
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = _random,
     ) -> None:
-        """`refused` hears "breaker" for each call that is not made; `clock` gives seconds."""
+        """`refused` is called with "breaker" for each rejected call; `clock` is in seconds."""
         self._settings = settings
         self._refused = refused
         self._clock = clock
         self._jitter = jitter
-        self._circuits: dict[str, Circuit] = {}  # by the place of the source
+        self._circuits: dict[str, Circuit] = {}  # by `Source.place`
 
     def collect(self) -> Iterator[Metric]:
         text = "1 while calls to a source are refused because it fails, 0.5 while it is tried."
@@ -54,7 +54,7 @@ class Breaker(Collector):
         yield gauge
 
     def broken(self) -> dict[str, str]:
-        """The sources that are not called, or only tried, and which of the two."""
+        """State (open or half-open) of each source whose circuit is not closed."""
         return {
             source: circuit.state
             for source, circuit in self._circuits.items()
@@ -62,7 +62,7 @@ class Breaker(Collector):
         }
 
     def close(self, place: str) -> None:
-        """The source at this place was seen to answer: call it again, without waiting."""
+        """Close the circuit of the source at `place`, which was seen to answer."""
         circuit = self._circuits.get(place)
         if circuit is not None and circuit.state != "closed":
             circuit.close()
@@ -82,7 +82,7 @@ class Breaker(Collector):
             began = circuit.admit(self._clock())
             if began is None:
                 return self._refusal(call, name, circuit.wait_s(self._clock()))
-            failed: bool | None = None  # also when the caller has gone, or nothing could be sent
+            failed: bool | None = None  # stays None if cancelled or not sent
             try:
                 result = await execute(call)
                 failed = type(result) is Outage
@@ -112,8 +112,8 @@ class Breaker(Collector):
             log.info("breaker_closed", extra={"source": name})
 
     def _refusal(self, call: Call, name: str, wait_s: float) -> ToolResult:
-        """What a call gives that is not made. Raises SourceDown for tools of MCP servers, whose
-        failures are errors."""
+        """Result of a rejected call. Raises SourceDown for tools of MCP servers, whose failures
+        are errors."""
         self._refused("breaker")
         retry_after = whole_seconds(wait_s)
         text = (

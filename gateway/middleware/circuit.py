@@ -1,9 +1,9 @@
-"""When calls to a source that keeps failing are no longer made. Pure: the time is an argument.
+"""Circuit breaker as a state machine. Pure: the time is an argument.
 
-closed      calls are made, and counted; too large a share of failures opens it
-open        none is made; a while later it is half open
-half-open   single calls are made, one after the other: as many successes as are wanted close it,
-            one failure opens it again, for twice as long
+closed      calls pass and are counted; a failure rate above the threshold opens it
+open        calls are rejected; half-open after the open period
+half-open   probes pass one at a time: the configured number of successes closes it, one failure
+            opens it again, for twice as long
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from typing import Literal
 from config.access import BreakerSettings
 
 SLOTS = 10  # of the window
-LEAST = 0.8  # of the time that it stays open: nodes that saw the same do not come back together
+LEAST = 0.8  # of the open period (jitter): nodes must not probe simultaneously
 
 State = Literal["closed", "open", "half-open"]
 
@@ -23,20 +23,20 @@ class Circuit:
                  "_until", "calls", "failures", "round", "state")  # fmt: skip
 
     def __init__(self, settings: BreakerSettings, jitter: Callable[[], float]) -> None:
-        """`jitter` gives numbers from 0 to 1."""
+        """`jitter` returns numbers from 0 to 1."""
         self._settings = settings
         self._jitter = jitter
         self._counts: deque[list[int]] = deque()  # slot, calls, failures; oldest first
-        self._pause_s = settings.open_s  # of the next time that it opens
+        self._pause_s = settings.open_s  # next open period
         self._until = 0.0
-        self._probe_until = 0.0  # a probe that takes longer is not waited for
-        self._passed = 0  # probes
+        self._probe_until = 0.0  # deadline of the running probe
+        self._passed = 0  # successful probes
         self.calls = self.failures = 0  # in the window
-        self.round = 0  # of which state a call is: what began before counts no more
+        self.round = 0  # generation of the state: outcomes of calls of earlier rounds are ignored
         self.state: State = "closed"
 
     def admit(self, now: float) -> int | None:
-        """The round that a call belongs to; None when it must not be made."""
+        """The round of an admitted call; None when it is rejected."""
         if self.state == "closed":
             return self.round
         if self.state == "open":
@@ -50,11 +50,11 @@ class Circuit:
         return self.round
 
     def wait_s(self, now: float) -> float:
-        """How long calls are still refused, as far as that is known."""
+        """Estimated time until calls are admitted again."""
         return (self._until if self.state == "open" else self._probe_until) - now
 
     def done(self, began: int, failed: bool | None, now: float) -> None:
-        """What became of a call of the round `began`; None when nothing can be told by it."""
+        """Record the outcome of a call of the round `began`; None: inconclusive."""
         if began != self.round:
             return
         if self.state == "half-open":
@@ -72,7 +72,7 @@ class Circuit:
                 self._open(now)
 
     def close(self) -> None:
-        """The source is known to answer again; what becomes of calls that run counts no more."""
+        """Close the circuit; outcomes of running calls are ignored."""
         if self.state != "closed":
             self._close()
 

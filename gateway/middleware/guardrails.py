@@ -1,19 +1,18 @@
-"""Guardrails: rules over arguments before a service gets them, and over results.
+"""Guardrails: rules that inspect arguments before a service gets them, and results.
 
-Patterns look at texts and numbers, not at the names of members. JSON in a text is looked at as
-the value that it says, so that no escape hides anything.
+Patterns match texts and numbers, not the names of members. JSON in a text is decoded before it is
+inspected, so that escapes hide no content.
 
-Marks of schemas (`x-mask`) and rules. Looked at are arguments, structured content and texts: blocks
-of text, and the text of embedded resources of other MCP servers; errors of those servers like their
-results. Not looked at are pictures, sound and other bytes, `_meta`, progress and log messages, what
-a server asks the client, and the prompts and resources of other servers. What cannot be looked at
-although a rule is about it (a file that is linked to, a promise of a task) counts as larger than
-`guardrails.inspect_bytes`. So does for marks a file that is part of the answer, JSON that is broken
-or too deep, and a text without structure that has the name of what is marked. In errors, of which
-schemas say nothing, all members are masked that have the name of a marked one.
+Schema marks (`x-mask`) and rules apply to arguments, structured content and texts: text blocks, and
+the text of embedded resources of other MCP servers; errors of those servers like their results. Not
+inspected are images, audio and other bytes, `_meta`, progress and log messages, requests of servers
+to the client, and the prompts and resources of other servers. Content that a rule covers but that
+cannot be inspected (a linked file, a task result that is still pending) counts as larger than
+`guardrails.inspect_bytes`. For marks so do embedded files, JSON that is broken or too deep, and
+prose that contains the name of a marked member. In errors, which have no schema, all members with
+the name of a marked one are masked.
 
-It fails closed: a rule that cannot be applied denies, and what crashes is an error without a
-result.
+It fails closed: a rule that cannot be applied denies, and a crash is an error without a result.
 """
 
 import logging
@@ -45,10 +44,10 @@ from schemas.tool import (
     ToolResult,
 )
 
-SHORTEST = 4  # characters of what is hidden wherever it stands; less only as a word of a text
+SHORTEST = 4  # characters of secrets masked as substrings; shorter ones only as whole words
 
 _LOOKED_AT = frozenset(("text", "image", "audio", "resource_link"))
-# What is looked at by itself, or says nothing, of a result and of an item of its content.
+# Members of a result and of a content item that are inspected separately, or need no inspection.
 _OF_RESULTS = frozenset(("content", "structuredContent", "isError", "resultType", "task"))
 _OF_ITEMS = frozenset(("type", "text", "data", "blob", "mimeType", "resource"))
 
@@ -61,23 +60,23 @@ Result = ToolResult | RelayedResult
 
 @dataclass(slots=True)
 class Seen:
-    """Change `value` and `texts`, then take `result`."""
+    """The inspectable parts of a result: change `value` and `texts`, then call `result`."""
 
     value: Any  # the structured content, decoded; None: there is none
     texts: list[str]
     size: int  # in bytes
-    opaque: bool  # there is more, which cannot be looked at
-    failed: bool  # it is an error, of which schemas say nothing
-    has_bytes: bool  # a file is part of it
+    opaque: bool  # has further content that cannot be inspected
+    failed: bool  # is an error, which has no schema
+    has_bytes: bool  # has an embedded file
     original: Result
-    rebuilt: Callable[[list[str], Raw | None], Result]  # with these texts; None: structure as it is
+    rebuilt: Callable[[list[str], Raw | None], Result]  # from texts; None: same structure
     _before: tuple[Any, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._before = (self.value, tuple(self.texts))
 
     def masked(self, masks: Masks, hidden: set[str]) -> bool:
-        """Mask what a schema marks, also in the texts; whether all could be looked at."""
+        """Mask members marked in a schema, also in the texts; whether all could be inspected."""
         changed = masks.applied_by_name if self.failed else masks.applied
         told = [Told.of(text) for text in self.texts]
         whole = self._is_prose_told(masks, told) and not (self.opaque or self.has_bytes)
@@ -93,11 +92,11 @@ class Seen:
         return whole
 
     def _is_prose_told(self, masks: Masks, told: list[Told | None]) -> bool:
-        """Whether no text has JSON that cannot be read, or prose that may tell what is marked. That
-        beside structured content says what that says."""
+        """Whether no text has unreadable JSON, or prose that mentions a marked member. Prose beside
+        structured content is taken to repeat it."""
         body = self.value.get("body") if isinstance(self.value, dict) else self.value
         body = body if self.failed else None
-        if isinstance(body, str):  # what a service answered, as it came
+        if isinstance(body, str):  # a service's raw response body
             told = [*told, Told.of(body)]
         beside = self.value is not None and not isinstance(body, str)
         return all(
@@ -112,7 +111,7 @@ class Seen:
 
 
 def seen_in(result: Result) -> Seen:
-    """Raises msgspec.DecodeError for a result whose content is no array."""
+    """Inspectable parts of `result`. Raises msgspec.DecodeError if its content is no array."""
     return _of_ours(result) if isinstance(result, ToolResult) else _of_theirs(result)
 
 
@@ -186,7 +185,7 @@ def _of_theirs(result: RelayedResult) -> Seen:
 
 
 def _read(raw: bytes) -> tuple[Any, bool]:
-    """The structured content, and whether it could be read: not where it is too deep, or holds a
+    """The structured content, and whether it could be decoded: not if it is too deep, or has a
     number out of range."""
     try:
         return (decode_json(raw), True) if nests_within(raw, DEPTH) else (None, False)
@@ -195,7 +194,7 @@ def _read(raw: bytes) -> tuple[Any, bool]:
 
 
 def hide(seen: Seen, hidden: Iterable[str]) -> None:
-    """Mask these texts wherever the result repeats them. Raises InvalidPattern for too many."""
+    """Mask `hidden` values wherever a result repeats them. Raises InvalidPattern if too many."""
     long = sorted((one for one in hidden if len(one) >= SHORTEST), key=len, reverse=True)
     if long:
         any_of = Pattern.of_any(long)
@@ -238,23 +237,23 @@ def _without(value: Any, hidden: Pattern, numbers: frozenset[str]) -> Any:
 
 
 def _holders(item: Any) -> list[dict[str, Any]]:
-    """The objects whose `text` a model reads."""
+    """The objects of an item with a `text`."""
     return [one for one in _objects(item) if type(one.get("text")) is str]
 
 
 def _objects(item: Any) -> list[dict[str, Any]]:
-    """An item of content, and the resource in it."""
+    """A content item, and its embedded resource."""
     inner = item.get("resource") if isinstance(item, dict) else None
     return [one for one in (item, inner) if isinstance(one, dict)]
 
 
 def _besides(members: Mapping[str, Any], apart: frozenset[str]) -> dict[str, Any]:
-    """What else is said, as in `_meta`: looked at as a text that is JSON."""
+    """The other members, such as `_meta`: inspected as a JSON text."""
     return {name: value for name, value in members.items() if name not in apart}
 
 
 def _has_bytes(item: Any) -> bool:
-    """Whether it has what no rule looks into, and no picture or sound either."""
+    """Whether an item holds bytes that rules cannot inspect, images and audio excepted."""
     if not isinstance(item, dict):
         return True
     if (kind := item.get("type")) in {"resource", "text"}:
@@ -267,28 +266,28 @@ def _kind(item: Any) -> Any:
 
 
 def _is_promise(members: dict[str, Raw]) -> bool:
-    """A task, whose result is fetched later."""
+    """Whether the result is a task, whose result is fetched later."""
     return "task" in members or members.get("resultType") == Raw(b'"task"')
 
 
-EXPRESSION_LIMITS = (10_000, 1_048_576, 64)  # values, bytes of text and levels that `when` gets
+EXPRESSION_LIMITS = (10_000, 1_048_576, 64)  # of `when`: values, bytes of text, nesting levels
 
 Change = Callable[[Any], Any]
 
 
 @dataclass(slots=True)
 class Looked:
-    """A value that a rule has looked at, and what is left of it."""
+    """Outcome of one rule: the inspected value and texts after redaction."""
 
     value: Any
     texts: list[str]
-    found: bool = False  # what the rule looks for
+    found: bool = False  # whether the rule matched
 
 
 class CompiledGuardrail:
     def __init__(self, name: str, rule: Guardrail, steps: int) -> None:
-        """`steps`: most that `when` may take. Raises InvalidExpression and InvalidPattern;
-        settings are checked for both."""
+        """`steps`: evaluation limit of `when`. Raises InvalidExpression and InvalidPattern;
+        settings are validated for both."""
         self.name = name
         self.rule = rule
         self._tools = ToolGlobs(rule.tools)
@@ -309,8 +308,8 @@ class CompiledGuardrail:
         return not roles.isdisjoint(self.rule.roles_exempt)
 
     def look(self, value: Any, texts: list[str], facts: Mapping[str, Any]) -> Looked:
-        """At `value`, which is None where there is only text, and at `texts`. With the effect
-        `redact` what is found is masked. Raises ExpressionFailed."""
+        """Inspect `value`, which is None where there is only text, and `texts`. The effect
+        `redact` masks matches. Raises ExpressionFailed."""
         if self._when is not None:
             seen = texts[0] if value is None and texts else value
             if too_much := too_large(seen, *EXPRESSION_LIMITS):
@@ -320,7 +319,7 @@ class CompiledGuardrail:
         search = _Search(self._pattern, redacts=self.rule.effect == "redact")
         after = value if value is None else self._reached(value, search.change)
         said = [self._text(text, search) for text in texts]
-        by_itself = not (self._fields or self._pattern)  # `when` says it all
+        by_itself = not (self._fields or self._pattern)  # `when` is the only condition
         return Looked(after, said, search.found or by_itself)
 
     def _reached(self, value: Any, change: Change) -> Any:
@@ -332,7 +331,7 @@ class CompiledGuardrail:
 
     def _text(self, text: str, search: "_Search") -> str:
         told = Told.of(text)
-        if told is None:  # nobody knows what it says, so its characters have to do
+        if told is None:  # unreadable JSON: searched as plain characters
             return text if self._fields else search.change(text)
         prose = (lambda one: one) if self._fields else search.change
         return told.changed(lambda value: self._reached(value, search.change), prose)
@@ -340,12 +339,12 @@ class CompiledGuardrail:
 
 @dataclass(slots=True)
 class _Search:
-    pattern: Pattern | None  # None: everything is found
+    pattern: Pattern | None  # None: everything matches
     redacts: bool
     found: bool = field(default=False)
 
     def change(self, value: Any) -> Any:
-        """`value` without what is found in it; itself if that is nothing."""
+        """`value` with matches redacted; the same object if unchanged."""
         if self.pattern is None:
             self.found = self.found or value is not None
             return MASK if self.redacts and value is not None else value
@@ -378,8 +377,8 @@ class _Search:
 
 
 def _at(value: Any, path: tuple[str, ...], change: Change) -> Any:
-    """`value` with what is at the path changed; "*" stands for any member or item, and arrays on
-    the way are gone through."""
+    """`value` with `change` applied at `path`; "*" matches any member or item, and arrays on the
+    way are traversed."""
     if not path:
         return change(value)
     if isinstance(value, list):
@@ -400,12 +399,12 @@ def _at(value: Any, path: tuple[str, ...], change: Change) -> Any:
 
 log = logging.getLogger("toolgate.guardrails")
 
-TOOLS = 10_000  # whose plans are kept
+TOOLS = 10_000  # whose plans are cached
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What concerns one tool."""
+    """The masks and rules that apply to one tool."""
 
     inputs: Masks | None
     outputs: Masks | None
@@ -460,7 +459,7 @@ class Guardrails:
 
     def _made(self, tool: Tool) -> _Plan | None:
         if tool.binding.facts.own:
-            return None  # what it says stands in descriptions
+            return None  # built-in tools return descriptions only
         inputs = outputs = None
         if self._settings.mask:
             inputs = masks_of(bytes(tool.input_schema))
@@ -475,8 +474,8 @@ class Guardrails:
         return None if plan.empty else plan
 
     def _checked(self, call: Call, plan: _Plan) -> Call:
-        """With the arguments that the rules leave. They may not fit the tool's schema any more:
-        then it is the service that says so."""
+        """Apply the rules to the arguments. Redacted arguments may violate the tool's schema:
+        the service rejects them then."""
         rules = _of(plan.arguments, call)
         if not rules:
             return call
@@ -500,11 +499,11 @@ class Guardrails:
             self._too_large(None)
         if plan.inputs is not None:
             plan.inputs.applied(call.arguments, hidden)
-            if seen.failed:  # errors repeat what they are about
+            if seen.failed:  # errors may repeat arguments
                 seen.masked(plan.inputs, hidden)
         try:
             hide(seen, hidden)
-        except InvalidPattern:  # so many that they cannot be looked for
+        except InvalidPattern:  # too many to search for
             self._too_large(None)
         if rules and (seen.opaque or seen.size > self._settings.inspect_bytes):
             self._too_large(rules[0])
@@ -516,7 +515,7 @@ class Guardrails:
         return seen.result()
 
     def _told(self, call: Call, plan: _Plan, fault: RelayedFault) -> RelayedFault:
-        """The error of another server, looked at as a result that says the same."""
+        """Inspect the error of another server as an equivalent result."""
         said = RelayedResult(
             {
                 "isError": Raw(b"true"),
@@ -541,7 +540,7 @@ class Guardrails:
 
 
 def _of(rules: Sequence[CompiledGuardrail], call: Call) -> list[CompiledGuardrail]:
-    """Those that the caller is not exempt from."""
+    """The rules that the caller is not exempt from."""
     roles = call.context.principal.roles
     return [rule for rule in rules if not rule.exempts(roles)]
 
@@ -560,7 +559,7 @@ def _looked(
 
 
 def _facts(call: Call) -> dict[str, Any]:
-    """What expressions see of who calls what; nothing of a caller who is too large for them."""
+    """Tool and principal for expressions; no principal if its claims exceed the limits."""
     facts: dict[str, Any] = {"tool": {"name": call.tool.name, "source": call.tool.source}}
     if (who := facts_of(call.context.principal)) is not None:
         facts["principal"] = who
@@ -568,7 +567,7 @@ def _facts(call: Call) -> dict[str, Any]:
 
 
 def _refusal(call: Call, denied: _Denied) -> ToolResult:
-    """A result that names the rule and its reason, and nothing of the content."""
+    """Error result that names the rule and its reason, without any of the content."""
     note = call.context.note
     if note is not None:
         note.decision, note.rule = "deny", f"guardrails.{denied.rule}"
@@ -576,6 +575,6 @@ def _refusal(call: Call, denied: _Denied) -> ToolResult:
     text = f"Refused by the guardrail {denied.rule!r}"
     text += f": {denied.reason}" if denied.reason else ""
     told: Raw | Any = UNSET
-    if call.tool.binding.action is not None:  # its callers know failures with a status
+    if call.tool.binding.action is not None:  # hybrid clients expect a status
         told = Raw(encode({"status": 403, "body": text}))
     return ToolResult((TextContent(text),), told, is_error=True)

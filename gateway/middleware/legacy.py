@@ -1,4 +1,4 @@
-"""Who still sends the legacy payload: counted for each path, and told once for each client."""
+"""Legacy payload usage: counted per path, and logged once per client."""
 
 import logging
 from collections import Counter
@@ -21,7 +21,7 @@ CLIENTS_REMEMBERED = 1000
 class LegacyUse(Collector):
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
-        self._clients: Memo[tuple[str, str], bool] = Memo(CLIENTS_REMEMBERED)  # who was told
+        self._clients: Memo[tuple[str, str], bool] = Memo(CLIENTS_REMEMBERED)  # already logged
 
     def collect(self) -> Iterator[Metric]:
         total = CounterMetricFamily(

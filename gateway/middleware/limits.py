@@ -1,7 +1,7 @@
-"""Limits: rates, quotas and concurrency of callers, tenants, tools and sources.
+"""Rate limits, quotas and concurrency limits of callers, tenants, tools and sources.
 
-Every message counts but initialize, ping and the notifications of MCP: lists, too, because writing
-them is work. What was counted for a message that another limit refuses is given back.
+Every message counts but initialize, ping and MCP notifications; lists too, because encoding them is
+work. Counts taken for a message that a later limit refuses are given back.
 """
 
 from collections import Counter
@@ -37,20 +37,20 @@ class RefusalCounts(Collector):
         yield total
 
     def add(self, limit: str) -> None:
-        """`limit` is the name of a setting: there are few."""
+        """Count a refusal; `limit` is the name of a setting (few label values)."""
         self._count[limit] += 1
 
 
 DAY_S = 86_400.0
-FREE = frozenset({"initialize", "ping"})  # how often sessions begin is limited elsewhere
+FREE = frozenset({"initialize", "ping"})  # the rate of new sessions is limited elsewhere
 NOTIFICATIONS = "notifications/"
-LASTING = frozenset({"subscriptions/listen", "tasks/result"})  # they wait: streams are counted
+LASTING = frozenset({"subscriptions/listen", "tasks/result"})  # long-running: limited as streams
 REMEMBERED = 10_000  # tools, and callers
-AGAIN_S = 1.0  # when a call at a time is too much: nobody knows when one ends
+AGAIN_S = 1.0  # retry delay of concurrency limits: when a slot frees up is unknown
 
 
 class _Bound(NamedTuple):
-    """At most so many uses of a key in a window."""
+    """One rate limit: at most `most` uses of a key per window."""
 
     limit: str  # the setting
     key: RateKey
@@ -60,14 +60,15 @@ class _Bound(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """What a tool and its source may have."""
+    """Rate and concurrency limits of a tool and its source."""
 
     bounds: Sequence[_Bound]
     at_a_time: Sequence[tuple[str, RateKey, int]]  # setting, key, most
 
 
 class _AtATime:
-    """Inside, one more call of a key runs. (A generator would take three times as long.)"""
+    """Context manager that counts one running call of a key. (A generator takes three times as
+    long.)"""
 
     __slots__ = ("_key", "_running")
 
@@ -99,7 +100,7 @@ class Limiting:
         refused: Callable[[str], None] = lambda _limit: None,
         running: Counter[RateKey] | None = None,
     ) -> None:
-        """`refused` hears the name of the limit; `running` has the calls that run already."""
+        """`refused` is called with the limit's name; `running` counts the calls in flight."""
         self._limits = limits
         self._rates = rates
         self._refused = refused
@@ -117,12 +118,12 @@ class Limiting:
         self._running: Counter[RateKey] = Counter() if running is None else running
 
     def with_limits(self, limits: LimitsSettings) -> "Limiting":
-        """The same counts, held against other limits."""
+        """The same counters with other limits."""
         return Limiting(limits, self._rates, self._refused, self._running)
 
     @property
     def running(self) -> int:
-        """How many calls run."""
+        """Number of calls in flight."""
         return self._running[_ALL]
 
     def middleware(self, handler: Handler) -> Handler:
@@ -196,7 +197,7 @@ class Limiting:
         return bounds
 
     async def _count(self, bounds: Sequence[_Bound]) -> None:
-        """Count one use of each, or none. Raises TooManyRequests, and Unavailable."""
+        """Count one use of all `bounds`, or of none. Raises TooManyRequests and Unavailable."""
         for place, (limit, key, most, window_s, what) in enumerate(bounds):
             wait_s = self._rates.take(key, most, window_s)
             if wait_s is None:
@@ -207,7 +208,7 @@ class Limiting:
                 raise self._too_many(limit, f"{what}: at most {most} in {window_s:g} s", wait_s)
 
     def _at_a_time(self, limit: str, whose: RateKey | None, most: int) -> _AtATime:
-        """Raises TooManyRequests."""
+        """Reserve a concurrency slot. Raises TooManyRequests."""
         key = None if whose is None or not most else whose
         if key is not None and self._running[key] >= most:
             raise self._too_many(limit, f"calls at a time: at most {most}", AGAIN_S)
@@ -233,8 +234,8 @@ def _given(*settings: tuple[str, int, float]) -> list[tuple[str, int, float]]:
 
 
 def _owner(context: Context) -> RateKey | None:
-    """Whose call it is; strangers are told apart by address. None where nobody has to say who they
-    are, and so all are one."""
+    """Rate-limit key of the caller; callers without a valid token are keyed by client network. None
+    where no token is required, so that all callers are one."""
     identity = context.identity
     if identity.verified:
         return identity.principal.key
@@ -244,7 +245,7 @@ def _owner(context: Context) -> RateKey | None:
 
 
 def _tenant(context: Context) -> str | None:
-    """None for strangers: what they send is not to be the share of anybody else."""
+    """The caller's tenant; None for unauthenticated callers, who must not use up its quota."""
     identity = context.identity
     stranger = identity.refusal is not None and not identity.verified
     return None if stranger else context.principal.tenant

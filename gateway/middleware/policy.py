@@ -1,5 +1,5 @@
-"""Whether a call may be made: rules that look at arguments, and approvals. What a caller may not
-see at all does not come this far."""
+"""Policy guard of calls: rules over arguments, and approvals. Calls of hidden tools are rejected
+before."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ from schemas.jsonrpc import encode
 from schemas.masking import masks_of
 from schemas.tool import RelayedResult, ToolResult
 
-SHOWN_BYTES = 16_384  # of arguments, to those who agree to them or do not
+SHOWN_BYTES = 16_384  # of arguments, to approvers
 _ASKS = Raw(b'"input_required"')
 
 
@@ -44,16 +44,16 @@ class Judging:
         _note(call.context, "allow", decision.rule)
         try:
             result = await execute(call)
-        except (TooManyRequests, Unavailable):  # it was not made
+        except (TooManyRequests, Unavailable):  # the call was not made
             await self._approving.give_back(approvals, used)
             raise
         if isinstance(result, RelayedResult) and result.members.get("resultType") == _ASKS:
-            await self._approving.give_back(approvals, used)  # it is made again, with the answers
+            await self._approving.give_back(approvals, used)  # the client retries with the answers
         return result
 
 
 def shown_to_people(call: Call) -> str:
-    """The arguments of a call as JSON, without what is secret."""
+    """The arguments of a call as JSON, secrets masked."""
     masks = masks_of(bytes(call.tool.input_schema))
     return shown(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
 

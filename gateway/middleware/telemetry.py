@@ -1,4 +1,4 @@
-"""Counts and times every message."""
+"""Metrics of every message: counts and durations."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from schemas.jsonrpc import Request
 from schemas.mcp.messages import CallToolResult
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-# methods are labels, and a client invents names freely: only these are counted by name
+# Methods are labels, and clients may send any name: only these get a label of their own.
 METHODS = frozenset(
     {"initialize", "ping", "server/discover", "tools/list", "tools/call", "rpc.discover",
      "prompts/list", "prompts/get", "resources/list", "resources/templates/list",
@@ -32,7 +32,7 @@ METHODS = frozenset(
 
 
 class _Series:
-    """One label set: how many, and how long. Plain numbers: one thread counts."""
+    """Counts and durations of one label set. Plain numbers: a single thread writes."""
 
     __slots__ = ("buckets", "count", "seconds")
 
@@ -48,8 +48,8 @@ class _Series:
 
 
 class _Messages(Collector):
-    """What was counted, as Prometheus wants it. (Its own instruments lock and cost five times
-    as much on every message.)"""
+    """Prometheus collector of the counts. (Its own instruments lock and cost five times as much on
+    every message.)"""
 
     def __init__(self, series: Mapping[tuple[str, str, str], _Series]) -> None:
         self._series = series
@@ -80,7 +80,7 @@ class Metrics:
         self.registry.register(_Messages(self._series))
 
     def gauge(self, name: str, text: str, read: Any) -> None:
-        """Add a gauge whose value is what `read()` says when it is scraped."""
+        """Add a gauge whose value is `read()` at the time of the scrape."""
         Gauge(name, text, registry=self.registry).set_function(read)
 
     def middleware(self, handler: Handler) -> Handler:
@@ -92,7 +92,7 @@ class Metrics:
                 failed = type(result) is CallToolResult and result.is_error
                 outcome = "tool_error" if failed else "ok"
                 return result
-            except ServiceFailed as fault:  # its code is the service's choice
+            except ServiceFailed as fault:  # its code is chosen by the service
                 outcome = f"service_{fault.status // 100}xx"
                 raise
             except Fault as fault:

@@ -1,5 +1,5 @@
-"""What a text tells: JSON, alone, line by line (NDJSON, JSON text sequences, server-sent events) or
-with prose around it, as in "HTTP 400" and the body below. Pure."""
+"""Extraction of JSON from a text: alone, line by line (NDJSON, JSON text sequences, server-sent
+events) or surrounded by prose, as in "HTTP 400" and the body below. Pure."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from schemas.jsonrpc import encode
 from schemas.masking import json_in
 
-MISSES = 16  # of what may be JSON in one text, and is prose: "[0-9]", "[1, 2"
+MISSES = 16  # failed parses per text, of prose that resembles JSON: "[0-9]", "[1, 2"
 
 _BEGINS = re.compile(r'[{\[]\s*(?:(?P<sure>[{\["]|\\+")|[\]}0-9tfn-])')
 _decoder = json.JSONDecoder()
@@ -20,14 +20,14 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The parts of one text in their order, of which each is (its text, what it says as JSON), or
-    (its text, None) for prose."""
+    """The parts of a text in order, each as (its text, its decoded JSON), or (its text, None) for
+    prose."""
 
     parts: tuple[tuple[str, Any], ...]
 
     @classmethod
     def of(cls, text: str) -> "Told | None":
-        """None for a text that has JSON which cannot be read: it is cut off, broken, too deep."""
+        """Split `text`; None if it has unreadable JSON: cut off, broken or too deep."""
         whole = json_in(text)
         if whole is not None:
             return cls(((text, whole),))
@@ -41,7 +41,7 @@ class Told:
         return " ".join(text for text, value in self.parts if value is None)
 
     def changed(self, value: Change, prose: Callable[[str], str]) -> str:
-        """The text with what it tells changed; itself, if nothing is."""
+        """The text with `value` applied to its JSON and `prose` to the rest."""
         return "".join(_written(text, said, value, prose) for text, said in self.parts)
 
 
@@ -53,7 +53,7 @@ def _written(text: str, said: Any, value: Change, prose: Callable[[str], str]) -
 
 
 def _parts(text: str) -> Iterator[tuple[str, Any]]:
-    """Raises ValueError and RecursionError for what begins like JSON and is none."""
+    """Split into JSON and prose. Raises ValueError and RecursionError for malformed JSON."""
     at = start = misses = 0
     while found := _BEGINS.search(text, at):
         try:
@@ -65,7 +65,7 @@ def _parts(text: str) -> Iterator[tuple[str, Any]]:
             at = found.end()
             continue
         value = json_in(text[found.start() : end])
-        if value is None:  # Python's reader takes more than JSON is
+        if value is None:  # Python's decoder accepts more than JSON
             raise ValueError("no JSON")
         yield text[start : found.start()], None
         yield text[found.start() : end], value
