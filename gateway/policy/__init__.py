@@ -1,1 +1,1 @@
-"""Who may do what: rules, decided, and approvals, asked for. Knows no transport."""
+"""Authorization: policy rules and approvals. Knows no transport."""

@@ -1,4 +1,4 @@
-"""Calls that need somebody's approval: what waits for it, and what was agreed to."""
+"""Human approval of calls: pending requests and granted approvals."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +16,7 @@ from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
 from registry.database.postgres import Pool
 from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 
-AGAIN_S = 60.0  # somebody may have decided by then
+AGAIN_S = 60.0  # retry delay while requests are pending
 
 Shown = Callable[[Call], str]
 """The arguments of a call for people to look at: masked, and not too long."""
@@ -29,9 +29,9 @@ class Approving:
         self._shown = shown
 
     async def used(self, call: Call, decision: Decision) -> tuple[Approvals, str]:
-        """The agreement to this call, which is used up now, and where it is to be given back.
-        Raises ApprovalRequired where there is none, TooManyRequests for a caller who has too many
-        calls waiting, and Unavailable."""
+        """Consume the approval of this call; returns its store and id, for `give_back`.
+        Raises ApprovalRequired where there is none, TooManyRequests for a caller with too many
+        pending requests, and Unavailable."""
         principal = call.context.principal
         wanted = ApprovalRequest(
             principal=principal.id,
@@ -57,7 +57,7 @@ class Approving:
         raise _required(call, id_, until)
 
     async def give_back(self, approvals: Approvals, used: str) -> None:
-        """The call did not come to an end: the same may be made again. Raises Unavailable."""
+        """Restore the approval of a call that did not complete. Raises Unavailable."""
         async with _answering():
             await approvals.give_back(used)
 
@@ -72,7 +72,7 @@ def _required(call: Call, id_: str, until: datetime) -> ApprovalRequired:
 
 
 def _digest(call: Call) -> str:
-    """Equal for equal arguments, in any order, of a tool that has not changed meanwhile."""
+    """Digest of tool revision and arguments, independent of the order of members."""
     said = [call.tool.id, call.tool.digest, call.arguments]
     return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()
 

@@ -1,9 +1,9 @@
-"""The rules of one tenant, and what they say of one caller and one tool. Pure.
+"""Policy engine: evaluates the rules of one tenant for a caller and a tool. Pure.
 
-`deny` goes before `approve`, that before `allow`, and `policy.default` is for what no rule speaks
-of. A tool above the caller's clearance is denied whatever rules say; one that destroys something is
-allowed with an approval only, where the settings want that. Rules that look at arguments do not
-hide a tool: only a call shows what they say.
+`deny` takes precedence over `approve`, that over `allow`; `policy.default` applies if no rule
+matches. A tool above the caller's clearance is always denied; a destructive one needs an approval
+with `policy.approve_destructive`. Rules over arguments do not hide a tool: they are evaluated per
+call.
 """
 
 import hashlib
@@ -17,42 +17,42 @@ from config.access import Policy, Rule
 from gateway.context import Principal
 from gateway.policy.rules import CompiledRule, Effect, Subject, Values, facts_of
 
-BUILT_IN = "built_in"  # of the gateway's own tools: no rule is about them
+BUILT_IN = "built_in"  # decision for built-in tools: no rule applies to them
 DEFAULT, TIERS, DESTRUCTIVE = "policy.default", "policy.tiers", "policy.approve_destructive"
 
 
 @dataclass(frozen=True, slots=True)
 class CallerStanding:
-    """What the rules know of a caller: equal for callers whom they treat alike."""
+    """A caller as the rules see it: equal for callers whom they treat alike."""
 
     key: tuple[Any, ...]
-    rules: tuple[CompiledRule, ...]  # those that speak of the caller, in their order
-    clearance: int  # rank of the most sensitive tier that is open
-    principal: Mapping[str, Any] | None  # as expressions see it; None: too large for them
+    rules: tuple[CompiledRule, ...]  # that apply to the caller, by precedence
+    clearance: int  # rank of the most sensitive permitted tier
+    principal: Mapping[str, Any] | None  # for expressions; None: claims too large
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     effect: Effect
-    rule: str  # the name of the one that decided
+    rule: str  # name of the deciding rule
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolVerdict:
-    """What is known of a caller and a tool before there are arguments."""
+    """Partial decision on a caller and a tool, before arguments are known."""
 
-    decision: Decision  # if no rule of `later` speaks
-    later: tuple[CompiledRule, ...] = ()  # look at arguments, those that forbid first
-    approved: bool = False  # only with an approval, where it would be allowed
+    decision: Decision  # if no rule of `later` matches
+    later: tuple[CompiledRule, ...] = ()  # rules over arguments, deny first
+    approved: bool = False  # turn "allow" into "approve"
 
     @property
     def hidden(self) -> bool:
-        """Whether no arguments could make the call go through."""
+        """Whether the call is denied for all arguments."""
         return self.decision.effect == "deny" and all(one.effect == "deny" for one in self.later)
 
     def decided(self, values: Values | None) -> Decision:
-        """With the arguments, and all else that expressions see; None: they are too large."""
+        """Decide with the variables of expressions, arguments included; None: too large."""
         found = self.decision
         for rule in self.later:
             if rule.holds(values):
@@ -65,8 +65,8 @@ class ToolVerdict:
 
 class Engine:
     def __init__(self, policy: Policy, stored: Mapping[str, Rule]) -> None:
-        """Rules of the settings go before stored ones of the same name. Raises
-        InvalidExpression for one of the settings."""
+        """Rules of the settings override stored ones of the same name. Raises
+        InvalidExpression for a rule of the settings."""
         steps = policy.expression_steps
         own = {name: CompiledRule(name, rule, steps) for name, rule in policy.rules.items()}
         kept = {
@@ -108,7 +108,7 @@ class Engine:
         tier = self.tier(subject)
         values = self.values(standing, subject)
         best, later = Decision(self.policy.default, DEFAULT), list[CompiledRule]()
-        for rule in standing.rules:  # those that forbid first, then those that want an approval
+        for rule in standing.rules:  # deny first, then approve
             if rule.misses(subject, tier) is not None:
                 continue
             if rule.by_arguments:
@@ -121,11 +121,11 @@ class Engine:
         if subject.kind != "tool" and best.effect == "approve":
             return ToolVerdict(
                 Decision("deny", best.rule, best.reason)
-            )  # there is nobody to wait for
+            )  # only tool calls have approvals
         return ToolVerdict(best, tuple(later), self.wants_approval(subject))
 
     def values(self, standing: CallerStanding, subject: Subject) -> dict[str, Any]:
-        """What expressions see, but arguments."""
+        """Variables of expressions, except arguments."""
         who = {} if standing.principal is None else {"principal": standing.principal}
         return {**who, **subject.values(self.tier(subject))}
 
@@ -133,7 +133,7 @@ class Engine:
         return subject.tier or self.policy.default_tier
 
     def rank(self, subject: Subject) -> int:
-        """Of its tier; one that the settings do not name is as sensitive as any."""
+        """Rank of the subject's tier; an unknown tier has the highest."""
         return self._ranks.get(self.tier(subject), self._highest)
 
     def _clearance(self, roles: frozenset[str]) -> int:
@@ -143,7 +143,7 @@ class Engine:
         return max(self._ranks.get(tier, -1) for tier in opened)
 
     def wants_approval(self, subject: Subject) -> bool:
-        """Whether nobody calls it without an approval, where the settings want that."""
+        """Whether `policy.approve_destructive` applies to the subject."""
         return self.policy.approve_destructive and subject.destructive and subject.kind == "tool"
 
 

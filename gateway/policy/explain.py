@@ -1,4 +1,4 @@
-"""Why a call would be allowed, denied or in need of an approval: each rule, and what it says."""
+"""Explanation of a policy decision: the outcome of each rule for a call."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -8,19 +8,19 @@ from gateway.policy.engine import BUILT_IN, DEFAULT, DESTRUCTIVE, TIERS, CallerS
 from gateway.policy.rules import CompiledRule, Effect, Subject
 from schemas.expressions import ExpressionFailed, too_large
 
-OF_OPERATOR = "(operator)"  # instead of the name of a rule, for those who are not to know it
-BUILT_INS = frozenset({"", "cli", BUILT_IN, DEFAULT, TIERS, DESTRUCTIVE})  # nobody has named these
+OF_OPERATOR = "(operator)"  # replaces names of operator rules for tenants
+BUILT_INS = frozenset({"", "cli", BUILT_IN, DEFAULT, TIERS, DESTRUCTIVE})  # not user-defined
 Said = Literal["speaks", "silent", "failed", "waits"]
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What one rule says. `waits`: it looks at arguments, and there are none."""
+    """Outcome of one rule. `waits`: it depends on arguments, which are not known."""
 
     rule: str
     effect: Effect
     said: Said
-    why: str  # what is about others; why `when` failed; else the reason of the rule
+    why: str  # the condition that does not match; why `when` failed; else the rule's reason
     stored: bool = False
 
 
@@ -29,11 +29,11 @@ class Explanation:
     effect: Effect
     rule: str
     reason: str
-    visible: bool  # in lists, for there are arguments with which the call may be made
-    opinions: list[Opinion]  # in the order in which they count
+    visible: bool  # in lists: some arguments may be allowed
+    opinions: list[Opinion]  # by precedence
 
     def of_tenant(self) -> "Explanation":
-        """Without names and words of what the settings say."""
+        """Redacted for a tenant: without names and reasons of rules in the settings."""
         opinions = [one for one in self.opinions if one.stored or one.rule in BUILT_INS]
         if self.rule in {*BUILT_INS, *(one.rule for one in opinions)}:
             return replace(self, opinions=opinions)
@@ -48,7 +48,7 @@ def explain(
     arguments: Any,
     levels: int,
 ) -> Explanation:
-    """`arguments` None: they are not known yet; those nested deeper than `levels` are too large."""
+    """Explain a call. `arguments` None: not known yet; nested deeper than `levels`: too large."""
     standing = engine.standing(principal, toolset)
     verdict = engine.verdict(standing, subject)
     values: dict[str, Any] | None = engine.values(standing, subject)
@@ -74,7 +74,7 @@ _OWN_REASONS = {
 
 
 def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> list[Opinion]:
-    """What counts beside rules."""
+    """Outcomes of tier and destructive-tool settings, which apply beside rules."""
     found = []
     if engine.rank(subject) > standing.clearance:
         found.append(Opinion(TIERS, "deny", "speaks", f"the tier is {engine.tier(subject)}"))

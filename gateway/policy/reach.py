@@ -1,7 +1,7 @@
-"""Which entries of a catalog each rule is about: worked out once, for all callers.
+"""Index from policy rules to matching catalog entries: computed once, for all callers.
 
-Sets of entries are the bits of a number, so that what is hidden of ten thousand tools takes some
-microseconds. It is what `Engine.verdict` says of each of them; tests hold the two together.
+Sets of entries are bitmaps in an integer, so that the hidden ones of ten thousand tools take some
+microseconds. Results equal `Engine.verdict` of each entry; tests compare the two.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from registry.catalog.catalog import Catalog
 
 class Reach:
     def __init__(self, engine: Engine, catalog: Catalog) -> None:
-        """The bits are those of the catalog's tools, then of its items."""
+        """Bits index the catalog's tools, then its items."""
         self._engine = engine
         self._subjects: Sequence[Subject] = [
             *map(Subject.of, catalog.tools),
@@ -24,7 +24,7 @@ class Reach:
         self._all = (1 << len(self._subjects)) - 1
         self._tools = (1 << len(catalog.tools)) - 1
         self._of_rules: dict[str, int] = {}
-        self._alike: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rules; see _grouped
+        self._alike: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rule; see _grouped
 
     def hidden(self, standing: CallerStanding) -> int:
         denied, opened = self._above.get(standing.clearance, 0), 0
@@ -44,7 +44,7 @@ class Reach:
         return denied
 
     def _fitting(self, rule: CompiledRule) -> int:
-        """What a rule is about, whoever asks."""
+        """Entries that a rule matches, for any caller."""
         bits = self._of_rules.get(rule.name)
         if bits is None:
             bits = self._about(rule)
@@ -56,7 +56,7 @@ class Reach:
         return bits
 
     def _about(self, rule: CompiledRule) -> int:
-        """What has one of its sources, and so on, whatever its name."""
+        """Entries matching the rule's sources, tiers and `destructive`, for any name."""
         said, bits = rule.rule, self._tools if rule.by_arguments else self._all
         if said.sources:
             bits &= self._having("source", said.sources)
@@ -71,7 +71,7 @@ class Reach:
 
     @cached_property
     def _facts(self) -> Mapping[tuple[str, str | bool], int]:
-        """What has a fact, by its kind and value."""
+        """Entries by fact: (kind, value)."""
         places: dict[tuple[str, str | bool], list[int]] = {}
         for place, one in enumerate(self._subjects):
             places.setdefault(("source", one.source), []).append(place)
@@ -80,7 +80,7 @@ class Reach:
         return {fact: _at(found) for fact, found in places.items()}
 
     def _holding(self, rule: CompiledRule, among: int, standing: CallerStanding | None) -> int:
-        """Where its expression holds: asked once for all entries that look the same to it."""
+        """Entries where the rule's expression holds: evaluated once per group of `_grouped`."""
 
         def holds(subject: Subject) -> bool:
             if standing is None:
@@ -93,7 +93,7 @@ class Reach:
         return _at([place for first, places in alike if holds(first) for place in places])
 
     def _grouped(self, rule: CompiledRule, among: int) -> Sequence[tuple[Subject, list[int]]]:
-        """Of `among`, what looks the same to a rule: the first of them, and where all are."""
+        """Entries of `among` grouped by the values a rule reads: (first entry, all positions)."""
         groups: dict[str, tuple[Subject, list[int]]] = {}
         fitting = flags(among, len(self._subjects))
         for place, (subject, fits) in enumerate(zip(self._subjects, fitting, strict=True)):
@@ -109,14 +109,14 @@ class Reach:
 
     @cached_property
     def _above(self) -> dict[int, int]:
-        """By clearance, what is more sensitive."""
+        """By clearance, the entries above it."""
         ranks = [self._engine.rank(subject) for subject in self._subjects]
         highest = max(ranks, default=0)
         return {at: _bits([rank > at for rank in ranks]) for at in range(-1, highest)}
 
 
 def flags(bits: int, count: int) -> list[bool]:
-    """The first `count` bits."""
+    """The lowest `count` bits, as booleans."""
     return [one == "1" for one in reversed(f"{bits:0{max(count, 1)}b}")][:count]
 
 

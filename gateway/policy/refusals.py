@@ -1,5 +1,5 @@
-"""What a message names, and why a caller is told that there is no such thing, for those who keep
-records of it."""
+"""Policy decisions behind not-found errors, for the audit log: the subject that a message names and
+the rule that hides it."""
 
 from gateway.context import Context
 from gateway.policy.engine import Decision
@@ -16,13 +16,13 @@ class Refusals:
         self._catalogs = catalogs
 
     def __call__(self, context: Context, method: str, name: str) -> Decision | None:
-        """The decision that keeps what `method` names from the caller; None where there is none,
-        or no such thing."""
+        """The decision that hides the subject from the caller; None if not hidden or not
+        existing."""
         subject = _subject(self._of(context), method, name)
         return None if subject is None else self._sight.refusal(context, subject)
 
     def tool(self, context: Context, name: str) -> Tool | None:
-        """The tool of this name, whether or not the caller may see it."""
+        """The tool of this name, even if hidden from the caller."""
         return _tool(self._of(context), name)
 
     def _of(self, context: Context) -> Catalog:

@@ -1,7 +1,7 @@
-"""Rules of policy, compiled: facts of a caller, whom and what each is about. Pure.
+"""Compiled policy rules: matching of callers and subjects, and principal facts. Pure.
 
-Made for one caller at a time, and to be kept for no other: those whom the rules treat alike are
-still not the same.
+Facts are per caller and must not be cached for others: callers whom the rules treat alike still
+differ.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import ItemKind, SnapshotItem
 from schemas.tool import Tool
 
-CLAIMS = (1000, 65_536, 16)  # values, bytes of text and levels of a token that are looked at
+CLAIMS = (1000, 65_536, 16)  # limits of token claims: values, bytes of text, nesting levels
 
 
 def facts_of(principal: Principal) -> dict[str, Any] | None:
-    """None: the claims are larger, so that no rule that looks at the caller can be applied. Those
-    without claims could pass for somebody who has none."""
+    """The principal for expressions. None: its claims exceed `CLAIMS`, so rules over the principal
+    fail; dropping the claims could match a principal without any."""
     claims = dict(principal.claims)
     if too_large(claims, *CLAIMS) is not None:
         return None
@@ -45,13 +45,13 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is judged: a tool, a prompt, a resource or a resource template."""
+    """The subject of a decision: a tool, a prompt, a resource or a resource template."""
 
     id: str  # of a tool
-    names: tuple[str, ...]  # the first is that of lists; the others it had before
+    names: tuple[str, ...]  # current name first, then former names
     source: str
     tier: str | None
-    destructive: bool  # as MCP's defaults have it: unless it says that it is not, or only reads
+    destructive: bool  # MCP's default: true unless declared false, or read-only
     read_only: bool
     kind: Literal["tool"] | ItemKind
     tags: tuple[str, ...] = ()
@@ -81,11 +81,11 @@ class Subject:
 
     @classmethod
     def named(cls, kind: ItemKind, name: str, source: str) -> "Subject":
-        """They only read, and nobody gives them tiers."""
+        """A prompt, resource or template: read-only, without a tier."""
         return cls("", (name,), source, None, destructive=False, read_only=True, kind=kind)
 
     def values(self, tier: str) -> dict[str, Any]:
-        """What expressions see of it."""
+        """The variables of expressions."""
         tool = {
             "name": self.names[0],
             "source": self.source,
@@ -99,17 +99,17 @@ class Subject:
 
 
 def is_judged(tool: Tool) -> bool:
-    """The gateway's own tools tell nobody more than they may see, and are for everybody."""
+    """Whether rules apply: built-in tools are open to all and show permitted entries only."""
     return not tool.binding.facts.own
 
 
 class CompiledRule:
-    """A rule whose expression fails forbids, or asks for approval, as if it were true; it never
-    allows. One whose expression cannot be evaluated at all forbids instead of asking."""
+    """A compiled rule; fails closed: if its expression fails, deny and approve rules match, allow
+    rules do not. If it cannot be compiled, approve becomes deny."""
 
     def __init__(self, name: str, rule: Rule, steps: int, *, stored: bool = False) -> None:
-        """`steps`: most that `when` may take. Raises InvalidExpression; but a stored rule, which
-        some other release may have written, is one that always fails."""
+        """`steps`: evaluation limit of `when`. Raises InvalidExpression; but a stored rule, which
+        another release may have written, always fails instead."""
         self.name = name
         self.rule = rule
         self.effect: Effect = rule.effect
@@ -122,7 +122,7 @@ class CompiledRule:
             if not stored:
                 raise
             self.broken = str(error)
-            if self.effect == "approve":  # nobody can tell what they would approve
+            if self.effect == "approve":  # approvers could not know what they approve
                 self.effect = "deny"
         looks_at = self._expression.variables if self._expression else frozenset[str]()
         self.by_arguments = "arguments" in looks_at
@@ -137,7 +137,7 @@ class CompiledRule:
         return compile_expression(when, RULE_VARIABLES, steps) if when else None
 
     def unfit(self, principal: Principal, toolset: str | None) -> str | None:
-        """Which of `roles`, `scopes`, `principals` and `toolsets` is about others; None: none."""
+        """The first of `toolsets`, `principals`, `roles`, `scopes` not to match; None: match."""
         rule = self.rule
         if rule.toolsets and toolset not in rule.toolsets:
             return "toolsets"
@@ -150,7 +150,7 @@ class CompiledRule:
         return None
 
     def misses(self, subject: Subject, tier: str) -> str | None:
-        """Which of `sources`, `tiers`, `destructive` and `tools` is about others; None: none."""
+        """The first of `sources`, `tiers`, `destructive`, `tools` not to match; None: match."""
         if self._sources and subject.source not in self._sources:
             return "sources"
         if self._tiers and tier not in self._tiers:
@@ -160,27 +160,27 @@ class CompiledRule:
         if not self.names(subject):
             return "tools"
         if self.by_arguments and subject.kind != "tool":
-            return "arguments"  # a prompt's or a resource's are not looked at
+            return "arguments"  # those of prompts and resources are not evaluated
         return None
 
     def names(self, subject: Subject) -> bool:
-        """Whether one of its names, its tags or its domain fits `tools`."""
+        """Whether one of the subject's names, its tags or its domain matches `tools`."""
         patterns = self._patterns
         return not patterns or patterns.match(subject.names, subject.tags, subject.domain)
 
     def seen(self, values: Values) -> str:
-        """Equal where `when` says the same."""
+        """Key of the values that `when` reads: equal keys give equal results."""
         return "" if self._expression is None else repr(self._expression.seen(values))
 
     def holds(self, values: Values | None) -> bool:
-        """Whether `when` is true of `values`; None: they cannot be looked at."""
+        """Whether `when` is true of `values`; None: too large, so it fails."""
         try:
             return self.checked(values)
         except ExpressionFailed:
             return self.effect != "allow"
 
     def checked(self, values: Values | None) -> bool:
-        """The same; raises ExpressionFailed."""
+        """Evaluate `when`. Raises ExpressionFailed."""
         if self.broken is not None:
             raise ExpressionFailed(f"`when` cannot be evaluated: {self.broken}")
         if self._expression is None:

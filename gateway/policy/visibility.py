@@ -1,8 +1,8 @@
-"""What of the catalog somebody sees, and what they may call: the rules of all tenants, with what
-was worked out before.
+"""Visibility of catalog entries per caller, and decisions on calls: all tenants' rules, with
+caches.
 
-Callers whom the rules treat alike share what was worked out, and those who see the same share one
-catalog. A view lives as long as the catalog that it is of and the rules that made it.
+Callers whom the rules treat alike share cached results, and callers with equal visibility share one
+catalog view. A view lives as long as its catalog and its rules.
 """
 
 import logging
@@ -29,8 +29,8 @@ from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.policy")
 
-STANDINGS = 4096  # callers that are remembered
-VERDICTS = 20_000  # of callers and tools
+STANDINGS = 4096  # cached callers
+VERDICTS = 20_000  # cached, by caller and tool
 
 ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
 Changed = Callable[[str], None]
@@ -39,15 +39,15 @@ NO_RULES: Mapping[str, Rule] = {}
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of one catalog under one set of rules."""
+    """Cache of one catalog under one set of rules."""
 
     reach: Reach
     hidden: Memo[tuple[Any, ...], int]  # by standing
-    views: Memo[tuple[int, int], Catalog]  # by what is hidden here, and elsewhere
+    views: Memo[tuple[int, int], Catalog]  # by bits hidden in it, and in the whole catalog
 
 
 class _Rules:
-    """The rules of one tenant, and what was worked out with them."""
+    """The rules of one tenant, and caches of their results."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -58,17 +58,17 @@ class _Rules:
 
 class Sight:
     def __init__(self, policy: Policy, levels: int) -> None:
-        """`levels`: arguments nested deeper are not looked at. Raises InvalidExpression."""
+        """`levels`: nesting limit of arguments. Raises InvalidExpression."""
         self._policy = policy
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
         self._usual = Engine(policy, NO_RULES)
         self._of: dict[str, _Rules] = {}
         self._stored: dict[str, Mapping[str, Rule]] = {}
-        self.changed: Changed = _nobody  # told of tenants whose rules are others now
+        self.changed: Changed = _nobody  # called with each tenant whose rules changed
 
     def reconfigure(self, policy: Policy, levels: int) -> None:
-        """Take another policy, with the stored rules as they are. Raises InvalidExpression, and
-        nothing has changed."""
+        """Replace the policy, keeping stored rules. Raises InvalidExpression and then changes
+        no state."""
         usual = Engine(policy, NO_RULES)
         self._policy, self._usual = policy, usual
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
@@ -76,8 +76,8 @@ class Sight:
             self.apply(tenant, self._stored.get(tenant, NO_RULES))
 
     async def load(self, pool: Pool) -> None:
-        """Read the stored rules of all tenants again; those that changed are compiled in a thread,
-        of the tenants with few rules first. Raises `psycopg.OperationalError`."""
+        """Reload the stored rules of all tenants; changed ones are compiled in a thread, tenants
+        with few rules first. Raises `psycopg.OperationalError`."""
         found = await stored_rules(pool)
         stored = {tenant: found.get(tenant, NO_RULES) for tenant in {*found, *self._of}}
         for tenant, rules in sorted(stored.items(), key=lambda one: len(one[1])):
@@ -87,7 +87,7 @@ class Sight:
                 self._take(tenant, rules, engine if current else self._engine(rules))
 
     def apply(self, tenant: str, stored: Mapping[str, Rule]) -> None:
-        """Let these be the stored rules of `tenant`."""
+        """Replace the stored rules of `tenant`."""
         self._take(tenant, stored, self._engine(stored))
 
     def _engine(self, stored: Mapping[str, Rule]) -> Engine:
@@ -112,12 +112,12 @@ class Sight:
         return self._rules(tenant).engine
 
     def version(self, tenant: str) -> bytes:
-        """Equal for equal rules, at all gateways; empty for those that allow everything."""
+        """Digest of the tenant's rules, equal on all gateways; empty if they allow everything."""
         engine = self.engine(tenant)
         return b"" if engine.allows_all else engine.digest
 
     def view(self, context: Context, catalog: Catalog, whole: Catalog) -> Catalog:
-        """What the caller sees of `catalog`, which is `whole` or a toolset of it."""
+        """The caller's view of `catalog`, which is `whole` or a toolset of it."""
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return catalog
@@ -132,8 +132,8 @@ class Sight:
         return view or views.put(key, _view(catalog, hidden, _denied(whole, elsewhere)))
 
     def admits(self, context: Context, located: Located) -> bool:
-        """Whether the caller may have a resource. One that no list has is judged as if one had it
-        under its URI; one that a template gives goes with that, unless a rule denies it."""
+        """Whether the caller may read a resource. An unlisted one is judged as if listed under its
+        URI; one from a template follows the template, unless a rule denies it."""
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return True
@@ -148,7 +148,7 @@ class Sight:
         return not found.hidden or (item is not None and found.decision.rule == DEFAULT)
 
     def decide(self, context: Context, tool: Tool, arguments: Any) -> Decision:
-        """Raises InvalidParams for arguments that are too large to be judged."""
+        """Decide a call. Raises InvalidParams for arguments too large for the rules."""
         if not is_judged(tool):
             return OWN
         rules = self._rules(context.principal.tenant)
@@ -162,12 +162,12 @@ class Sight:
             raise InvalidParams(
                 f"The arguments are too large for the rules of this gateway: {too_much}"
             )
-        # the caller's own: callers of one standing are alike only before there are arguments
+        # per caller: callers of one standing are alike only until arguments are known
         values = rules.engine.values(standing, Subject.of(tool))
         return verdict.decided({**values, "arguments": arguments})
 
     def refusal(self, context: Context, subject: Subject) -> Decision | None:
-        """Why the caller does not see what there is; None: they see it."""
+        """The decision that hides `subject` from the caller; None: visible."""
         rules = self._rules(context.principal.tenant)
         if rules.engine.allows_all:
             return None
@@ -194,7 +194,7 @@ class Sight:
 
 def _standing(rules: _Rules, principal: Principal, toolset: str | None) -> CallerStanding:
     if principal.claims and not principal.mark:
-        return rules.engine.standing(principal, toolset)  # nothing tells its tokens apart
+        return rules.engine.standing(principal, toolset)  # no mark: its tokens may differ in claims
     key = (*principal.key, principal.mark, principal.roles, principal.scopes, toolset)
     standing = rules.standings.get(key)
     if standing is None:
