@@ -1,1 +1,1 @@
-"""What happened: records, chained, written, kept when the database is away, read again."""
+"""Audit log: hash-chained records, batched writes, a disk spool for outages, queries, checks."""

@@ -1,4 +1,4 @@
-"""What the audit log says: found, followed, exported."""
+"""Queries of the audit log: search, follow, export."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """None: whatever it is."""
+    """Filters of audit records; None matches any value."""
 
     principal: str | None = None
     subject: str | None = None  # the tool, prompt or resource
     decision: str | None = None  # allow, deny, approve
     outcome: str | None = None  # ok, tool_error, cancelled, crashed, or the code of an error
     since: datetime | None = None
-    until: datetime | None = None  # not itself
-    after: str | None = None  # the `next` of the page before
+    until: datetime | None = None  # exclusive
+    after: str | None = None  # the `next` of the previous page
     limit: int = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A record where it stands in its chain."""
+    """A record with its position in its chain."""
 
     chain_id: str
     sequence: int
@@ -43,7 +43,7 @@ class Recorded:
     hash: bytes
 
     def line(self) -> bytes:
-        """As it is exported; its hash is over the text in front of it, see `records`."""
+        """The exported line; its hash is over the preceding text, see `records`."""
         text = canonical(self.chain_id, self.sequence, self.entry)
         return with_hash(Line(self.sequence, self.entry.recorded_ts, self.hash, text))
 
@@ -51,11 +51,11 @@ class Recorded:
 @dataclass(frozen=True, slots=True)
 class AuditPage:
     records: list[Recorded]
-    next: str | None  # None: that were all
+    next: str | None  # None: last page
 
 
 async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
-    """Records of a tenant, the newest first. Raises ValueError for an `after` that is none."""
+    """Records of a tenant, newest first. Raises ValueError for an invalid `after`."""
     conditions, values = _conditions(host_id, query)
     if query.after is not None:
         conditions.append("(recorded_ts, chain_id, sequence) < (%(ts)s, %(chain)s, %(sequence)s)")
@@ -72,7 +72,7 @@ async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
 
 
 async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[Recorded]:
-    """All records of a tenant that fit, the oldest first, however many."""
+    """All matching records of a tenant, oldest first, without a limit."""
     conditions, values = _conditions(host_id, query)
     statement = sql.SQL(
         "SELECT {} FROM audit_t WHERE {} ORDER BY recorded_ts, chain_id, sequence"
@@ -83,7 +83,7 @@ async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[R
 
 
 async def ends(pool: Pool) -> dict[str, int]:
-    """The last sequence of each chain: where `follow` goes on."""
+    """The last sequence of each chain: the starting point of `follow`."""
     async with borrowed(pool) as connection:
         rows = await connection.execute("SELECT chain_id::text, last_sequence FROM audit_chain_t")
         return dict(await rows.fetchall())
@@ -92,8 +92,8 @@ async def ends(pool: Pool) -> dict[str, int]:
 async def follow(
     pool: Pool, host_id: str, query: AuditQuery, known: dict[str, int]
 ) -> AsyncIterator[Recorded]:
-    """What has come since `known`, which is brought up to date, chain by chain: also what waited on
-    disk, and so is older than what was seen already."""
+    """Records added since `known`, chain by chain; updates `known`. Spooled records arrive late, so
+    they may be older than records returned before."""
     now = await ends(pool)
     conditions, values = _conditions(host_id, query)
     conditions.append("chain_id = %(chain)s AND sequence > %(from)s AND sequence <= %(to)s")
@@ -113,7 +113,7 @@ async def follow(
 async def rows_of(
     connection: AsyncConnection, statement: sql.Composed, values: Mapping[str, Any]
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """With a cursor of the server: memory holds a page of them. Close it where it may end early."""
+    """Rows by a server-side cursor: one page in memory. Close it where iteration may end early."""
     async with connection.cursor("audit_rows", row_factory=dict_row) as cursor:
         cursor.itersize = PAGE
         await cursor.execute(statement, values)
@@ -122,7 +122,7 @@ async def rows_of(
 
 
 def recorded(row: Mapping[str, Any]) -> Recorded:
-    """Raises ValueError for a row that no gateway wrote."""
+    """The record of a row. Raises ValueError for a row that no gateway wrote."""
     return Recorded(str(row["chain_id"]), row["sequence"], entry_of(row), bytes(row["hash"]))
 
 

@@ -1,9 +1,9 @@
-"""Audit records: what is kept of one message, its arguments, and the hash chain. Pure.
+"""Audit records: entries of messages, masking of arguments, and the hash chain. Pure.
 
 A record is a JSON object: `chain_id` and `sequence` first, then the members of `AuditEntry` in
-their order, those without a value left out. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key`
-is set, over the hash before it and that text. Newer releases add members at the end only, so that
-what older ones wrote stays what it was.
+their order, empty ones omitted. Its hash is SHA-256, or HMAC-SHA-256 where `audit.key` is set, over
+the previous hash and that text. Newer releases append members only, so that the text of older
+records stays the same.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ SECRETS = (
     *("password", "passwd", "passphrase", "secret", "token", "apikey", "authorization"),
     *("credential", "privatekey", "accesskey", "cookie"),
 )
-READ_BYTES = 65_536  # what is longer is not looked into, and so not kept
+READ_BYTES = 65_536  # longer arguments are not masked, so only their size is kept
 
 
 def shown(arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int) -> bytes:
-    """`arguments` as JSON without what their schema or their names mark as secret; what is behind
-    the limit is cut off."""
+    """`arguments` as JSON, with members masked that their schema or their names mark as secret;
+    truncated to `limit_bytes`."""
     if len(encoded) > READ_BYTES:
         return b"[%d bytes]" % len(encoded)
     value = arguments if masks is None else masks.applied(arguments)
@@ -42,7 +42,7 @@ def shown(arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int)
 
 
 def _nameless(value: Any) -> Any:
-    """`value` itself if it has no member whose name says that it is secret."""
+    """Mask members with secret names; the same object if there are none."""
     if isinstance(value, dict):
         after = {
             name: MASK if inner is not None and _is_secret(name) else _nameless(inner)
@@ -70,9 +70,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AuditEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """One message, when it has been answered."""
+    """The audit entry of one answered message."""
 
-    host_id: str  # the tenant of who asked
+    host_id: str  # the caller's tenant
     recorded_ts: datetime  # UTC
     principal: str = ""
     mark: str = ""  # see Principal.mark
@@ -94,17 +94,17 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
 
 
 class Header(Struct, frozen=True):
-    """How a chain begins. Its hash stands in front of that of the first record."""
+    """Header of a chain. Its hash is the previous hash of the first record."""
 
     host_id: str  # the tenant of the gateway
     chain_id: str  # UUID
     node: str
     started_ts: datetime
-    seen: tuple["Head", ...] = ()  # how far it saw other chains then
+    seen: tuple["Head", ...] = ()  # heads of other chains at that time
 
 
 class Head(Struct, frozen=True):
-    """Where a chain ended."""
+    """Last record of a chain at some time."""
 
     chain_id: str
     sequence: int
@@ -112,38 +112,38 @@ class Head(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True, gc=False):
-    """A record of a chain, and its hash."""
+    """A record's text in a chain, and its hash."""
 
     sequence: int
     recorded_ts: datetime
     hash: bytes
-    text: bytes  # what the hash is over
+    text: bytes  # hash input
 
 
 def canonical(chain_id: str, sequence: int, entry: AuditEntry) -> bytes:
-    """The text of a record."""
+    """The canonical text of a record."""
     return b'{"chain_id":"%s","sequence":%d,' % (chain_id.encode(), sequence) + _encode(entry)[1:]
 
 
 def with_hash(line: Line) -> bytes:
-    """The record as it is exported: its text, and its hash as the last member."""
+    """The exported record: its text, with its hash as the last member."""
     return b'%s,"hash":"%s"}' % (line.text[:-1], line.hash.hex().encode())
 
 
 def linked(key: bytes, before: bytes, text: bytes) -> bytes:
-    """The hash of `text`, behind what has the hash `before`."""
+    """The hash of `text` chained to the previous hash `before`."""
     if key:
         return hmac.digest(key, before + text, "sha256")
     return hashlib.sha256(before + text).digest()
 
 
 def first_hash(key: bytes, header: bytes) -> bytes:
-    """That of the encoded header of a chain."""
+    """The hash of a chain's encoded header."""
     return linked(key, b"", header)
 
 
 def seal(key: bytes, chain_id: str, last: tuple[int, bytes], removed: tuple[int, bytes]) -> bytes:
-    """Over the end of a chain, and over what was removed of it: sequence and hash of each."""
+    """Seal over sequence and hash of a chain's last record and of its last removed one."""
     (end, end_hash), (gone, gone_hash) = last, removed
     text = f"seal {chain_id} {end} {end_hash.hex()} {gone} {gone_hash.hex()}"
     return linked(key, b"", text.encode())
@@ -160,7 +160,7 @@ class ChainEnd:
 
     @classmethod
     def of(cls, chain_id: str, last: int, last_hash: bytes, *rest: Any) -> "ChainEnd":
-        """By columns of audit_chain_t; `rest`: removed_sequence, removed_hash and seal."""
+        """From columns of audit_chain_t; `rest`: removed_sequence, removed_hash and seal."""
         removed, removed_hash, seal = rest
         return cls(chain_id, (last, bytes(last_hash)), (removed, bytes(removed_hash)), bytes(seal))
 
@@ -173,23 +173,22 @@ class ChainEnd:
         last: tuple[int, bytes] | None = None,
         removed: tuple[int, bytes] | None = None,
     ) -> bytes:
-        """The seal of the row with these ends. Of a row that somebody has changed it stays the one
-        that does not fit: a new seal would make good what was changed."""
+        """The seal of the row with these ends. A tampered row keeps its invalid seal: a new one
+        would hide the change."""
         if not self.is_sealed(key):
             return self.seal
         return seal(key, self.chain_id, last or self.last, removed or self.removed)
 
 
 def digest_of(key: bytes, encoded: bytes) -> str:
-    """Of arguments. Keyed if possible: short values could be guessed."""
+    """Digest of arguments. Keyed if possible: short values could be guessed."""
     if key:
         return hmac.digest(key, encoded, "sha256").hex()
     return hashlib.sha256(encoded).hexdigest()
 
 
 def entry_of(row: Mapping[str, Any]) -> AuditEntry:
-    """The entry that a row of audit_t was written from. Raises ValueError for what no gateway
-    writes."""
+    """The entry of a row of audit_t. Raises ValueError for a row that no gateway writes."""
     known = {name: row[name] for name in AuditEntry.__struct_fields__ if row[name] is not None}
     known["host_id"] = str(known["host_id"])
     known["recorded_ts"] = known["recorded_ts"].astimezone(UTC)
@@ -201,7 +200,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def printable(text: str, limit: int = SUBJECT_LIMIT) -> str:
-    """Cut, and without NUL, which PostgreSQL cannot keep."""
+    """`text` truncated, and without NUL, which PostgreSQL cannot store."""
     text = text[:limit]
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text
 
@@ -217,7 +216,7 @@ class Chain:
         self._sequence = 0
 
     def link(self, entries: Iterable[AuditEntry]) -> list[Line]:
-        """The next records."""
+        """Append entries to the chain."""
         lines = []
         for entry in entries:
             self._sequence += 1

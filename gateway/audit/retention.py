@@ -1,7 +1,7 @@
-"""Partitions of audit_t: made ahead, and dropped when all of their records are old enough.
+"""Retention: partitions of audit_t are created ahead, and dropped when all records have expired.
 
-What is removed is noted in the chains, so that it is not taken for tampering: a chain then begins
-with the first record that is left.
+The last removed record is noted in each chain, so that removal is not taken for tampering: a chain
+then begins with its first remaining record.
 """
 
 import logging
@@ -22,7 +22,7 @@ from registry.database.postgres import Pool, borrowed
 log = logging.getLogger("toolgate.audit")
 
 LOCK = 0x746F6F6C61756474  # "toolaudt"
-FIRST_S = 60.0  # after the start: what runs for a moment only leaves partitions alone
+FIRST_S = 60.0  # delay after start: short-lived processes do no maintenance
 EVERY_S = 3600.0
 WEEKS_AHEAD = 2
 DEFAULT: LiteralString = "audit_default_t"
@@ -48,7 +48,7 @@ UPDATE audit_chain_t SET removed_sequence = %s, removed_hash = %s, seal = %s
 async def look_after(
     pool: Pool, key: bytes, days: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> None:
-    """Make and drop partitions from time to time, until cancelled."""
+    """Create and drop partitions periodically (`EVERY_S`), until cancelled."""
     await anyio.sleep(FIRST_S)
     while True:
         try:
@@ -60,7 +60,8 @@ async def look_after(
 
 
 async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str]:
-    """One node at a time; the partitions that were dropped. Raises psycopg.Error, PoolTimeout."""
+    """Run once, on one node at a time; returns the partitions dropped. Raises psycopg.Error and
+    PoolTimeout."""
     cutoff = now - timedelta(days=days)
     async with borrowed(pool) as connection:
         if not await _ours(connection):
@@ -79,7 +80,7 @@ async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str
 
 
 async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
-    """The records of this partition that are older, which are all of a week's."""
+    """Remove expired records of a partition: the whole table for a week's partition."""
     table = sql.Identifier(name)
     async with borrowed(pool) as connection:
         if not await _ours(connection):
@@ -93,14 +94,14 @@ async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
             query = sql.SQL("DELETE FROM {} WHERE recorded_ts < %s").format(table)
             await connection.execute(query, [cutoff])
         else:
-            # Writers queue up behind whoever waits for this lock.
+            # Writers queue up behind a session waiting for this lock.
             await connection.execute("SET LOCAL lock_timeout = '5s'")
             await connection.execute("SELECT audit_drop_week(%s)", [name])
 
 
 async def _note(connection: AsyncConnection[TupleRow], key: bytes, row: dict[str, Any]) -> None:
-    """The chain of this record, the last one that is removed, begins behind it from now on; not so
-    where a gateway has not written it like that: what is gone then is missing."""
+    """Note `row` as the last removed record of its chain. Not if the record was tampered with: the
+    removed records then count as missing."""
     chain_id, sequence = str(row["chain_id"]), row["sequence"]
     found = await connection.execute(_CHAIN, [chain_id, sequence, sequence])
     chain = await found.fetchone()
@@ -118,7 +119,7 @@ async def _note(connection: AsyncConnection[TupleRow], key: bytes, row: dict[str
 async def _is_written(
     connection: AsyncConnection[TupleRow], key: bytes, chain: ChainEnd, row: dict[str, Any]
 ) -> bool:
-    """Whether a gateway wrote this record, and so when: those before it are no younger."""
+    """Whether the record's hash is valid, and so its time: earlier records are no younger."""
     sequence, hash_ = row["sequence"], bytes(row["hash"])
     try:
         text = canonical(chain.chain_id, sequence, recorded(row).entry)
@@ -132,11 +133,11 @@ async def _is_written(
 
 
 async def _ours(connection: AsyncConnection[TupleRow]) -> bool:
-    """Whether no other node is at it, until the transaction ends."""
+    """Take the advisory lock until the transaction ends; False if another node holds it."""
     found = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
     return await found.fetchone() == (True,)
 
 
 def _end(name: str) -> date:
-    """The day after the last one of a week: audit_20261116_t ends with 2026-11-23."""
+    """End of a week's partition, exclusive: 2026-11-23 for audit_20261116_t."""
     return datetime.strptime(name, "audit_%Y%m%d_t").date() + timedelta(weeks=1)  # noqa: DTZ007

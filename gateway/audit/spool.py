@@ -1,11 +1,11 @@
-"""Records that wait on disk for the database. Blocking; two threads may use it.
+"""Disk spool of records that wait for the database. Blocking; two threads may use it.
 
-    CHAIN.lock             held by the process that writes the chain; the system frees it with that
+    CHAIN.lock             locked by the process that writes the chain; released when it exits
     CHAIN-NUMBER.jsonl     the header of the chain, then a record with its hash in each line
 
-What was appended is on disk (fsync) when `append` returns. A file is deleted when the database has
-all of it, and the directory is there only as long as something is in it. Files whose process is
-gone are adopted at the start of the next one.
+Appended records are on disk (fsync) when `append` returns. A file is deleted when all of it is in
+the database, and the directory when it is empty. Files of dead processes are adopted by the next
+process at its start.
 """
 
 import errno
@@ -31,7 +31,7 @@ _TAIL = len(b',"hash":"') + 64 + len(b'"}')
 
 
 class SpoolFull(Exception):
-    """There is no room for more."""
+    """The spool has reached its size limit."""
 
 
 class _Written(Struct):
@@ -55,8 +55,8 @@ class Spool:
         self._limit_bytes = limit_bytes
         self._chain_id = chain_id
         self._turn = threading.Lock()
-        self._locks: dict[str, int] = {}  # of chains that are ours to read: descriptors
-        self._files: list[Path] = []  # oldest first; the last one may be the one that is written
+        self._locks: dict[str, int] = {}  # descriptors, by chain that this process may read
+        self._files: list[Path] = []  # oldest first; the last one may be open for writing
         self._sizes: dict[Path, int] = {}
         self._number = 0
         self._writing: int | None = None  # descriptor
@@ -66,7 +66,7 @@ class Spool:
         self._usable = False
 
     def open(self) -> None:
-        """Raises OSError for a directory that cannot be used."""
+        """Adopt files of dead processes. Raises OSError for an unusable directory."""
         there = next(one for one in (self._directory, *self._directory.parents) if one.exists())
         if not there.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
@@ -81,7 +81,7 @@ class Spool:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size of all files in bytes."""
         return sum(self._sizes.values())
 
     @property
@@ -92,7 +92,7 @@ class Spool:
         return self._usable and self.size + size < self._limit_bytes
 
     def append(self, header: bytes, lines: list[Line]) -> None:
-        """Raises SpoolFull, and then nothing of it was written, and OSError."""
+        """Append records, all or none. Raises SpoolFull and OSError."""
         data = b"".join(with_hash(line) + b"\n" for line in lines)
         with self._turn:
             if not self.has_room(len(data)):
@@ -110,7 +110,7 @@ class Spool:
                 self._end()
 
     def batch(self, most: int) -> Batch | None:
-        """The oldest records, `most` at the most, and the same until `stored`; None: no more."""
+        """The oldest records, at most `most`; the same ones until `stored`; None: empty."""
         with self._turn:
             while self._batch is None and self._files:
                 if self._reading is None:
@@ -126,12 +126,12 @@ class Spool:
             return self._batch
 
     def stored(self) -> None:
-        """The database has the batch."""
+        """Acknowledge the batch: the database has it."""
         with self._turn:
             self._batch = None
 
     def close(self) -> None:
-        """What is left is for the next process."""
+        """Release files and locks; remaining files are adopted by the next process."""
         with self._turn:
             self._end()
             if self._reading is not None:
@@ -143,7 +143,7 @@ class Spool:
                     self._lock_file(chain_id).unlink(missing_ok=True)
                 os.close(lock)
             self._locks.clear()
-            with suppress(OSError):  # others have something in it
+            with suppress(OSError):  # not empty: has files of other processes
                 self._directory.rmdir()
 
     def _adopt(self, chain_id: str) -> None:
@@ -174,7 +174,7 @@ class Spool:
             try:
                 said = _written.decode(raw)
                 hash_ = bytes.fromhex(said.hash)
-            except (msgspec.DecodeError, ValueError):  # a process was killed while it wrote
+            except (msgspec.DecodeError, ValueError):  # torn write of a killed process
                 log.warning("audit_spool_torn", extra={"file": file.name, "bytes": len(raw)})
                 continue
             text = raw.rstrip(b"\n")[:-_TAIL] + b"}"
@@ -182,7 +182,7 @@ class Spool:
         return lines
 
     def _forget(self) -> None:
-        """The oldest file, which the database has."""
+        """Delete the oldest file, which is in the database."""
         if self._reading is not None:
             self._reading.close()
             self._reading = None
@@ -195,7 +195,7 @@ class Spool:
         descriptor = os.open(self._lock_file(chain_id), flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # its process lives
+        except BlockingIOError:  # its process is alive
             os.close(descriptor)
             return False
         self._locks[chain_id] = descriptor

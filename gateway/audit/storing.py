@@ -1,4 +1,4 @@
-"""Puts records into the database, in order, and each once however often they come."""
+"""Idempotent, ordered inserts of records into the database."""
 
 from typing import LiteralString
 
@@ -50,8 +50,8 @@ _members = msgspec.json.Decoder(dict[str, str | int])
 async def store(
     pool: Pool, key: bytes, header: bytes, lines: list[Line], *, pauses: bool = True
 ) -> int:
-    """Add records of the chain that `header` begins; how many of them were new. With `pauses` other
-    tasks have their turn between pieces of them. Raises psycopg.Error and PoolTimeout."""
+    """Insert records of the chain with `header`; returns how many were new. With `pauses` it yields
+    to other tasks every `PIECE` records. Raises psycopg.Error and PoolTimeout."""
     begun = _header.decode(header)
     async with borrowed(pool) as connection:
         before = await _end(connection, begun, header, key)
@@ -62,7 +62,7 @@ async def store(
             for number, line in enumerate(new):
                 if pauses and number % PIECE == 0:
                     await checkpoint()
-                member = _members.decode(line.text).get  # what is left out is null
+                member = _members.decode(line.text).get  # omitted members are null
                 await copy.write_row([*map(member, _COLUMNS), line.hash])
         end = new[-1]
         values = {
@@ -78,7 +78,7 @@ async def store(
 
 
 async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:
-    """Where the chains end that have records of these days. Raises psycopg.Error, PoolTimeout."""
+    """Heads of chains with records of the last `days`. Raises psycopg.Error and PoolTimeout."""
     async with borrowed(pool) as connection:
         rows = await connection.execute(_SEEN, [host_id, days])
         return [Head(*row) async for row in rows]
@@ -87,7 +87,7 @@ async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:
 async def _end(
     connection: AsyncConnection[TupleRow], begun: Header, header: bytes, key: bytes
 ) -> ChainEnd:
-    """Where the chain ends; begun if necessary."""
+    """The end of the chain, locked; inserts the chain if it is new."""
     names = {"host": begun.host_id, "chain": begun.chain_id}
     found = await connection.execute(_LAST, names)
     row = await found.fetchone()
@@ -107,7 +107,7 @@ async def _end(
 
 
 def _new(lines: list[Line], last: int) -> list[Line]:
-    """Those that the database does not have: a spool may have records twice."""
+    """Lines that the database lacks: a spool may contain duplicates."""
     new = []
     for line in lines:
         if line.sequence > last:

@@ -1,10 +1,9 @@
-"""Whether the chains of the audit log are what gateways wrote: nothing changed, nothing gone,
-nothing put in.
+"""Tamper detection of the audit log: records changed, removed or inserted in the hash chains.
 
-What it cannot tell without `audit.key`: whether somebody who may write the database made a chain
-anew, hashes and all. With the key, what is left is the end of the newest chain put back to an
-earlier state, seal and all, before another chain has seen it; who wants to notice that too keeps
-the heads that `verify` shows elsewhere.
+Undetectable without `audit.key`: a chain rebuilt, hashes included, by an attacker with write access
+to the database. With the key there remains a rollback of the end of the newest chain to an earlier
+state, seal included, before another chain has recorded its head; to detect that too, store the
+heads that `verify` returns elsewhere.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -31,7 +30,7 @@ _RECORDS = sql.SQL("SELECT {} FROM audit_t WHERE chain_id = %(chain)s ORDER BY s
     COLUMNS
 )
 _HASH = "SELECT hash FROM audit_t WHERE chain_id = %s AND sequence = %s"
-# One look into the index for each chain, not one at each record.
+# Loose index scan: one index lookup per chain, not per record.
 _UNKNOWN = """
 WITH RECURSIVE chain AS (
     (SELECT chain_id FROM audit_t ORDER BY chain_id LIMIT 1)
@@ -44,12 +43,12 @@ SELECT chain_id::text FROM chain WHERE chain_id IS NOT NULL
    AND chain_id NOT IN (SELECT chain_id FROM audit_chain_t)
 """
 PROGRESS = 1000  # records
-PROBLEMS = 1000  # that are told
+PROBLEMS = 1000  # in a report
 
 
 @dataclass(slots=True)
 class _Found:
-    """What was found so far."""
+    """Counts and problems found so far."""
 
     good: int = 0
     bad: int = 0
@@ -73,8 +72,8 @@ class ChainProblem:
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """`records` are right, `bad` are there and are not, `missing` are gone. Of a chain whose row is
-    not to be believed none are counted. `problems`: the first `PROBLEMS` breaks."""
+    """Counts of valid (`records`), invalid (`bad`) and `missing` records. Records of a chain whose
+    row was tampered with are not counted. `problems`: the first `PROBLEMS` breaks."""
 
     heads: list[Head]
     records: int
@@ -94,8 +93,8 @@ class _Chain:
 async def verify(
     pool: Pool, host_id: str, key: bytes, progress: Callable[[int], None] = lambda _count: None
 ) -> ChainReport:
-    """All chains of the gateways of a tenant, as they are at one moment. `progress` hears how many
-    records were looked at."""
+    """Verify all chains of a tenant's gateways in one snapshot. `progress` is called with the count
+    of records checked."""
     found = _Found()
     chains: list[_Chain] = []
     async with borrowed(pool) as connection:
@@ -150,7 +149,7 @@ async def _look(
     found: _Found,
     progress: Callable[[int], None],
 ) -> None:
-    """All records of a chain. Behind a break it goes on from the hash that stands in the record."""
+    """Verify all records of a chain. After a break it continues from the record's stored hash."""
     sequence, before = chain.removed
     async with aclosing(rows_of(connection, _RECORDS, {"chain": chain.id})) as rows:
         async for row in rows:
@@ -164,7 +163,7 @@ async def _look(
                 found.missing += gone
                 text = f"{gone} records are gone from here on"
                 found.add(ChainProblem(chain.id, sequence + 1, "missing", text))
-            # nothing says what the hash was that the first one behind a gap follows
+            # the previous hash of the first record after a gap is unknown
             problem = _wrong(row, chain, key, None if gone else before)
             if problem is None:
                 found.good += 1
@@ -191,8 +190,8 @@ def _look_at_end(chain: _Chain, sequence: int, before: bytes, found: _Found) -> 
 def _wrong(
     row: dict[str, Any], chain: _Chain, key: bytes, before: bytes | None
 ) -> ChainProblem | None:
-    """What is wrong with a record that follows the one with the hash `before`; None: nobody knows
-    that one."""
+    """The problem of a record, if any, given the previous hash; `before` None: that hash is
+    unknown."""
     number = row["sequence"]
     try:
         record = recorded(row)
@@ -206,7 +205,7 @@ def _wrong(
 
 
 async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[ChainProblem]:
-    """What some chain saw of another, and nobody sees now."""
+    """Problems from comparing chains with the heads that other chains recorded of them."""
     known, problems = {one.id: one for one in chains}, {}
     seen = [head for one in chains for head in one.header.seen]
     for head in seen:
@@ -215,7 +214,7 @@ async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Cha
             rows = await connection.execute(
                 "SELECT FROM audit_chain_t WHERE chain_id = %s", [head.chain_id]
             )
-            if await rows.fetchone() is None:  # else it has a problem of its own
+            if await rows.fetchone() is None:  # else reported as a problem of that chain
                 text = f"a later one saw {head.sequence} records of it; all are gone"
                 problems[head.chain_id] = ChainProblem(head.chain_id, None, "chain_missing", text)
         elif chain.last[0] < head.sequence:

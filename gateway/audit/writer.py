@@ -1,7 +1,8 @@
-"""From the calls to the database: records wait in memory for a batch, and on disk while it is away.
+"""Write-behind queue of audit records: batched in memory, spooled to disk while the database is
+down.
 
-What a killed process loses is what it had in memory: records of the last `flush_s` seconds, and of
-twice as long where the database was just being given them. One that is told to stop loses nothing.
+A killed process loses the records in its memory: those of the last `flush_s` seconds, or of twice
+as long during a database write. A graceful shutdown loses none.
 """
 
 import logging
@@ -28,18 +29,18 @@ from schemas.errors import Unavailable
 log = logging.getLogger("toolgate.audit")
 
 STORE_S = 30.0  # for one batch
-RETRY_S = 1.0  # until the database is tried again
-SETTLE_S = 10.0  # that a stopping process waits for the database
+RETRY_S = 1.0  # until the next database attempt
+SETTLE_S = 10.0  # wait for the database at shutdown
 
 
 def is_recorded(settings: Settings) -> bool:
-    """Whether there is an audit log."""
+    """Whether the audit log is enabled."""
     mode = settings.audit.mode
     return mode == "always" or (mode == "authenticated" and settings.auth.mode != "none")
 
 
 class AuditWriter:
-    """Remembers entries; `run` writes them. Until it runs, and afterwards, they wait in memory."""
+    """Queues entries; `run` writes them. Before and after `run` they stay in memory."""
 
     def __init__(
         self, settings: Audit, spool_dir: Path, host_id: str, pool: Callable[[], Pool | None]
@@ -52,35 +53,35 @@ class AuditWriter:
         self.key = settings.key.encode()
         self._chain: Chain | None = None
         self.spool: Spool | None = None
-        self._entries: list[AuditEntry] = []  # that are in no chain yet
-        self._lines: list[Line] = []  # that are nowhere else yet
-        self._moved = 0.0  # when the first of them changed, monotonic
+        self._entries: list[AuditEntry] = []  # not in the chain yet
+        self._lines: list[Line] = []  # in the chain, neither spooled nor stored
+        self._moved = 0.0  # monotonic time of the last change of the first line
         self._last = datetime.fromtimestamp(0, UTC)
-        self._full = anyio.Event()  # there is a batch of entries
-        self._ready = anyio.Event()  # there is something for the database
+        self._full = anyio.Event()  # a full batch of entries
+        self._ready = anyio.Event()  # records to store
         self._opening, self._linking, self._storing = anyio.Lock(), anyio.Lock(), anyio.Lock()
         self._away = False
         self.written = self.spooled = self.dropped = 0
 
     @property
     def waiting(self) -> int:
-        """Records in memory."""
+        """Number of records in memory."""
         return len(self._entries) + len(self._lines)
 
     @property
     def lag_s(self) -> float:
-        """How long the oldest record in memory has waited."""
+        """Age of the oldest record in memory, in seconds."""
         first: list[Line | AuditEntry] = [*self._lines[:1], *self._entries[:1]]
         return (datetime.now(UTC) - first[0].recorded_ts).total_seconds() if first else 0.0
 
     def admit(self) -> None:
-        """Raises Unavailable when there is no room to remember what is asked."""
+        """Raises Unavailable when the queue and the spool are full (`when_full: refuse`)."""
         settings = self._settings
         if self.waiting >= settings.queue and settings.when_full == "refuse" and self._is_full():
             raise Unavailable("Calls cannot be recorded now; try again later")
 
     def add(self, entry: AuditEntry) -> None:
-        """Remember what happened: all that was admitted, or what there is room for."""
+        """Queue an entry; dropped when queue and spool are full (`when_full: drop`)."""
         settings = self._settings
         if self.waiting >= settings.queue and settings.when_full == "drop" and self._is_full():
             self.dropped += 1
@@ -90,17 +91,18 @@ class AuditWriter:
             self._full.set()
 
     def now(self) -> datetime:
-        """For `recorded_ts`: in a chain time does not go back, whatever the clock does."""
+        """Non-decreasing clock for `recorded_ts`: time in a chain never goes back."""
         self._last = max(self._last, datetime.now(UTC))
         return self._last
 
     async def begin(self, pool: Pool) -> None:
-        """Before `run`: see where other chains end. Raises psycopg.Error and PoolTimeout."""
+        """Start the chain, with the heads of other chains. Call it before `run`. Raises
+        psycopg.Error and PoolTimeout."""
         if self._chain is None:
             await self._open(await heads(pool, self._host_id, self._settings.retention_days))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Write records until cancelled."""
         await self._open([])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._store_all)
@@ -111,7 +113,7 @@ class AuditWriter:
                 await self._gather()
 
     async def settle(self) -> None:
-        """Before `run` is cancelled: into the database with it if that answers, else to disk."""
+        """Flush before `run` is cancelled: to the database if it answers, else to disk."""
         await self._open([])
         with anyio.move_on_after(SETTLE_S):
             while not self._away and self._left():
@@ -120,7 +122,7 @@ class AuditWriter:
         await self._to_disk()
 
     async def close(self) -> None:
-        """After the last entry."""
+        """Spool what is left and close, after the last entry."""
         if self.waiting:
             await self._open([])
             await self._to_disk()
@@ -130,7 +132,7 @@ class AuditWriter:
             log.error("audit_lost", extra={"records": self.waiting})
 
     def _is_full(self) -> bool:
-        """There is no room on disk either, or nobody comes to write there."""
+        """Whether the spool is full too, or not written fast enough."""
         room = self.spool is not None and self.spool.has_room()
         return not room or self.waiting >= 2 * self._settings.queue
 
@@ -151,7 +153,7 @@ class AuditWriter:
             self._chain, self.spool = chain, spool
 
     async def _gather(self) -> None:
-        """Number what has come. It goes to disk unless the database takes it soon."""
+        """Chain the queued entries; spool them unless the database keeps up."""
         async with self._linking:
             if self._keeps_up():
                 for _ in range(0, len(self._entries), PIECE):
@@ -164,11 +166,11 @@ class AuditWriter:
             self._ready.set()
 
     def _keeps_up(self) -> bool:
-        """Calls may have their turn between pieces; else what has gathered goes first."""
+        """Whether the backlog is small enough to yield to calls between pieces."""
         return self.waiting <= 2 * self._settings.batch
 
     def _is_late(self) -> bool:
-        """The database takes long, or less than there is."""
+        """Whether the database is stalled, or slower than the calls."""
         many = len(self._lines) > self._settings.queue // 2
         stands = time.monotonic() - self._moved > 2 * self._settings.flush_s
         return many or (stands and bool(self._lines))
@@ -182,7 +184,7 @@ class AuditWriter:
             self._lines += self._chain.link(entries)
 
     async def _to_disk(self) -> None:
-        """What the database is being given right now, too: it takes nothing twice."""
+        """Spool all records, even those being stored right now: inserts are idempotent."""
         async with self._linking:
             self._link()
             lines = list(self._lines)
@@ -209,11 +211,11 @@ class AuditWriter:
                 if not await self._store_some():
                     await anyio.sleep(RETRY_S)
                 elif not self._lines and self.spool is not None and self.spool.empty:
-                    break  # entries are not numbered yet
+                    break  # entries are not chained yet
             self._ready = anyio.Event()
 
     async def _store_some(self) -> bool:
-        """Give the database a batch, the oldest records first; whether it is there."""
+        """Store one batch, oldest records first; returns whether that succeeded."""
         async with self._storing:
             chain, spool, most = self._chain, self.spool, self._settings.batch
             if chain is None or spool is None:
