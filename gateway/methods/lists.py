@@ -185,8 +185,8 @@ class Lists:
     def fitting(
         self, skills: Iterable[str], catalog: Catalog, chosen: Chosen
     ) -> tuple[list[str], list[Tool]]:
-        """The `skills`, by priority, whose tools fit into a short list; and these tools, sorted by
-        name."""
+        """The `skills`, in the given order, whose tools fit into a short list; and these tools,
+        sorted by name."""
 
         def cost(tool: Tool) -> int:
             shown = self.shaping.shown(tool, chosen, 0, DESCRIBES)

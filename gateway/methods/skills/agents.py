@@ -111,8 +111,8 @@ def given(skill: Skill, catalog: Catalog) -> GrantedTools:
 def fitting(
     names: Iterable[str], catalog: Catalog, cost: Callable[[Tool], int], most: int
 ) -> tuple[list[str], list[Tool]]:
-    """The skills, by priority, whose tools cost at most `most` in total; and these tools, sorted by
-    name."""
+    """The skills, in the given order, whose tools cost at most `most` in total; and these tools,
+    sorted by name."""
     kept: list[str] = []
     tools: dict[str, Tool] = {}
     for name in names:
