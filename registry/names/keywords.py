@@ -1,6 +1,6 @@
-"""Keywords of JSON Schema, of all its drafts, by what they hold."""
+"""JSON Schema keywords of all drafts, grouped by what their values hold."""
 
-VALUES = frozenset(("const", "default", "enum", "example", "examples"))  # hold no schemas
+VALUES = frozenset(("const", "default", "enum", "example", "examples"))  # values, not schemas
 BY_NAME = frozenset(
     ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-)  # hold schemas by names, which are no keywords
+)  # maps whose keys are names, not keywords

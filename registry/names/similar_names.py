@@ -1,14 +1,14 @@
-"""Names that come close to one that is not there."""
+""" "Did you mean ...?" suggestions for unknown names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-NEAR = 3  # suggestions; a longer list is for `list` and `search`
-LIKENESS = 0.7  # of 1; at the usual 0.6 getPet is like GetPrices
+NEAR = 3  # suggestions; for more there are `list` and `search`
+LIKENESS = 0.7  # similarity cutoff, of 1; at the usual 0.6 getPet matches GetPrices
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """A question after those of `known` that come close; empty where none does."""
+    """ "Did you mean ...?" with the members of `known` similar to `name`; empty without a match."""
     by_letters = {_letters(one): one for one in known}
     if _letters(name) in by_letters:
         return f"Did you mean {by_letters[_letters(name)]}?"
@@ -17,5 +17,5 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def _letters(name: str) -> str:
-    """For comparison: list_pets is meant for listPets."""
+    """Normalized form for comparison: list_pets equals listPets."""
     return name.replace("-", "").replace("_", "").casefold()

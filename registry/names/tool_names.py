@@ -4,8 +4,9 @@ Legal is `[A-Za-z0-9_-]{1,64}`, what the function-calling APIs of the large prov
 itself (2025-11-25, `tools`) would also allow `.` and 128 characters. A name depends on its own
 operation, and on others only when they collide, never on their order in the document.
 
-Pure. A thing keeps its name as long as its rule could give it that one: also a name that was
-qualified with the source because another source had the plain one, even after that is free again.
+A name is stable: it is kept as long as its rule could still produce it. So a name that was
+qualified with the source because another source had the plain one stays, even after that is free
+again.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ _TEMPLATE = re.compile(r"\{([^{}]*)\}")
 def tool_name(operation_id: str | None, method: str, path: str) -> str:
     """`repos/list-for-user` gives `repos_list-for-user`; no id: `GET /pets/{id}` `get_pets_by_id`.
 
-    An id of which no letter can be written in ASCII counts as none.
+    An id without any letter that can be written in ASCII counts as none.
     """
     if operation_id and (name := legal(operation_id)):
         return name
@@ -39,10 +40,10 @@ def tool_name(operation_id: str | None, method: str, path: str) -> str:
 
 
 def legal(text: str, illegal: re.Pattern[str] = _ILLEGAL, limit: int = LIMIT) -> str:
-    """`text` in legal characters and length; empty when none of it can be kept.
+    """`text` in legal characters and length; empty when no character can be kept.
 
-    What had to be given up, letters without an ASCII form or the end, is replaced by a hash of
-    the whole, so that two texts that differ only there stay apart.
+    Lost parts (letters without an ASCII form, a cut end) are replaced by a hash of the whole, so
+    that two texts that differ only there stay distinct.
     """
     if len(text) <= limit and not illegal.search(text):
         return text
@@ -59,17 +60,17 @@ def suffixed(name: str, identity: str, limit: int = LIMIT, digits: int = HASH_DI
 
 
 def qualify(source: str, name: str) -> str:
-    """The name of a tool whose plain name another source already has."""
+    """Qualified name, `source_name`, of a tool whose plain name another source already has."""
     name = f"{source}_{name}"
     return name if len(name) <= LIMIT else suffixed(name, name)
 
 
 def assign(wanted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
-    """Give each key its name: key -> (wanted name, operationId) in, key -> name out.
+    """Assign a unique name to each key: key -> (wanted name, operationId) in, key -> name out.
 
-    Names that differ only in case collide, because some clients fold it. Among colliding names
-    the one that equals its own operationId is kept, if there is exactly one; all others get a
-    hash of their key. Nothing depends on order, so a reordered document keeps its names.
+    Names that differ only in case collide, because some clients fold it. Among colliding names the
+    one that equals its own operationId is kept, if there is exactly one; all others get a hash of
+    their key. The result does not depend on order: a reordered document keeps its names.
     """
     claims = Counter(name.casefold() for name, _ in wanted.values())
     exact = Counter(name.casefold() for name, own in wanted.values() if name == own)
@@ -87,7 +88,8 @@ def assign(wanted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
 
 
 def _free(name: str, identity: str, taken: Set[str]) -> Iterator[str]:
-    """Longer and longer hashes: an operation may be *called* like another one's hashed name."""
+    """Candidate names with longer and longer hashes: another operation's own name may equal a
+    hashed one."""
     for digits in range(HASH_DIGITS, LIMIT - 1):
         candidate = suffixed(name, identity, digits=digits)
         if candidate.casefold() not in taken:
@@ -106,21 +108,21 @@ def _digest(text: str, digits: int = HASH_DIGITS) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
-USUAL = 3  # the first candidates: a name among them is one that the rule still gives
+USUAL = 3  # the first candidates: a previous name among them is kept
 
-Candidates = Callable[[], Iterator[str]]  # the names that a thing may get, the best first
+Candidates = Callable[[], Iterator[str]]  # candidate names of one entry, best first
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How one source names its things."""
+    """Naming rule of one source."""
 
     source: str
     prefix: Prefix = "conditional"
-    fresh: bool = False  # by another rule than before: names that were given by that one may go
+    fresh: bool = False  # the rule changed: names that the previous one gave may be replaced
 
     def names(self, plain: str, key: str) -> Iterator[str]:
-        """For a tool or a prompt; `key` tells apart what would have equal names."""
+        """Candidate names of a tool or prompt; `key` disambiguates equal names."""
         if self.prefix != "always":
             yield plain
         if self.prefix == "never":
@@ -131,7 +133,8 @@ class Naming:
             yield suffixed(qualified, key, digits=digits)
 
     def uris(self, uri: str) -> Iterator[str]:
-        """For a resource or a template. None is plain that would pass for another source's."""
+        """Candidate URIs of a resource or template; a URI that looks like another source's is never
+        plain."""
         if self.prefix != "always" and not uri.startswith(SCHEME):
             yield uri
         if self.prefix != "never":
@@ -144,8 +147,9 @@ class Naming:
         taken: Set[str],
         fold: Callable[[str], str] = str.casefold,
     ) -> dict[str, str]:
-        """Names by key, for those that can have one. `before`: the names they had; `taken`: those
-        of other sources, folded. Who had a name comes first, so that no newcomer takes it."""
+        """Assign names by key, where one can be had. `before`: previous names; `taken`: names of
+        other sources, folded. Previous holders come first, so that no newcomer takes their
+        names."""
         kept = {} if self.fresh else before
         gone, names = set(taken), {}
         for key in sorted(wanted, key=lambda key: (key not in kept, key)):

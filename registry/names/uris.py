@@ -1,8 +1,8 @@
-"""URIs of other servers' resources: how clients are told them, and which template makes one. Pure.
+"""URIs of other servers' resources: how clients see them, and which URI template matches one. Pure.
 
-Where two servers have the same URI, one of them is known as `toolgate://<source>/<URI>`. Templates
-are RFC 6570. Nobody needs the values that were put into one, only whether a URI can be made by it;
-so expressions of all its levels are read, leniently, by the characters that they can give.
+Where two servers have the same URI, one of them is exposed as `toolgate://<source>/<URI>`.
+Templates are RFC 6570. Only whether a URI matches is needed, not the values of its variables; so
+expressions of all levels are read, leniently, by the characters that they can produce.
 """
 
 import re
@@ -10,12 +10,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 SCHEME = "toolgate://"
-MATCHED = 2048  # characters of a URI; a longer one is of no template
+MATCHED = 2048  # characters of a URI; a longer one matches no template
 EXPRESSIONS = 16  # in one template
 
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)([A-Za-z0-9_%.,:*-]+)\}")
-# By operator, the characters that it never gives. `{x}` would also escape others than "/?#", but
-# servers take them unescaped.
+# By operator, the characters that an expansion never contains. `{x}` would also escape others than
+# "/?#", but servers take them unescaped.
 _NEVER = {"": "/?#", "+": "", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
 
 
@@ -24,7 +24,7 @@ def wrapped(source: str, uri: str) -> str:
 
 
 def unwrapped(uri: str) -> tuple[str, str] | None:
-    """The source and the URI that stand in `toolgate://<source>/<URI>`; None for another one."""
+    """The source and URI in `toolgate://<source>/<URI>`; None for any other URI."""
     if not uri.startswith(SCHEME):
         return None
     source, _, inner = uri.removeprefix(SCHEME).partition("/")
@@ -32,7 +32,7 @@ def unwrapped(uri: str) -> tuple[str, str] | None:
 
 
 class Letters:
-    """A URI as bits, to be compared with many templates: bit n is about its character n."""
+    """Bit sets of a URI, to match it against many templates: bit n stands for character n."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -53,14 +53,14 @@ class Letters:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A URI template, cut at its expressions."""
+    """A URI template, split at its expressions."""
 
     literals: tuple[str, ...]  # one more than there are expressions
-    never: tuple[str, ...]  # of each expression, the characters that it never gives
+    never: tuple[str, ...]  # per expression, the characters that it never produces
 
     @classmethod
     def read(cls, text: str) -> "Template":
-        """Raises ValueError that says what is wrong with `text`."""
+        """Parse a template. Raises ValueError that names what is wrong with `text`."""
         parts = _EXPRESSION.split(text)
         literals = tuple(parts[::3])
         if any(brace in literal for literal in literals for brace in "{}"):
@@ -71,23 +71,23 @@ class Template:
 
     @property
     def size(self) -> int:
-        """Characters that stand in every URI of this template: with more it says more."""
+        """Number of literal characters: the larger it is, the more specific the template."""
         return sum(map(len, self.literals))
 
     def matches(self, letters: Letters) -> bool:
-        """Whether the template can give this URI.
+        """Whether the template matches this URI.
 
-        A set of positions moves through the URI, all at once, as the bits of one number: the time
-        is bounded by the lengths, whatever the server wrote into its template and the client into
-        the URI.
+        Simulates a bit-parallel NFA: all positions in the URI advance at once, as the bits of one
+        number, so time is bounded by the lengths, whatever template the server and URI the client
+        sent.
         """
         if not letters.uri.startswith(self.literals[0]):
             return False
         places = 1 << len(self.literals[0])
         for never, literal in zip(self.never, self.literals[1:], strict=True):
             allowed = letters.without(never)
-            # From each place as far as the allowed characters reach: the carries of the addition
-            # run through them (MatchStar in Cameron et al., "Bitwise data parallelism", 2014).
+            # Extend each position over the run of allowed characters: the carries of the addition
+            # propagate through it (MatchStar in Cameron et al., "Bitwise data parallelism", 2014).
             places |= ((places & allowed) + allowed) ^ allowed
             for letter in literal:
                 places = (places & letters.of(letter)) << 1
