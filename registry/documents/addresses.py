@@ -1,9 +1,9 @@
-"""Which network addresses a URL that somebody else wrote may lead to (SSRF).
+"""SSRF protection: which network addresses a URL from an untrusted document may lead to.
 
-A description names servers, a server answers redirects: neither may send us to the company's own
-network. The address that is checked must be the one that is connected to, so the check sits in the
-resolver of the connection ("DNS pinning"); literal addresses never reach a resolver and are checked
-by `check_url_host`.
+A description names servers, a server answers redirects: neither may direct requests to the
+company's own network. The address that is checked must be the one that is connected to, so the
+check sits in the resolver of the connection ("DNS pinning"); literal addresses never reach a
+resolver and are checked by `check_url_host`.
 """
 
 import errno
@@ -18,7 +18,7 @@ from schemas.errors import ToolgateError
 
 _NAT64 = ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are the IPv4 address behind it
 _COMPATIBLE = ip_network("::/96")  # RFC 4291, section 2.5.5.1, deprecated
-_IETF = ip_network("192.0.0.0/24")  # RFC 6890; Oracle's cloud tells credentials at 192.0.0.192
+_IETF = ip_network("192.0.0.0/24")  # RFC 6890; Oracle's cloud serves credentials at 192.0.0.192
 _AZURE_WIRE_SERVER = IPv4Address("168.63.129.16")  # inside every Azure VM; looks public
 
 
@@ -48,12 +48,11 @@ def is_private(error: BaseException) -> bool:
 
 
 def check_host(url: str) -> None:
-    """Raises ValueError for a URL whose host is neither a name that can be looked up nor an
-    address."""
+    """Raises ValueError for a URL whose host is neither a resolvable name nor an address."""
     try:
         host, _ = URL(url).host or "", URL(url).port
         if not _is_address(host):
-            host.encode("idna")  # as the look-up does
+            host.encode("idna")  # as the resolver does
     except ValueError as error:
         text = f"expected a URL with the name or the address of a host, found {url[:200]!r}"
         raise ValueError(text) from error
@@ -69,20 +68,20 @@ def _is_address(host: str) -> bool:
 
 def check_url_host(url: str) -> None:
     """Raise `PrivateAddress` if the host of `url` is a literal address that is not public, and
-    ValueError if it is none at all."""
+    ValueError if the URL has no valid host."""
     check_host(url)
     host = URL(url).host or ""
     try:
         public = is_public(host)
     except ValueError:
-        # a name is left to the resolver; of `127.1` and `2130706433` the connection asks none
+        # names are left to the resolver; `127.1` and `2130706433` never reach it
         public = not host.replace(".", "").isdigit()
     if not public:
         raise PrivateAddress(host, host)
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves names, and refuses those of which any address is not public."""
+    """Resolves names, and refuses those that have any non-public address."""
 
     def __init__(self) -> None:
         self._inner = ThreadedResolver()
@@ -104,7 +103,7 @@ class PublicResolver(AbstractResolver):
 
 
 def _inside(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address to which the kernel or a router would take `ip`, else `ip`."""
+    """The IPv4 address embedded in `ip`, to which the kernel or a router would send; else `ip`."""
     if isinstance(ip, IPv4Address):
         return ip
     if ip in _NAT64 or ip in _COMPATIBLE:

@@ -1,25 +1,25 @@
-"""The files of one description, as they are kept: enough to read it again without asking the
-network or the file system."""
+"""A bundle: the files of one description as stored, enough to read it again without the network or
+the file system."""
 
 import msgspec
 from msgspec import Struct
 
 from schemas.errors import ImportRejected
 
-# in front of a packed bundle; no JSON, YAML or archive begins like that
+# magic prefix of a packed bundle; no JSON, YAML or archive begins with it
 _MARK = b"\0toolgate bundle 1\n"
 
 
 class Bundle(Struct, frozen=True, omit_defaults=True):
-    entry: str  # the name of the file to begin with
+    entry: str  # name of the root file
     files: dict[str, bytes]  # by path below a common directory, or by URL
-    unread: dict[str, str] = {}  # why files that are referred to are not there
-    overlay: bytes | None = None  # what the owner of the gateway says beside it
+    unread: dict[str, str] = {}  # referenced files that are missing: name -> reason
+    overlay: bytes | None = None  # the gateway owner's overlay file
     overlay_location: str = ""  # for messages
 
     def pack(self, location: str) -> bytes:
-        """One file by itself, at `location`, stays as it is: so releases before kept all of them,
-        and read them again."""
+        """Serialize. A single file, at `location`, is stored unchanged: earlier releases stored all
+        files so, and can still read them."""
         alone = self.files.keys() == {self.entry} and not self.unread and self.overlay is None
         if alone and place(location, self.entry) == location:
             return self.files[self.entry]
@@ -27,7 +27,8 @@ class Bundle(Struct, frozen=True, omit_defaults=True):
 
 
 def unpack(data: bytes, location: str) -> Bundle:
-    """`location` is where it came from. Raises ImportRejected for a bundle of a newer release."""
+    """Parse a stored bundle; `location` is its origin. Raises ImportRejected for a newer release's
+    format."""
     if not data.startswith(_MARK):
         return Bundle(location, {location: data})
     try:
@@ -37,5 +38,5 @@ def unpack(data: bytes, location: str) -> Bundle:
 
 
 def place(location: str, name: str) -> str:
-    """Where the file `name` is, for messages; `location` is that of the description."""
+    """Path or URL of the file `name`, for messages; `location` is that of the description."""
     return location if location.endswith(name) else f"{location}/{name}"

@@ -1,6 +1,6 @@
-"""Where the files of a description lie together: a directory, or an archive.
+"""Containers of a description's files: a directory or a zip archive.
 
-What lies outside, or is reached by a link that leads out of it, is not read: whoever wrote a
+Files outside it, or reached by a link that leads out of it, are not read: the author of a
 description must not choose what a gateway reads from its disk.
 """
 
@@ -17,11 +17,11 @@ from typing import Protocol
 
 from schemas.errors import ImportRejected
 
-ZIP = b"PK\x03\x04"  # how an archive begins
-_ENTRY = b"PK\x01\x02"  # in front of each member of its directory
-_SEEN_LIMIT = 5  # directory entries looked at, for each file that may be read
+ZIP = b"PK\x03\x04"  # magic number of a zip archive
+_ENTRY = b"PK\x01\x02"  # magic number of a central directory entry
+_SEEN_LIMIT = 5  # directory entries visited per file that may be read
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# whatever `zipfile` lets out about bytes that are no archive; NotImplementedError is the last one
+# what `zipfile` raises for bytes that are no archive; NotImplementedError is the last one
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, struct.error),
     *(EOFError, OSError, ValueError, RuntimeError),
@@ -30,21 +30,21 @@ _SKIPPED = {"node_modules", "__MACOSX"}
 
 
 class Unreadable(Exception):
-    """A file that is not there, or not to be read; `str()` is the reason."""
+    """A file that is missing or must not be read; `str()` is the reason."""
 
 
 class Container(Protocol):
-    """Files by their path below it, with `/` between its parts."""
+    """Files by their path below the container, separated by `/`."""
 
     def names(self) -> list[str]:
-        """Of all files, sorted. Raises ImportRejected when there are too many."""
+        """Paths of all files, sorted. Raises ImportRejected when there are too many."""
 
     def read(self, name: str, limit: int) -> bytes:
-        """Up to `limit` bytes. Raises Unreadable, also when there are more."""
+        """Read a file of at most `limit` bytes. Raises Unreadable, also for a larger one."""
 
 
 class FolderContainer:
-    """A directory and what is below it."""
+    """A directory and its subdirectories."""
 
     def __init__(self, root: Path, files_limit: int) -> None:
         self._root = root
@@ -86,7 +86,7 @@ class Archive:
     """A zip file, held in memory."""
 
     def __init__(self, data: bytes, location: str, files_limit: int) -> None:
-        """Raises ImportRejected."""
+        """Open the archive. Raises ImportRejected."""
         if data.count(_ENTRY) > files_limit * _SEEN_LIMIT:
             count = files_limit * _SEEN_LIMIT
             raise ImportRejected(f"{location} holds more than {count:,} files.")
@@ -99,7 +99,7 @@ class Archive:
             name = posixpath.normpath(member.filename)
             if member.is_dir() or name.startswith(("/", "../")):
                 continue
-            if name in self._members:  # readers differ on which of them counts
+            if name in self._members:  # duplicates: readers differ on which one counts
                 raise ImportRejected(f"{location} holds {name[:100]!r} twice.")
             self._members[name] = member
 
@@ -118,14 +118,14 @@ class Archive:
             raise Unreadable("encrypted, or compressed in a way that is not read")
         try:
             with self._zip.open(member) as file:
-                data = file.read(limit + 1)  # the size that is stated may be a lie
+                data = file.read(limit + 1)  # the stated size may be false
         except _BROKEN as error:
             raise Unreadable(f"broken in the archive: {error}") from error
         return _within(data, limit)
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """The content of a file that is one, not a device or a pipe. Raises Unreadable and OSError."""
+    """The content of a regular file, not a device or a pipe. Raises Unreadable and OSError."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise Unreadable("not a regular file")
     with path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""Bytes of a description from a path, a file URL or an http(s) URL, bounded.
+"""Fetch a description from a path, a file URL or an http(s) URL, bounded in size and time.
 
-The operator chose the location, so it may be private. Nobody chose what it redirects to, nor what a
-description refers to elsewhere: from a public host a redirect leads to public addresses only, and
-a reference always, unless settings allow more.
+The operator chose the location, so it may be private. Redirects and references were chosen by
+others: from a public host a redirect leads to public addresses only, and a reference always, unless
+settings allow more.
 """
 
 import os
@@ -27,7 +27,7 @@ from schemas.errors import ImportRejected
 
 
 async def read_at_most(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
-    """The whole body; None as soon as it is known to be longer. Raises aiohttp.ClientError."""
+    """Read the whole body; None as soon as it exceeds the limit. Raises aiohttp.ClientError."""
     body = bytearray()
     async for chunk in response.content.iter_any():  # decompressed: a bomb counts in full
         body += chunk
@@ -36,7 +36,7 @@ async def read_at_most(response: aiohttp.ClientResponse, limit_bytes: int) -> by
     return bytes(body)
 
 
-REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved did so once
+REDIRECT_LIMIT = 10  # browsers follow 20; a description that moved has one
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {
     "Accept": "application/json, application/yaml, text/yaml;q=0.9, */*;q=0.5",
@@ -46,11 +46,11 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A document as it lies there, undecoded."""
+    """A document as fetched, undecoded."""
 
     data: bytes
     location: str  # absolute path, or the URL after redirects, without credentials
-    private: bool = field(default=False, compare=False)  # it may lead on into private networks
+    private: bool = field(default=False, compare=False)  # may refer to private networks
 
 
 async def fetch(
@@ -62,9 +62,9 @@ async def fetch(
     named: bool = True,
 ) -> Fetched:
     """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
-    `named` says that an operator chose it; else it has to be public.
+    `named`: an operator chose it; else it must be public.
 
-    Raises `ImportRejected`, which says what to do.
+    Raises `ImportRejected`, which names the remedy.
     """
     path = local_path(location)
     if path is None:
@@ -73,7 +73,7 @@ async def fetch(
 
 
 def local_path(location: str) -> Path | None:
-    """None for an http(s) URL. Raises `ImportRejected` for what is neither."""
+    """The path; None for an http(s) URL. Raises `ImportRejected` for anything else."""
     scheme = location.partition("://")[0].lower() if "://" in location else None
     if scheme in ("http", "https"):
         return None
@@ -87,7 +87,7 @@ def local_path(location: str) -> Path | None:
 
 
 def has_credentials(location: str) -> bool:
-    """Whether it is a URL with a user or a password in it."""
+    """Whether the URL contains a user or a password."""
     return "://" in location and "@" in location.split("/")[2]
 
 
@@ -135,7 +135,7 @@ async def _fetch_url(
 
 
 async def _follow(url: URL, limit_bytes: int, private_networks: bool, named: bool) -> Fetched:
-    """Redirects by hand: each address must be judged before it is connected to."""
+    """Follow redirects by hand: each address is checked before connecting."""
     trusted = private_networks
     resolver: AbstractResolver = _Recorder()
     if not named and not trusted:
@@ -157,7 +157,7 @@ async def _follow(url: URL, limit_bytes: int, private_networks: bool, named: boo
 
 
 class _Recorder(AbstractResolver):
-    """Resolves, and remembers what the connection was given to choose from."""
+    """Resolver that records the addresses that it returned to the connection."""
 
     def __init__(self) -> None:
         self._inner = ThreadedResolver()
@@ -181,7 +181,7 @@ class _Recorder(AbstractResolver):
 
 @asynccontextmanager
 async def _get(url: URL, resolver: AbstractResolver) -> AsyncIterator[aiohttp.ClientResponse]:
-    """One request; failures, also while the body is read, become `ImportRejected`."""
+    """Send one GET; failures, also while the body is read, become `ImportRejected`."""
     connector = aiohttp.TCPConnector(resolver=resolver)
     timeout = aiohttp.ClientTimeout(total=None)  # the caller holds the deadline
     session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=_HEADERS)
@@ -236,13 +236,13 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its TLS certificate is not accepted: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        # asyncio's own text names the address, which the message has already
+        # asyncio's own text repeats the address of the message
         return os.strerror(error.errno).lower() if error.errno else str(error.os_error)
     return str(error) or type(error).__name__
 
 
 def _shown(url: URL) -> str:
-    """Without user and password."""
+    """The URL without user and password."""
     return str(url.with_user(None) if url.user or url.password else url)
 
 
