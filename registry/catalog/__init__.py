@@ -1,1 +1,1 @@
-"""The catalog: what a tenant is served, frozen in memory, and how it is kept current."""
+"""The catalog: an immutable snapshot of a tenant's tools and resources, and its updates."""

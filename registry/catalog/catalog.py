@@ -1,8 +1,8 @@
-"""The catalog: what tools, prompts and resources a tenant has, ready to be listed and called
-without the database.
+"""The catalog: the tools, prompts and resources of a tenant, listed and called without the
+database.
 
-A snapshot that never changes: a request keeps the one that it began with.
-`registry.catalog.catalogs` holds the current one of each tenant.
+An immutable snapshot: a request keeps the one that it began with. `registry.catalog.catalogs` holds
+the current one of each tenant.
 """
 
 import hashlib
@@ -31,16 +31,16 @@ from schemas.tool import Tool
 
 __all__ = ["Catalog", "Kind", "Located", "Page"]
 
-Kind = Literal["tools", "prompts", "resources"]  # what clients are told apart that it changed
+Kind = Literal["tools", "prompts", "resources"]  # what `list_changed` notifications distinguish
 
-VIEWS_LIMIT = 64  # of one catalog, by what callers may do
-SHORT_LISTS_LIMIT = 64  # of one catalog, by profile and by what sessions use
-LISTS_LIMIT = 8  # of one catalog, by profile; shaping a tool again costs nothing
+VIEWS_LIMIT = 64  # per catalog, by callers' permissions
+SHORT_LISTS_LIMIT = 64  # per catalog, by profile and by what sessions use
+LISTS_LIMIT = 8  # per catalog, by profile; shaped tools are cached elsewhere
 
 
 class Catalog:
-    """What one tenant has at one moment, in the order of the names; `services` are the tools that
-    call hybrid actions, one for each id, in the order of the ids."""
+    """Snapshot of one tenant, ordered by name; `services` are the tools that call hybrid actions,
+    one for each id, ordered by id."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Catalog:
         skills: SkillSnapshot = NO_SKILLS,
     ) -> None:
         """`before` is the snapshot that this one replaces: unchanged tools keep their checkers.
-        `shaping` is what becomes of tools in lists; without it they are shown as they are."""
+        `shaping` rewrites tools for lists; without it they are listed as they are."""
         self._shaping = shaping or Shaping()
         self.skills = skills
         self.tools: tuple[Tool, ...] = tuple(sorted(tools, key=lambda tool: tool.name))
@@ -62,7 +62,7 @@ class Catalog:
         }
         items = beside(items, skills)
         self.items: tuple[SnapshotItem, ...] = tuple(sorted(items, key=lambda item: item.name))
-        self.denied: frozenset[str] = frozenset()  # ids of tools that are not for who sees this
+        self.denied: frozenset[str] = frozenset()  # ids of tools hidden from this view
         self.prompts: tuple[SnapshotItem, ...] = self._of_kind("prompt")
         self.resources: tuple[SnapshotItem, ...] = self._of_kind("resource")
         self.templates: tuple[SnapshotItem, ...] = self._of_kind("template")
@@ -79,23 +79,24 @@ class Catalog:
         self._visible: Memo[frozenset[str], Catalog] = Memo(VIEWS_LIMIT)
 
     def get(self, name: str) -> Tool | None:
-        """The tool of this name; else the one that had it before, or the gateway's own."""
+        """The tool of this name; else the one that formerly had it, or the gateway's own."""
         return self._lookup.get(name) or self._own_by_name.get(name)
 
     def by_id(self, tool_id: str) -> Tool | None:
         return self._lookup.by_id.get(tool_id)
 
     def find(self, name: str, chosen: Chosen | None = None) -> Tool | None:
-        """The tool of this name; else the one to which a profile gives it, best the one that is
-        chosen; else the one that had it before."""
+        """The tool of this name; else the one that a profile renamed so, preferably `chosen`; else
+        the one that formerly had it."""
         return self._lookup.find(name, chosen) or self._own_by_name.get(name)
 
     def called(self, tool: Tool, chosen: Chosen) -> str:
-        """The name that a profile has for the tool."""
+        """The tool's name in a profile."""
         return self._lookup.called(tool, chosen)
 
     def service(self, id_: str) -> Tool | None:
-        """The tool that calls the hybrid action `id_`; of several, one inside the gateway."""
+        """The tool that calls the hybrid action `id_`; of several, one that runs inside the
+        gateway."""
         return self._by_service.get(id_)
 
     @property
@@ -106,16 +107,16 @@ class Catalog:
         return self._prompts.get(name)
 
     def locate(self, uri: str) -> Located | None:
-        """Where a resource is to be read; see `Resources.locate`."""
+        """The server and URI of a resource; see `Resources.locate`."""
         return self._routes.locate(uri)
 
     def expose(self, source: str, uri: str) -> str:
-        """What clients should call the resource `uri` of the source of this name."""
+        """The URI under which clients see the resource `uri` of the source of this name."""
         return self._routes.expose(source, uri)
 
     def checker(self, tool: Tool) -> Checker:
-        """The compiled input schema of `tool`, compiled when first asked for."""
-        # ours may have the name of a tool that is in another toolset
+        """The argument checker of `tool`: its input schema, compiled lazily."""
+        # our own tool may share the name of a tool in another toolset
         key = tool.digest if tool.binding.facts.own else tool.name
         checker = self._checkers.get(key)
         if checker is None:
@@ -129,7 +130,7 @@ class Catalog:
         return self.tool_list(chosen).page(revision, after, limit)
 
     def tool_list(self, chosen: Chosen | None = None) -> ToolList:
-        """The tools as a profile has them; by default as that of the settings has."""
+        """The tools as a profile shows them; None: the profile of the settings."""
         chosen = chosen or self._shaping.profiles.default
         made = self._tool_lists.get(chosen.name)
         if made is None:
@@ -139,7 +140,7 @@ class Catalog:
 
     @cached_property
     def own(self) -> Mapping[Does, Tool]:
-        """The gateway's own tools with which the others are found."""
+        """The gateway's own tools for finding the others, by function."""
         sources = {tool.source for tool in self.tools if tool.source}
         most = self._shaping.search_limit
         return own_tools(sources, skills=bool(self.skills), most=most)
@@ -147,7 +148,7 @@ class Catalog:
     def short_list(
         self, does: Sequence[Does], more: Sequence[Tool] = (), chosen: Chosen | None = None
     ) -> ShortList:
-        """The gateway's own tools that do this, and `more`, which are of this catalog."""
+        """The gateway's own tools for `does`, and `more`, which are of this catalog."""
         chosen = chosen or self._shaping.profiles.default
         key = (chosen.name, *does, *(tool.id for tool in more))
         made = self._short_lists.get(key)
@@ -160,15 +161,15 @@ class Catalog:
 
     @property
     def tool_lists(self) -> list[ToolList]:
-        """Those that somebody asked for."""
+        """The lists made so far."""
         return self._tool_lists.values()
 
     def is_made(self, chosen: Chosen) -> bool:
-        """Whether `tool_list` takes no time."""
+        """Whether `tool_list` is cached."""
         return self._tool_lists.get(chosen.name) is not None or not self.tools
 
     def prepare(self, profiles: Iterable[Chosen]) -> None:
-        """Make lists ahead; in a thread, because that takes as long as the tools are many."""
+        """Build lists ahead; in a thread, as it takes time proportional to the tools."""
         for chosen in profiles:
             self.tool_list(chosen)
 
@@ -180,7 +181,7 @@ class Catalog:
         limit: int,
         agent: Agent | None = None,
     ) -> Page:
-        """The same of prompts, resources or templates, the skills of `agent` among them."""
+        """One page of prompts, resources or templates, the skills of `agent` included."""
         key = (kind, agent.name if agent else None)
         if key not in self._item_lists:
             own = {item.name: item for item in self.own_items(kind, agent)}
@@ -190,14 +191,14 @@ class Catalog:
         return self._item_lists[key].page(revision, after, limit)
 
     def own_items(self, kind: ItemKind, agent: Agent | None = None) -> list[SnapshotItem]:
-        """The skills of `agent` as prompts, or as resources."""
+        """The skills of `agent` as prompts or as resources."""
         skills = self.skills.of(agent).values() if self.skills.listed else ()
         if kind == "prompt":
             return prompts_of(skills)
         return resources_of(skills) if kind == "resource" else []
 
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":
-        """The part of this catalog that is the toolset of this name, made when first asked for."""
+        """The subset of this catalog in the toolset of this name, built on first use."""
         if name not in self._toolsets:
             tools, sources, items = narrowed(name, toolset, self.tools, self.sources, self.items)
             skills = self.skills.within({tool.id for tool in tools})
@@ -208,7 +209,7 @@ class Catalog:
         return self._toolsets[name]
 
     def visible_to(self, scopes: frozenset[str]) -> "Catalog":
-        """This catalog without the hybrid actions that a caller with these scopes may not call."""
+        """This catalog without the hybrid actions that the scopes of a caller do not permit."""
         telling = scopes & self._scopes  # few combinations, whatever else is in the tokens
         if telling == self._scopes:
             return self
@@ -233,9 +234,10 @@ class Catalog:
         items: Collection[tuple[ItemKind, str]],
         denied: frozenset[str],
     ) -> "Catalog":
-        """This catalog for somebody to whom tools (by id) and items (by kind and name) are not
-        there, nor is a source that has nothing else. `denied` are all tools that are not, those of
-        other toolsets included. Resources are located as ever: lists have some of them only."""
+        """This catalog for a caller who may not see some tools (by id) and items (by kind and
+        name), nor a source that has no others. `denied` are all tools that the caller may not call,
+        those of other toolsets included. Resources are located as before: lists contain only
+        some."""
         left = [tool for tool in self.tools if tool.id not in tools]
         here = [item for item in self.items if (item.kind, item.name) not in items]
         lost = {tool.source for tool in self.tools} | {item.source for item in self.items}
@@ -255,22 +257,22 @@ class Catalog:
 
     @cached_property
     def without_scripts(self) -> "Catalog":
-        """This catalog where scripts are switched off."""
+        """This catalog with scripts switched off."""
         scripts = {tool.id for tool in self.tools if tool.binding.language is not None}
         return self.without(scripts, (), self.denied | scripts) if scripts else self
 
     @cached_property
     def _scopes(self) -> frozenset[str]:
-        """All scopes that tell whether somebody may call a tool."""
+        """All scopes that decide whether a caller may call some tool."""
         return frozenset(scope for tool in self.tools for scope in _wanted(tool))
 
     def changed(self, before: "Catalog") -> frozenset[Kind]:
-        """The lists in which a client that listed `before` would see something new."""
+        """The kinds of lists that differ from those of `before`."""
         return frozenset(kind for kind, one in self.digests.items() if one != before.digests[kind])
 
     @cached_property
     def digests(self) -> Mapping[Kind, bytes]:
-        """Of each list, what is equal for equal lists."""
+        """A digest of each list, equal for equal lists."""
         return {
             "tools": _digest([*map(self._shown, self.tools), *map(str.encode, sorted(self.own))]),
             "prompts": _digest([*map(_item_shown, self.prompts), self.skills.digest]),
@@ -281,7 +283,7 @@ class Catalog:
 
     @property
     def digest(self) -> bytes:
-        """Of all lists together."""
+        """A digest of all lists together."""
         return _digest(self.digests.values())
 
     def surviving_checkers(self, tools: Mapping[str, Tool]) -> dict[str, Checker]:
@@ -300,13 +302,14 @@ class Catalog:
         return CatalogResources(self.items, self.sources)
 
     def _serve_as(self, whole: "Catalog") -> None:
-        """What serves an id, or has it as its name, in `whole` alone leaves it to nobody here."""
+        """Keep only ids that the same tool serves in `whole`; the others stay unserved here."""
         self._by_service = {
             id_: tool for id_, tool in self._by_service.items() if whole.service(id_) is tool
         }
 
     def _is_free(self, id_: str, tool: Tool) -> bool:
-        """Whether the id of a hybrid action is no name of another tool: `/rpc` takes both."""
+        """Whether the id of a hybrid action is free, that is no other tool's name: `/rpc` takes
+        both."""
         return not is_reserved(id_) and self._lookup.get(id_) in (None, tool)
 
     def _of_kind(self, kind: ItemKind) -> tuple[SnapshotItem, ...]:
@@ -318,13 +321,13 @@ class Catalog:
     def _shown(self, tool: Tool) -> bytes:
         action = tool.binding.action
         service = action.service if action is not None else ""
-        # rules may look at them
+        # policy rules may read them
         facts = f"{service} {tool.tier or ''} {tool.domain or ''} {' '.join(tool.tags)}"
         return f"{tool.name} {tool.digest} {self._relays_tasks(tool)} {facts}".encode()
 
 
 def _wanted(tool: Tool) -> Sequence[str]:
-    """The scopes of which a caller of the tool needs one; none: it is for everybody."""
+    """The scopes of which a caller of the tool needs one; empty: public."""
     action = tool.binding.action
     if action is None or action.skip_auth or not action.scope:
         return ()

@@ -1,5 +1,4 @@
-"""The current catalog of every tenant, replaced whole when the registry says that something
-changed."""
+"""The current catalog of every tenant, replaced atomically when the registry announces a change."""
 
 import asyncio
 import logging
@@ -20,17 +19,17 @@ from registry.sources.store import ToolStore
 log = logging.getLogger("toolgate.catalog")
 
 ALL_KINDS: frozenset[Kind] = frozenset(get_args(Kind))
-WARNED_LIMIT = 1000  # toolsets that are missed
-LOADED_AT_ONCE = 4  # tenants, when all are: each takes a connection of the pool
+WARNED_LIMIT = 1000  # unknown toolsets
+LOADED_AT_ONCE = 4  # tenants in parallel, when all are reloaded: each takes a pool connection
 NO_TOOLSETS: Mapping[str, Toolset] = {}
 
 Watcher = Callable[[str, frozenset[Kind]], None]
 
 
 class Catalogs:
-    """The current catalog of every tenant."""
+    """Holder of the current catalog of every tenant."""
 
-    shaping = Shaping()  # unless another is given
+    shaping = Shaping()  # default
 
     def __init__(
         self,
@@ -41,24 +40,23 @@ class Catalogs:
         own: str = "",
         shows_scripts: bool = True,
     ) -> None:
-        """With `lists_skills` they are prompts and resources, too. `own` is the gateway's tenant;
-        "": all are its own. With `shows_scripts` callers are shown the tools that are scripts."""
+        """`lists_skills`: skills are prompts and resources, too. `own` is the gateway's tenant; "":
+        all are its own. `shows_scripts`: tools that are scripts are visible to callers."""
         self._toolsets = toolsets
         self._lists_skills = lists_skills
         self._own = own
         self._shows_scripts = shows_scripts
         self.shaping = shaping or self.shaping
-        self._fixed: dict[str, Catalog] = {}  # toolsets that are the same for all tenants
+        self._fixed: dict[str, Catalog] = {}  # toolsets shared by all tenants
         self._current: dict[str, Catalog] = {}
         self._warned: set[tuple[str, str]] = set()
-        # By tenant: a slow load must not replace what a later one found.
+        # Per tenant: a slow load must not replace the result of a later one.
         self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._watchers: list[Watcher] = []
         self._loaders: list[Callable[[str], None]] = []
 
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
-        """The snapshot to serve a request of `tenant` from; empty when it has no tools, or when
-        there is no such toolset."""
+        """The snapshot for a request of `tenant`; empty without tools or for an unknown toolset."""
         catalog = self._current.get(tenant) or _EMPTY
         if toolset is None:
             return catalog
@@ -66,8 +64,8 @@ class Catalogs:
         return catalog.toolset(toolset, wanted) if wanted else self._fixed.get(toolset, _EMPTY)
 
     def named(self, tenant: str, toolset: str | None) -> Catalog:
-        """Where a caller at this endpoint may name tools: all of the tenant's, or those of a
-        toolset that is the same for all tenants."""
+        """The catalog in which a caller at this endpoint may name tools: the tenant's whole one, or
+        that of a toolset shared by all tenants."""
         return self._fixed.get(toolset or "") or self.of(tenant)
 
     def fix(self, toolset: str, catalog: Catalog) -> None:
@@ -75,11 +73,11 @@ class Catalogs:
         self._fixed[toolset] = catalog
 
     def shown(self, catalog: Catalog) -> Catalog:
-        """The part of a snapshot that callers are shown; the rest can be called all the same."""
+        """The part of a snapshot visible to callers; the rest can still be called."""
         return catalog if self._shows_scripts else catalog.without_scripts
 
     def show_scripts(self, shows: bool) -> None:
-        """From now on show the tools that are scripts, or do not."""
+        """Set whether tools that are scripts are visible."""
         if shows == self._shows_scripts:
             return
         self._shows_scripts = shows
@@ -88,8 +86,8 @@ class Catalogs:
                 self._tell(tenant, _TOOLS)
 
     async def reconfigure(self, toolsets: Mapping[str, Toolset], shaping: Shaping) -> None:
-        """Take other toolsets, and lists that are written otherwise; of the tools as they are."""
-        self.shaping = shaping  # of the loads that begin now, too
+        """Replace the toolsets and the shaping of lists; the tools stay."""
+        self.shaping = shaping  # also for loads that begin now
         async with AsyncExitStack() as loads:
             for tenant in {*self._current, *self._loading}:
                 await loads.enter_async_context(self._loading[tenant])
@@ -104,7 +102,7 @@ class Catalogs:
             self._tell(tenant, ALL_KINDS)
 
     def on_load(self, watcher: Callable[[str], None]) -> None:
-        """Call `watcher(tenant)` after each load: sources may have come or gone, too."""
+        """Call `watcher(tenant)` after each load: sources may have been added or removed, too."""
         self._loaders.append(watcher)
 
     def on_change(self, watcher: Watcher) -> None:
@@ -112,7 +110,8 @@ class Catalogs:
         self._watchers.append(watcher)
 
     async def reload(self, store: ToolStore, tenant: str) -> None:
-        """Replace the snapshot of `tenant`; readers see the old one until the new one is whole."""
+        """Replace the snapshot of `tenant`; readers see the old one until the new one is
+        complete."""
         async with self._loading[tenant]:
             tools = await store.tools(tenant)
             items = await store.items(tenant)
@@ -140,14 +139,14 @@ class Catalogs:
             watcher(tenant, kinds)
 
     def _warn(self, tenant: str, catalog: Catalog) -> None:
-        """Once of each toolset that descriptions name and the settings do not."""
+        """Warn once about each toolset that descriptions name and the settings do not."""
         for name in unknown((tool.toolsets for tool in catalog.tools), self._toolsets):
             if (tenant, name) not in self._warned and len(self._warned) < WARNED_LIMIT:
                 self._warned.add((tenant, name))
                 log.warning("toolset_unknown", extra={"tenant": tenant, "toolset": name})
 
     async def reload_all(self, store: ToolStore, tenant: str) -> None:
-        """Reload `tenant` and all others that there are: what the feed missed is unknown."""
+        """Reload `tenant` and all other tenants: which notifications the feed missed is unknown."""
         limiter = CapacityLimiter(LOADED_AT_ONCE)
 
         async def one(each: str) -> None:
@@ -162,7 +161,7 @@ class Catalogs:
             raise failed.exceptions[0] from None
 
     async def tenants(self, store: ToolStore, first: str) -> list[str]:
-        """All that there are or were, `first` before the others."""
+        """All current and former tenants, `first` before the others."""
         return list(dict.fromkeys((first, *await store.hosts(), *self._current)))
 
 

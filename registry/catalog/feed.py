@@ -1,7 +1,7 @@
-"""Feed: keeps catalogs current with the database, with one run at a time.
+"""Feed: keeps catalogs current with the database, one run at a time.
 
-Also keeps the sources of the settings imported: those that the database does not have yet before
-the gateway is ready, the others behind its back.
+Also imports the sources of the settings: those missing in the database before the gateway is ready,
+the others in the background.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from schemas.errors import ToolgateError
 
 
 class Turns:
-    """Who asks while a run is on waits for the next one, together with all others who do: a run
-    may have begun before what they want it to see."""
+    """Single-flight: concurrent callers share one run that started after they called, because a run
+    under way may not see their change."""
 
     def __init__(self) -> None:
         self._running = asyncio.Lock()
         self._asked = 0
-        self._served = 0  # all that were asked up to here
+        self._served = 0  # number of the last call that is done
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Return when a run is over that began after this call."""
+        """Return when a run that began after this call is over."""
         self._asked += 1
         mine = self._asked
         async with self._running:
@@ -47,7 +47,7 @@ class Turns:
             began = self._asked
             try:
                 await work()
-            except Exception:  # who waits learns nothing from failing the same way again
+            except Exception:  # waiters would only fail the same way
                 self._served = began
                 raise
             self._served = began
@@ -60,17 +60,17 @@ LEFT_OVER = (
     "the settings name them no longer, so they are served without the headers and credentials that "
     "stood there: toolgate sources prune removes them, imports.prune does so at every start"
 )
-RELOAD_RETRY_S = 1.0  # where the database did not answer
+RELOAD_RETRY_S = 1.0  # while the database does not respond
 DATABASE_UP = ("without pgvector", "ok")  # by whether it has pgvector
-RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # a service often starts after its gateway
+RETRY_FIRST_S, RETRY_LONGEST_S = 5.0, 300.0  # backoff; a service often starts after its gateway
 
 
 @dataclass(slots=True)
 class FeedState:
-    """What operators may see; names and states, no addresses."""
+    """Status for operators: names and states, no addresses."""
 
-    loaded: bool = False  # the catalog is there: requests can be served
-    # or "ok", "unreachable", "without pgvector", or "unusable": waiting does not mend it
+    loaded: bool = False  # the catalog is loaded: requests can be served
+    # or "ok", "unreachable", "without pgvector", or "unusable": permanent
     database: str = "connecting"
     sources: dict[str, str] = field(default_factory=dict)  # name -> "importing", "ok", "failed"
     failure: str | None = None  # why there will never be a catalog
@@ -91,9 +91,9 @@ class Feed:
         services: Services = NO_SERVICES,
         lister: Lister | None = None,
     ) -> None:
-        """`services`: the actions of each source that is written in Python. `lister` asks other MCP
-        servers for what they have. What is in `before` is awaited, with the pool, before the
-        catalog counts as there."""
+        """`services`: the actions of each source that is written in Python. `lister` lists the
+        tools of other MCP servers. The callables in `before` are awaited, with the pool, before the
+        catalog counts as loaded."""
         self._database = database
         self._imports = imports
         self._wanted = sources
@@ -103,16 +103,16 @@ class Feed:
         self._lister = lister
         self._refreshing: defaultdict[str, Turns] = defaultdict(Turns)
         self._reloading: defaultdict[str, Turns] = defaultdict(Turns)
-        self._awaited: set[str] = set()  # tenants whose next reload has not begun
+        self._awaited: set[str] = set()  # tenants with a reload pending
         self._store: ToolStore | None = None
         self._opened: Database | None = None
         self.before: list[Callable[[Pool], Awaitable[None]]] = []
-        self._importing = False  # begun, which happens once
+        self._importing = False  # set once, when imports begin
         self.state = FeedState()
         self.settled = asyncio.Event()  # loaded, or failed for good
 
     async def run(self) -> None:
-        """Follow the database until cancelled. A failure that waiting cannot mend ends it."""
+        """Follow the database until cancelled. A permanent failure ends it."""
         try:
             async with Database.open(self._database) as database:
                 await self._follow(database)
@@ -125,12 +125,12 @@ class Feed:
 
     @property
     def pool(self) -> Pool | None:
-        """The connections to the database; None until it has answered for the first time."""
+        """The connection pool; None until the database has responded for the first time."""
         return self._opened.pool if self._opened else None
 
     @property
     def database(self) -> Database | None:
-        """None until it has answered for the first time."""
+        """The database; None until it has responded for the first time."""
         return self._opened
 
     async def reconfigure(
@@ -139,7 +139,7 @@ class Feed:
         services: Services = NO_SERVICES,
         imports: Imports | None = None,
     ) -> None:
-        """Take other sources, and look again at all descriptions. `imports` None: as before."""
+        """Replace the sources, and check all descriptions again. `imports` None: unchanged."""
         self._wanted = sources
         self._imports = imports or self._imports
         self._services = services
@@ -150,9 +150,10 @@ class Feed:
             await self._import(self._store, self._described())
 
     async def refresh(self, name: str) -> None:
-        """Import the source again if what there is of it changed, as when its server says so.
+        """Import the source again if its description changed, as after a notification of its
+        server.
 
-        Whoever asks while that runs shares one further run with all others who do.
+        Single-flight: concurrent callers share one further run.
         """
         store = self._store
         spec = self._spec(name)
@@ -160,7 +161,7 @@ class Feed:
             await self._refreshing[name].run(lambda: self._import(store, [spec]))
 
     def _spec(self, name: str) -> ImportSpec | None:
-        """As the settings want it; else as it was imported by command."""
+        """The import options of a source: from the settings, else from its import by command."""
         wanted = self._wanted.get(name)
         if wanted is not None and (spec := configured(name, wanted)):
             return spec
@@ -204,8 +205,8 @@ class Feed:
             await database.listen(CHANNEL, changed, self._lost, checked)
 
     async def _resync(self, store: ToolStore, tasks: TaskGroup) -> None:
-        """Reload all tenants. Before the gateway is ready that is waited for; later each of them is
-        served as it was until it is reloaded, however long another takes."""
+        """Reload all tenants. Before the gateway is ready that is awaited; later each tenant is
+        served its old catalog until it is reloaded, however long another takes."""
         if not self._importing:
             await self._catalogs.reload_all(store, self._host_id)
             return
@@ -213,8 +214,8 @@ class Feed:
             tasks.start_soon(self._reload_apart, store, tenant)
 
     async def _reload_apart(self, store: ToolStore, tenant: str) -> None:
-        """Single-flight: notices that come while the tenant is reloaded share one further run. It
-        is tried again until the database answers."""
+        """Reload one tenant, single-flight: notifications during a run share one further run.
+        Retried until the database responds."""
 
         async def reload() -> None:
             self._awaited.discard(tenant)
@@ -246,7 +247,7 @@ class Feed:
         known = self._catalogs.of(self._host_id).sources
 
         def can_wait(spec: ImportSpec) -> bool:
-            # Not what is written in Python: no code runs with the schemas of an older edition.
+            # Not sources in Python: no code runs with the schemas of an older edition.
             return spec.name in known and not spec.facts.loaded
 
         await self._import(store, [spec for spec in self._described() if not can_wait(spec)])
@@ -256,7 +257,7 @@ class Feed:
         await self._retry(store)
 
     async def _check_left_over(self, store: ToolStore) -> None:
-        """Warn of sources that were taken out of the settings; remove them if those ask for it."""
+        """Warn of sources removed from the settings; delete them if the settings demand it."""
         names = left_over(self._catalogs.of(self._host_id).sources.values(), self._wanted)
         if names and not self._imports.prune:
             log.warning("sources_left_over", extra={"sources": names, "hint": LEFT_OVER})
@@ -273,7 +274,7 @@ class Feed:
             log.error("sources_not_pruned", extra={"reason": str(error).partition("\n")[0]})
 
     async def _retry(self, store: ToolStore) -> None:
-        """Try what failed again, until cancelled."""
+        """Retry failed imports, until cancelled."""
         pause_s = RETRY_FIRST_S
         while True:
             await asyncio.sleep(pause_s)
@@ -287,13 +288,13 @@ class Feed:
         async with asked_ahead(self._lister, specs) as lister:
             sources = Sources(store, self._host_id, self._imports, self._services, lister)
             changed = [await self._import_one(sources, spec) for spec in specs]
-        if any(changed):  # the notice comes too, but ready means that the tools are there
-            with suppress(psycopg.OperationalError):  # whoever listens notices, and reads all again
+        if any(changed):  # the notification comes too, but ready means that the tools are loaded
+            with suppress(psycopg.OperationalError):  # the listener detects it, and reads all again
                 await self._reload(store, self._host_id)
 
     async def _import_one(self, sources: Sources, spec: ImportSpec) -> bool:
-        """Whether there was anything new."""
-        if self.state.sources.get(spec.name) != "ok":  # else it is served as it was, meanwhile
+        """Import one source; whether anything changed."""
+        if self.state.sources.get(spec.name) != "ok":  # else its old version is served meanwhile
             self.state.sources[spec.name] = "importing"
         try:
             if self.state.sources[spec.name] != "ok":
@@ -302,7 +303,7 @@ class Feed:
         except (ToolgateError, psycopg.OperationalError) as error:
             reason = without_queries(str(error))
             log.error("source_failed", extra={"source": spec.name, "reason": reason})
-        except Exception:  # one description that we cannot digest must not stop the others
+        except Exception:  # one bad description must not stop the others
             log.exception("source_crashed", extra={"source": spec.name})
         else:
             self.state.sources[spec.name] = "ok"

@@ -1,6 +1,6 @@
-"""Tool lists of one catalog: as clients of a profile and a revision see them, encoded once.
+"""Tool lists of one catalog: encoded once for each profile and protocol revision.
 
-A definition of another server is patched, never rebuilt: members that nobody here knows survive.
+A definition of another server is patched, never rebuilt: members unknown to the gateway survive.
 """
 
 import bisect
@@ -31,7 +31,7 @@ _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class _Listed(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A tool as `tools/list` shows it; what a revision does not know stays UNSET."""
+    """A tool as a member of `tools/list`; members that a revision does not know stay UNSET."""
 
     name: str
     description: str | UnsetType
@@ -47,18 +47,18 @@ _NO_HINTS = Annotations()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
-    """Some entries of a list in a row, as one revision shows them."""
+    """Consecutive entries of a list, encoded for one revision."""
 
     entries: Raw  # a JSON array
-    last: str | None  # name of the last one, when more follow
-    results: dict[str, Raw] = default(default_factory=dict)  # whole results, kept by their makers
+    last: str | None  # cursor, when more follow: the last name
+    results: dict[str, Raw] = default(default_factory=dict)  # whole results, cached by makers
 
 
 class Listing:
-    """Things of one kind in the order of their names, page by page."""
+    """A list of one kind, ordered by name and served in pages."""
 
     def __init__(self, names: Sequence[str], encode: Callable[[Revision], list[bytes]]) -> None:
-        """`encode` gives them all, in the same order."""
+        """`encode` returns all entries, in the same order."""
         self._names = names
         self._encode = encode
         self._encoded: dict[str, list[bytes]] = {}
@@ -70,14 +70,14 @@ class Listing:
         page = self._pages.get(key)
         if page is None:
             page = self._cut(revision, after, limit)
-            if after is None or self._has(after):  # a cursor of ours: few, so worth keeping
+            if after is None or self._has(after):  # cursors of ours are few, so worth caching
                 self._pages[key] = page
         return page
 
     def some(
         self, places: Sequence[int], revision: Revision, after: str | None, limit: int
     ) -> Page:
-        """The same of the entries at these places, which rise; nothing of it is kept."""
+        """Like `page`, of the entries at these ascending positions; not cached."""
         start = self._start(after)
         left = [place for place in places if place >= start]
         encoded = self._all(revision)
@@ -86,8 +86,7 @@ class Listing:
         return Page(Raw(b"[" + b",".join(listed) + b"]"), last)
 
     def these(self, names: Sequence[str], revision: Revision) -> Page:
-        """The entries of these names, as far as there are some, in this order; nothing of it is
-        kept."""
+        """The entries with these names, in this order, unknown ones skipped; not cached."""
         encoded = self._all(revision)
         listed = [encoded[self._start(name) - 1] for name in names if self._has(name)]
         return Page(Raw(b"[" + b",".join(listed) + b"]"), None)
@@ -113,7 +112,7 @@ class Listing:
 
 
 def encode_tool(tool: Tool, revision: Revision, relays_tasks: bool = False) -> bytes:
-    """`tool` as one member of the `tools` of a list in `revision`."""
+    """Encode `tool` as a member of `tools` in a `revision`."""
     listed = _Listed(
         name=tool.name,
         description=tool.description or UNSET,
@@ -131,7 +130,7 @@ def encode_tool(tool: Tool, revision: Revision, relays_tasks: bool = False) -> b
 
 
 def encode_item(item: SnapshotItem, revision: Revision) -> bytes:
-    """`item` as one member of its list in `revision`."""
+    """Encode `item` as a member of its list in a `revision`."""
     members: dict[str, Any] = dict(_members(item.definition))
     members[_NAMED_BY[item.kind]] = item.name
     if not revision.titles:
@@ -142,7 +141,7 @@ def encode_item(item: SnapshotItem, revision: Revision) -> bytes:
 
 
 def relays_tasks(facts: ServerFacts | None) -> bool:
-    """Whether the server runs calls of its tools as tasks of 2025-11-25."""
+    """Whether the server runs tool calls as tasks of 2025-11-25."""
     found: Any = facts.handshake_capabilities if facts else None
     for step in ("tasks", "requests", "tools", "call"):
         found = found.get(step) if isinstance(found, dict) else None
@@ -165,7 +164,7 @@ def _meta(tool: Tool) -> dict[str, str] | UnsetType:
 def _merged(
     listed: _Listed, definition: Raw, revision: Revision, relays_tasks: bool
 ) -> dict[str, Any]:
-    """`listed` with the further members that the tool has at its own server."""
+    """`listed` with the other members that the tool has at its own server."""
     theirs: dict[str, Any] = dict(_members(definition))
     for member, known in (
         ("icons", revision.icons),
@@ -185,7 +184,7 @@ RelaysTasks = Callable[[Tool], bool]
 
 
 class ToolList:
-    """Made when it is first asked for; what shaping takes long is kept by `Shaping`."""
+    """The tools of one profile, encoded lazily; `Shaping` caches what takes long."""
 
     def __init__(
         self,
@@ -194,7 +193,7 @@ class ToolList:
         chosen: Chosen,
         relays_tasks: RelaysTasks,
     ) -> None:
-        """`tools` in the order of their names."""
+        """`tools` are ordered by name."""
         self.chosen = chosen
         self._tools = tools
         self._shaping = shaping
@@ -206,7 +205,7 @@ class ToolList:
         listed = [one for one in shown if one.left_out is None]
         self.shortened = frozenset(one.tool.name for one in listed if one.shortened)
         self._listed = self._with_own([one.tool for one in listed])
-        # the places in the list are those of the names in the catalog, which cursors have
+        # positions follow the names in the catalog, which cursors contain
         self._listing = Listing([tool.name for tool in self._listed], self._encoded)
         self._report()
 
@@ -216,26 +215,26 @@ class ToolList:
     def matching(
         self, texts: Sequence[str], revision: Revision, after: str | None, limit: int
     ) -> Page:
-        """The same of the tools that have all of `texts` in their name, title, description or the
-        name of their source, in any case of letters."""
+        """Like `page`, of the tools that contain all of `texts` in their name, title, description
+        or source name, ignoring case."""
         wanted = [text.casefold() for text in texts]
         told = enumerate(self._said)
         places = [n for n, one in told if one and all(text in one for text in wanted)]
         return self._listing.some(places, revision, after, limit)
 
     def these(self, names: Sequence[str], revision: Revision) -> Page:
-        """The same of these tools, in this order."""
+        """The listed tools of these names, in this order."""
         return self._listing.these(names, revision)
 
     @cached_property
     def _said(self) -> list[str]:
-        """What each of the list says, all of it; nothing of what is not a tool of a source."""
+        """Searchable text of each listed tool; empty for those of no source."""
         whole = {tool.name: said(tool, self.names.get(tool.name, "")) for tool in self._tools}
         return [whole.get(one.name, "") for one in self._listed]
 
     def _fitting(self) -> tuple[int, list[Shown], dict[str, int]]:
-        """The first level at which the list is within its budget, all tools at that, and the tokens
-        of each that is listed, by its name in the catalog."""
+        """The first level at which the list is within its budget, all tools at that level, and the
+        tokens of each listed tool, by its name in the catalog."""
         budgets = self._shaping.budgets
         most = budgets.catalog_tokens if budgets else 0
         for level in range(LEVELS if most else 1):
@@ -252,7 +251,7 @@ class ToolList:
         return level, shown, costs
 
     def _with_own(self, listed: list[Tool]) -> list[Tool]:
-        """With the tool that tells the rest, where that is wanted."""
+        """`listed` with describe_tool, where the settings want it."""
         budgets = self._shaping.budgets
         if budgets is None or budgets.describe == "never":
             return listed
@@ -270,7 +269,7 @@ class ToolList:
         return encode_tool(listed, revision, self._relays_tasks(tool))
 
     def _report(self) -> None:
-        """Say in the log what is not as it was wanted."""
+        """Log what deviates from the settings."""
         budgets, facts = self._shaping.budgets, {"profile": self.chosen.name}
         if self.level and budgets:
             within = self.tokens <= budgets.catalog_tokens
@@ -284,13 +283,13 @@ class ToolList:
 
 
 def said(tool: Tool, shown: str = "") -> str:
-    """What is looked through for a text, in lower case; `shown` is another name of the tool."""
+    """Searchable text of a tool, in lower case; `shown` is another name of it."""
     parts = (tool.name, shown, tool.title or "", tool.description, tool.source)
     return "\n".join(parts).casefold()
 
 
 class ShortList:
-    """Some tools, the gateway's own among them, as the clients of one profile see them listed."""
+    """A few tools, the gateway's own among them, as listed for clients of one profile."""
 
     def __init__(
         self,
@@ -300,7 +299,7 @@ class ShortList:
         chosen: Chosen,
         relays_tasks: RelaysTasks,
     ) -> None:
-        """`called` are the names that the profile has for tools that are not our own."""
+        """`called` are the profile's names of tools that are not the gateway's own."""
         describer = next((tool.name for tool in tools if tool.name == DESCRIBES), DESCRIBER.name)
         each = (shaping.shown(tool, chosen, 0, describer) for tool in tools)
         listed = [one.tool for one in each if one.left_out is None]

@@ -1,6 +1,6 @@
-"""Lookup of tools in one catalog: by name, by service, by plain words.
+"""Lookup of tools in one catalog: by name, by service, by keywords.
 
-No index and no stems: a word counts wherever it stands in what is said, rare ones more.
+No index and no stemming: a word counts wherever it occurs in the text, rare ones more.
 """
 
 import logging
@@ -19,8 +19,8 @@ TWICE_SHOWN = 20  # ids in one warning
 
 
 def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
-    """The tools that call hybrid actions, by the ids of those; `tools` are in the order of their
-    names. Of several for one id, one serves it, and the log says which."""
+    """Tools that call hybrid actions, by action id; `tools` are ordered by name. Of several for one
+    id, one serves it, and the log states which."""
     claims: dict[str, list[Tool]] = {}
     for tool in tools:
         if (action := tool.binding.action) is not None:
@@ -35,26 +35,26 @@ def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
 
 
 def _told(id_: str, serving: Tool, claiming: Sequence[Tool]) -> str:
-    """Which source serves an id, and which others have it too."""
+    """Log text: which source serves an id, and which others have it too."""
     others = ", ".join(tool.source for tool in claiming if tool is not serving)
     return f"{id_} served by {serving.source}, not by {others}"
 
 
 def _is_remote(tool: Tool) -> bool:
-    """Whether what `tool` calls is behind the gateway: what runs inside goes first."""
+    """Whether `tool` calls a server behind the gateway; tools that run inside take precedence."""
     return tool.binding.facts.remote
 
 
-WORDS = 32  # of a query that are looked up
-SHORTEST = 3  # characters of one
-IN_NAME = 2.0  # what a word in the name counts, against one elsewhere
+WORDS = 32  # words of a query that are looked up
+SHORTEST = 3  # characters of a word
+IN_NAME = 2.0  # weight of a word in the name, against 1 elsewhere
 
 _WORD = re.compile(rf"\w{{{SHORTEST},}}")
 
 
 def by_words(said: Mapping[str, str], query: str, limit: int) -> list[tuple[str, float]]:
-    """The names of the best for `query`, best first, with scores from 0 to 1. `said`: what each
-    says of itself, by name."""
+    """Keyword search: names of the best matches for `query`, best first, with scores from 0 to 1.
+    `said`: searchable text by name."""
     words = list(dict.fromkeys(_WORD.findall(query.casefold())))[:WORDS]
     lower = [name.casefold() for name in said]
     texts = [text.casefold() for text in said.values()]
@@ -86,12 +86,12 @@ class Lookup:
         return {tool.id: tool for tool in self._tools}
 
     def get(self, name: str) -> Tool | None:
-        """The tool of this name; else the one that had it before."""
+        """The tool of this name; else the one that formerly had it."""
         return self.by_name.get(name) or self._by_alias.get(name)
 
     def find(self, name: str, chosen: Chosen | None) -> Tool | None:
-        """The tool of this name; else the one to which a profile gives it, best the one that is
-        chosen; else the one that had it before."""
+        """The tool of this name; else the one that a profile renamed so, preferably `chosen`; else
+        the one that formerly had it."""
         if name in self.by_name:
             return self.by_name[name]
         for one in (chosen or self._profiles.default, *self._profiles):
@@ -100,17 +100,17 @@ class Lookup:
         return self.get(name)
 
     def called(self, tool: Tool, chosen: Chosen) -> str:
-        """The name that a profile has for the tool."""
+        """The tool's name in a profile."""
         return self._renamed_by(chosen).get(tool.name, tool.name)
 
     def _renamed_by(self, chosen: Chosen) -> Mapping[str, str]:
-        """Names that a profile has instead, by those in the catalog."""
+        """Names in a profile, by names in the catalog."""
         if chosen.name not in self._renamed:
             self._renamed[chosen.name] = shown_names(list(self.by_name), chosen)
         return self._renamed[chosen.name]
 
     def _originals_of(self, chosen: Chosen) -> Mapping[str, str]:
-        """Names in the catalog, by those that a profile has instead."""
+        """Names in the catalog, by names in a profile."""
         if chosen.name not in self._originals:
             names = self._renamed_by(chosen)
             self._originals[chosen.name] = {shown: name for name, shown in names.items()}

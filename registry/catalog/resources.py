@@ -1,8 +1,8 @@
-"""Resources of all servers: whose a URI is, and what clients should call it.
+"""Resources of all servers: which server owns a URI, and the URI that clients see.
 
-A server must not get what is another's by listing something later. So of several servers whose
-templates give a URI, the one that had such a template first has it, however much those of others
-say. A resource that is listed goes before templates: names of those are unique.
+A server must not capture another's URIs by listing something later. So of several servers whose
+templates match a URI, the one that had such a template first owns it, however specific the others
+are. Listed resources take precedence over templates: their names are unique.
 """
 
 from collections import Counter, defaultdict
@@ -13,22 +13,22 @@ from registry.names.uris import MATCHED, Letters, Template, unwrapped, wrapped
 from schemas.mcp.snapshot import Eras, SnapshotItem
 from schemas.source import Source
 
-TRIED = 250  # templates of one server that are compared with one URI
+TRIED = 250  # templates of one server compared with one URI
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where a resource is to be read."""
+    """The server and URI of a resource."""
 
     source: Source
-    uri: str  # as its server knows it
+    uri: str  # as on its server
     eras: Eras = "both"
-    # The resource, or the template that gives it; None: no list has it.
+    # The resource, or the template that matches; None: in no list.
     item: SnapshotItem | None = field(default=None, compare=False)
 
 
 class CatalogResources:
-    """The resources and templates of one catalog, with the sources that they are of."""
+    """The resources and templates of one catalog, with their sources."""
 
     def __init__(self, items: Sequence[SnapshotItem], sources: Mapping[str, Source]) -> None:
         self._sources = sources
@@ -40,12 +40,11 @@ class CatalogResources:
         self._only = _only(of_servers, sources)
 
     def locate(self, uri: str) -> Located | None:
-        """The server that has `uri`: as a resource that it lists, as the `toolgate://` URI of one,
-        by a template; else the only server that has resources at all.
+        """The server that owns `uri`: as a listed resource, as the `toolgate://` URI of one, by a
+        template; else the only server that has resources at all.
 
-        Of the templates of one server, the one with more characters of its own is taken. Of
-        several servers, the one that had a template for it first; of those that had it at once, the
-        one whose name comes first.
+        Of one server's templates, the one with more literal characters wins. Of several servers,
+        the one that had a matching template first; of those with equal age, the first by name.
         """
         if item := self._by_name.get(uri):
             return self._at(item, item.key)
@@ -56,7 +55,8 @@ class CatalogResources:
         return Located(self._only, uri) if self._only else None
 
     def expose(self, source: str, uri: str) -> str:
-        """What clients should call the resource `uri` of `source`, so that `locate` finds it."""
+        """The URI under which clients see the resource `uri` of `source`, such that `locate` finds
+        it."""
         if item := self._by_key.get((source, uri)):
             return item.name
         located = self.locate(uri)
@@ -68,7 +68,7 @@ class CatalogResources:
         return Located(self._sources[item.source], uri, item.eras, item)
 
     def _inside(self, name: str, uri: str) -> Located | None:
-        """A `toolgate://` URI: never of another server than it says."""
+        """Resolve a `toolgate://` URI: only ever to the server that it names."""
         source = self._sources.get(name)
         if source is None or not source.facts.server or not uri:
             return None
@@ -76,7 +76,8 @@ class CatalogResources:
         return Located(source, uri, item.eras if item else "both", item)
 
     def _template(self, uri: str, source: str | None = None) -> SnapshotItem | None:
-        """The template that gives `uri`: of `source`, else of those that clients know plain."""
+        """The template that matches `uri`: of `source`, else of those that clients see
+        unprefixed."""
         found = self._templates.giving(uri, source)
         if not found:
             return None
@@ -86,7 +87,7 @@ class CatalogResources:
 
 
 class _Templates:
-    """Templates, by how the URIs begin that they give: a server may have thousands."""
+    """Index of templates by literal prefix: a server may have thousands."""
 
     def __init__(self, items: Sequence[SnapshotItem]) -> None:
         self._by_beginning: defaultdict[str, list[tuple[SnapshotItem, Template]]] = defaultdict(
@@ -95,13 +96,13 @@ class _Templates:
         for item in sorted(items, key=lambda item: (-len(item.key), item.key)):
             try:
                 template = Template.read(item.key)
-            except ValueError:  # of another release, which reads more than this one
+            except ValueError:  # written by another release, which reads more than this one
                 continue
             self._by_beginning[template.literals[0]].append((item, template))
         self._lengths = sorted({len(beginning) for beginning in self._by_beginning}, reverse=True)
 
     def giving(self, uri: str, source: str | None) -> list[tuple[SnapshotItem, Template]]:
-        """Those that give `uri`: of `source`, else of those that clients know plain."""
+        """Templates that match `uri`: of `source`, else of those that clients see unprefixed."""
         if len(uri) > MATCHED or not self._lengths:
             return []
         tried: Counter[str] = Counter()
@@ -116,14 +117,14 @@ class _Templates:
         return found
 
     def _beginning(self, uri: str) -> Iterator[tuple[SnapshotItem, Template]]:
-        """Those whose beginning `uri` has, the longest first."""
+        """Templates whose literal prefix `uri` begins with, the longest first."""
         for length in self._lengths:
             if length <= len(uri):
                 yield from self._by_beginning.get(uri[:length], ())
 
 
 def _only(items: Sequence[SnapshotItem], sources: Mapping[str, Source]) -> Source | None:
-    """The server that has resources, if it is one alone."""
+    """The only server that has resources; None for several."""
     having = {item.source for item in items if item.kind != "prompt"}
     having |= {name for name, source in sources.items() if _promises(source)}
     return sources[having.pop()] if len(having) == 1 else None

@@ -1,4 +1,4 @@
-"""Toolsets: which part of a catalog an endpoint of its own has. Pure."""
+"""Toolsets: subsets of a catalog with an endpoint of their own. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,11 @@ def narrowed(
     sources: Mapping[str, Source],
     items: Sequence[SnapshotItem],
 ) -> tuple[list[Tool], list[Source], list[SnapshotItem]]:
-    """What of a catalog is in `toolset`, which has this name.
+    """The tools, sources and items of a catalog that are in `toolset`, whose name is `name`.
 
-    Patterns pick tools, and so do descriptions: a tool is in the toolsets that its own names,
-    unless `exclude` says otherwise. Prompts and resources are those of its sources; where it names
-    none, of all from which a tool was picked.
+    Patterns select tools, and so do descriptions: a tool is in the toolsets that it names, unless
+    `exclude` removes it. Prompts and resources are those of the toolset's sources; where it names
+    none, of all sources of a selected tool.
     """
     include, exclude = ToolGlobs(toolset.include), ToolGlobs(toolset.exclude)
     picked = [tool for tool in tools if _has(name, toolset, tool, include, exclude)]
@@ -38,8 +38,7 @@ def narrowed(
 
 
 def unknown(tools: Iterable[tuple[str, ...]], toolsets: Mapping[str, Toolset]) -> dict[str, int]:
-    """Toolsets that tools are put into, each by its own names, and that there are none; with the
-    number of their tools."""
+    """Undefined toolsets that tools name in `tools`, each with the number of those tools."""
     counts = Counter(name for names in tools for name in names)
     return {name: count for name, count in sorted(counts.items()) if name not in toolsets}
 
