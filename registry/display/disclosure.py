@@ -1,8 +1,7 @@
-"""Disclosure: the gateway's own tools with which a client finds and describes the others. Pure.
+"""Progressive disclosure: the gateway's own tools with which a client finds and describes the
+others. Pure.
 
-Its name is its alone (`registry.names.reserved`).
-
-Their names are theirs alone (`registry.names.reserved`).
+Their names are reserved (`registry.names.reserved`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,10 +16,10 @@ from schemas.binding import Does, GatewayBinding
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool
 
-SOURCE = "toolgate"  # what it counts as in lists by source
-STEPS = 64  # of a path
-BRANCHES = 16  # schemas of one property
-HOPS = 16  # references and unions, one after the other
+SOURCE = "toolgate"  # their source in lists by source
+STEPS = 64  # path segments
+BRANCHES = 16  # alternative schemas of one property
+HOPS = 16  # chained references and unions
 
 _DESCRIPTION = (
     "Tells everything about one of the tools here: its whole input schema, its output schema, its "
@@ -62,7 +61,8 @@ DESCRIBER = Tool(
 
 
 class MissingPart(Exception):
-    """There is no such part; `known` are the names that could go on from where it ends."""
+    """The path leads nowhere; `known` are the property names that could follow where it breaks
+    off."""
 
     def __init__(self, step: str, known: list[str]) -> None:
         super().__init__(step)
@@ -71,7 +71,7 @@ class MissingPart(Exception):
 
 
 def part(schema: Json, path: str) -> Json:
-    """The schema at the end of `path`, with the definitions that it needs. Raises Missing."""
+    """The schema at the end of `path`, with the definitions that it needs. Raises MissingPart."""
     lookup = _Lookup(schema)
     found: list[Json] = [schema]
     for step in path.replace("[]", "").split(".")[:STEPS]:
@@ -88,7 +88,7 @@ class _Lookup:
         self._schema = schema
 
     def step(self, schema: Json, name: str) -> list[Json]:
-        """What stands for the property `name`, of the object or of the items of the array."""
+        """Schemas of the property `name`, of the object or of the items of the array."""
         found: list[Json] = []
         for one in self._alternatives(schema, HOPS):
             inner = one.get("properties")
@@ -105,7 +105,7 @@ class _Lookup:
         return list(dict.fromkeys(name for one in each for name in summaries.fields(one)))
 
     def _alternatives(self, schema: Any, hops: int) -> list[Json]:
-        """The schema and what applies beside it; of arrays what their items are."""
+        """The schema and its subschemas that may apply: references, unions, array items."""
         if not isinstance(schema, dict) or not hops:
             return []
         found = [schema]
@@ -130,7 +130,7 @@ class _Lookup:
 
 
 def _complete(shown: Json, schema: Json) -> Json:
-    """With the definitions that it leads to, and no others."""
+    """`shown` with the definitions that it reaches, and no others."""
     complete = dict(shown)
     for keyword in ("$defs", "definitions"):
         definitions = schema.get(keyword)
@@ -159,7 +159,7 @@ def _reachable(shown: Json, keyword: str, definitions: Json) -> set[str]:
 
 
 DESCRIBES: Does = "describe_tools"
-SOURCES_TOLD = 200  # characters of the names of sources in a description
+SOURCES_TOLD = 200  # characters of source names in a description
 
 
 _TEXT = {"type": "string"}
@@ -227,21 +227,21 @@ _REQUIRED: Mapping[Does, list[str]] = {
 _ASKS = Annotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
-_ACTS = Annotations()  # whatever the tool does that is called
+_ACTS = Annotations()  # unknown: depends on the tool that is called
 
 
 def own_tools(
     sources: Iterable[str], skills: bool = False, most: int | None = None
 ) -> Mapping[Does, Tool]:
-    """By what they do. `sources` are those whose tools there are; with `skills` search and calls
-    can be of one; `most` that a search may be asked for."""
+    """The gateway's own tools, by function. `sources` are those with tools; with `skills`, searches
+    and calls can name one; `most` is the maximum of a search's `limit`."""
     does = (*FINDING, *SKILLS) if skills else FINDING
     told = {"sources": _sources(sources)}
     return {one: _tool(one, told, skills, most) for one in does}
 
 
 def _sources(names: Iterable[str]) -> str:
-    """Whose tools there are, in words; as many as there is room for."""
+    """The names of the sources, as text; as many as fit."""
     listed, left = [], SOURCES_TOLD
     for name in sorted(names):
         left -= len(name) + 2

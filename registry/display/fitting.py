@@ -1,7 +1,7 @@
-"""Several tools in one answer, within a ceiling. Pure.
+"""Fits several tools into one answer, within a size limit. Pure.
 
-Each stands in it by its name and a line. What is left is then given out evenly: input schemas in a
-few tokens for all before a whole one for any.
+Each tool has its name and a line. The remaining space is shared evenly: input schemas in a few
+tokens for all before a whole one for any.
 """
 
 from bisect import bisect_right
@@ -16,18 +16,18 @@ from registry.display.summaries import first_sentence
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 
-SIZES = (100, 150, 200, 300, 400, 600, 800, 1200, 1600)  # tokens of a tool: few, so that one that
-# was folded before is at hand
+SIZES = (100, 150, 200, 300, 400, 600, 800, 1200, 1600)  # tokens of a tool: few, so that folded
+# tools are found in the cache
 FEWEST = SIZES[0] * CHARACTERS
-DESCRIBED = 1000  # characters of a description that may be told
-LINE = 100  # characters of a description that each has
+DESCRIBED = 1000  # characters of a description
+LINE = 100  # characters of each tool's short description
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool, by the name that the client's list has for it, and what else is told of it."""
+    """A tool, by its name in the client's list, and facts to show with it."""
 
     tool: Tool
     members: Json
@@ -37,7 +37,7 @@ class ListedTool:
 class Fitted:
     entries: list[Json]
     folded: int  # of them without their input schema
-    left_out: int  # for which there was no room at all
+    left_out: int  # no room at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Ceiling:
     tokens: int  # of all tools together
     shaping: Shaping
     chosen: Chosen
-    describer: str  # what the tool is called that tells what is left out of another
+    describer: str  # name of the tool that describes what is left out
 
     def fitted(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
-        """In at most `left` characters. Without `schemas` there are names and lines alone."""
+        """The tools in at most `left` characters. Without `schemas`: names and lines alone."""
         entries: list[Json] = []
         for one in tools:
             line = {"name": one.tool.name, "description": _line(one.tool), **one.members}
@@ -65,13 +65,13 @@ class Ceiling:
     def _unfolded(
         self, tools: Sequence[ListedTool], lines: Sequence[Json], left: int
     ) -> dict[int, Json]:
-        """The entries that have an input schema, by their places in `lines`. Small ones are whole,
-        and what they do not need is shared by the large ones (max-min fairness), of which each is
+        """Entries with an input schema, by their positions in `lines`. Small ones are whole, and
+        the space that they leave is shared by the large ones (max-min fairness), each of which is
         folded once: to fold a schema of megabytes takes long."""
         found: dict[int, Json] = {}
 
         def add(place: int, most: int) -> int:
-            """How much longer it is now."""
+            """Add an entry; returns the characters that it added."""
             entry = self._entry(tools[place], most)
             growth = length(entry) - length(lines[place]) if entry is not None else 0
             if entry is None or growth > left:
@@ -83,14 +83,14 @@ class Ceiling:
         while waiting and _need(tools[waiting[-1]].tool) <= left // len(waiting):
             left -= add(waiting.pop(), self.tokens)
         large = sorted(waiting)[: left // FEWEST]  # where few fit, the best
-        while large:  # the last first: what is left over goes to the best
+        while large:  # the last first: the rest of the space goes to the best
             share = left // len(large)
             place = large.pop()
             left -= add(place, _size(share + length(lines[place])))
         return found
 
     def _entry(self, one: ListedTool, most: int) -> Json | None:
-        """The tool in about `most` tokens; None: the client's profile cannot have it."""
+        """The tool in about `most` tokens; None: the client's profile cannot express it."""
         shown = self.shaping.within(one.tool, self.chosen, most, self.describer)
         if shown.left_out is not None:
             return None
@@ -103,12 +103,12 @@ class Ceiling:
 
 
 def _need(tool: Tool) -> int:
-    """Characters of it beyond its line, about."""
+    """Approximate characters of a tool beyond its line."""
     return len(tool.input_schema) + min(len(tool.description), DESCRIBED)
 
 
 def _size(characters: int) -> int:
-    """The largest of the sizes that fits."""
+    """The largest of `SIZES` that fits."""
     at = bisect_right(SIZES, characters // CHARACTERS)
     return SIZES[max(at - 1, 0)]
 
@@ -118,5 +118,5 @@ def _line(tool: Tool) -> str:
 
 
 def length(value: Any) -> int:
-    """Characters of JSON, with what stands between two values."""
+    """Characters of JSON, including the separator after it."""
     return len(encode(value).decode()) + 1

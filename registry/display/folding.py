@@ -1,11 +1,11 @@
-"""Input schemas that are too big for a list: optional and deep parts become summaries. Pure.
+"""Folding: shortens input schemas for lists; optional and deep parts become summaries. Pure.
 
-Everything begins as a summary and is unfolded while there is room: what must be given before what
-may be, shallow before deep, small before big. The cost goes with the size of the outcome, not with
-that of the schema.
+All parts begin as summaries and are unfolded while there is room: required before optional, shallow
+before deep, small before big. The cost grows with the size of the result, not of the schema.
 
-A folded schema accepts whatever the whole one accepts. So a summary stands only where widening
-widens: never below `not` or `if`, and `oneOf`, of which one branch alone may hold, becomes `anyOf`.
+A folded schema accepts whatever the whole one accepts. So a summary stands only in positions where
+widening is sound: never below `not` or `if`; `oneOf`, of which exactly one branch may hold, becomes
+`anyOf`.
 """
 
 from collections import defaultdict
@@ -27,15 +27,15 @@ from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shor
 from registry.names.keywords import BY_NAME, VALUES
 from schemas.jsonrpc import encode
 
-AROUND = 64  # characters that are kept free
-LONGEST = 160  # characters of what is said of one argument
+AROUND = 64  # characters kept free
+LONGEST = 160  # characters of one argument's summary
 
 Json = dict[str, Any]
 
 
 def outline(schema: Json, limit: int, more: str) -> Json:
-    """The arguments alone; of those that may be left out as many as there is room for. `more` says
-    where the rest is to be had."""
+    """The top-level arguments alone; of the optional ones as many as fit. `more` is the note on
+    where to get the rest."""
     summaries = Summaries(definitions(schema).get, more)
     own = schema.get("properties")
     properties: Mapping[str, Any] = own if isinstance(own, dict) else {}
@@ -66,13 +66,13 @@ def _outlined(raw: Any, summaries: Summaries, left: int) -> Json:
 
 
 def length(value: Any) -> int:
-    """Characters of JSON."""
+    """Length as JSON, in characters."""
     return len(encode(value).decode())
 
 
-DROPPED_BELOW = 160  # characters of a description that are left: then other notes go
+DROPPED_BELOW = 160  # remaining characters of a description, below which other notes are dropped
 
-_VALUES = VALUES | {"dependentRequired"}  # whose names are no keywords either
+_VALUES = VALUES | {"dependentRequired"}  # whose keys are no keywords either
 
 
 def trimmed(schema: Json, text: int) -> Json:
@@ -97,40 +97,41 @@ def _schema(value: Any, text: int) -> Any:
     return trimmed(value, text) if isinstance(value, dict) else value
 
 
-SMALL = 160  # characters: a part that is no longer stays as it is
-MARGIN = 16  # characters around the definitions
-# Characters of a description inside the schema, and what summaries say, while it does not fit.
+SMALL = 160  # characters: parts up to this size stay whole
+MARGIN = 16  # reserved for the definitions, characters
+# Limits tried in turn until it fits: characters of a description inside the schema, size of
+# summaries.
 TERSE = ((None, USUAL), (160, SHORT), (0, BARE))
-DEEPEST = 64  # levels of a schema; deeper ones stay folded
-LOOKED_AT = 20_000  # parts, whether there is room for them or not; then the rest stays folded
+DEEPEST = 64  # nesting levels; deeper ones stay folded
+LOOKED_AT = 20_000  # parts considered, fitting or not; the rest stays folded
 
 _BY_NAME = ("properties", "patternProperties", "dependentSchemas")
 _ONE = ("items", "additionalProperties")
 _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
 _IN_PLACE = frozenset(("anyOf", "oneOf", "allOf", "dependentSchemas"))
-# All others stay whole, for to widen a schema in them may narrow what is around it (`not`, `if`,
-# `contains`). Those that hold references are left out, which widens, too; but not values.
+# All other keywords stay whole: to widen a schema in them may narrow the one around it (`not`,
+# `if`, `contains`). Those that contain references are omitted, which widens, too; but not values.
 _CONDITION = frozenset(("if", "then", "else"))
 _COUNTED = ("contains", "minContains", "maxContains")
-# Depend on what is written beside them, and only ever narrow.
+# Depend on sibling keywords, and only ever narrow.
 _DROPPED = frozenset(("unevaluatedProperties", "unevaluatedItems", "$comment"))
 
 
 @dataclass(slots=True)
 class _Part:
-    """A part that stands as a summary until there is room."""
+    """A part shown as a summary until there is room."""
 
     raw: Json
-    shown: Json  # in the outcome
+    shown: Json  # in the result
     depth: int
     optional: bool
-    inside: frozenset[str] = frozenset()  # definitions, where references are replaced
-    final: bool = False  # stays a summary, whatever room there is
+    inside: frozenset[str] = frozenset()  # inlined definitions around it
+    final: bool = False  # stays a summary even if there is room
 
 
 @dataclass(slots=True)
 class _Content:
-    """A part as it would stand unfolded, those in it folded."""
+    """A part as it would appear unfolded, its own parts folded."""
 
     shown: Json
     parts: list[_Part] = field(default_factory=list)
@@ -140,7 +141,7 @@ class _Content:
 @dataclass(frozen=True, slots=True)
 class Folded:
     schema: Json
-    parts: int  # that stand as summaries
+    parts: int  # shown as summaries
     texts: bool = False  # whether descriptions are cut
 
     @property
@@ -150,11 +151,11 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How a schema is made to fit."""
+    """Options of one folding."""
 
     limit: int  # characters
-    more: str  # says, in a summary, where the whole is to be had
-    references: bool = True  # False: each is replaced by what it leads to
+    more: str  # note in a summary: where to get the whole
+    references: bool = True  # False: references are inlined
     depth: int = DEEPEST
     text: int | None = None  # longest description inside the schema, characters
 
@@ -177,16 +178,17 @@ class _Folding:
         self._text = text
         self._definitions = definitions(schema)
         self._summaries = Summaries(self._resolve, fold.more, size)
-        self._short: dict[str, Json] = {}  # summaries of definitions, by their references
-        # of parts, which come again wherever a reference is replaced; by their ids, with the parts
+        self._short: dict[str, Json] = {}  # summaries of definitions, by reference
+        # summaries of parts, which recur wherever a reference is inlined; by id, with the part
+        # itself
         self._told: dict[int, tuple[Json, Json]] = {}
         self._looks = LOOKED_AT
-        self._shown: dict[str, Json] = {}  # definitions in the outcome, likewise
+        self._shown: dict[str, Json] = {}  # definitions in the result, by reference
         self._only_notes = is_old(schema)
         self._waiting: defaultdict[tuple[bool, int], list[_Part]] = defaultdict(list)
         self._folded, self._cut = 0, False
         root = {key: value for key, value in schema.items() if key not in (*KEYWORDS, "$id")}
-        if size == BARE:  # what no summary says
+        if size == BARE:  # summaries omit it
             root["description"] = fold.more
         self._root = _Part(root, {}, 0, optional=False)
         self._left = fold.limit - MARGIN
@@ -205,7 +207,7 @@ class _Folding:
         return Folded(schema, self._folded, self._cut)
 
     def _unfold_level(self, parts: list[_Part]) -> None:
-        """As many as there is room for, the small ones first."""
+        """Unfold as many parts as fit, small ones first."""
         contents = [
             (part, self._content(part)) for part in parts if not part.final and self._looks > 0
         ]
@@ -236,7 +238,7 @@ class _Folding:
         return _Part(raw, shown, depth, part.optional, final=depth > self._fold.depth)
 
     def _growth(self, part: _Part, content: _Content) -> int:
-        """Characters that the outcome has more of when the part is unfolded."""
+        """Characters that unfolding the part adds to the result."""
         new = (one for one in content.references if one not in self._shown)
         definitions = sum(len(one) + length(self._short_of(one)) for one in new)
         return length(content.shown) - length(part.shown) + definitions
@@ -260,7 +262,7 @@ class _Folding:
         return content
 
     def _replaced(self, part: _Part) -> tuple[_Part, Json]:
-        """The part with what its reference leads to, however many there are in a row."""
+        """The part with its reference inlined, chains of references included."""
         raw, inside = part.raw, part.inside
         while isinstance(raw.get("$ref"), str):
             reference = canonical(raw["$ref"])
@@ -271,7 +273,7 @@ class _Folding:
         return _Part(raw, part.shown, part.depth, part.optional, inside), raw
 
     def _keyword(self, keyword: str, value: Any, part: _Part, content: _Content) -> Any:
-        """What stands for it unfolded; None: nothing."""
+        """The keyword's value in the unfolded part; None: omitted."""
         if keyword in _BY_NAME and isinstance(value, dict):
             return {
                 name: self._inner(one, keyword, part, content, name) for name, one in value.items()
@@ -334,7 +336,7 @@ class _Folding:
         return self._told[id(raw)][1]
 
     def _comes_back(self, raw: Json, part: _Part) -> bool:
-        """Whether to replace its reference would never end."""
+        """Whether inlining its reference would never end."""
         if self._fold.references or not isinstance(raw.get("$ref"), str):
             return False
         reference, seen = canonical(raw["$ref"]), set(part.inside)
@@ -355,7 +357,7 @@ class _Folding:
 
 
 def _mend(shown: Json, raw: Json) -> None:
-    """Leave out what says something else without what was left out before."""
+    """Remove keywords whose meaning changes once others are omitted."""
     if isinstance(raw.get("oneOf"), list) and not _plainly(raw["oneOf"]):
         branches = shown.pop("oneOf")
         shown.setdefault("anyOf", branches)
@@ -368,7 +370,7 @@ def _mend(shown: Json, raw: Json) -> None:
 
 
 def _plainly(branches: list[Any]) -> bool:
-    """Whether all stay as they are."""
+    """Whether all branches stay unchanged."""
     return all(not _refers(one) and length(one) <= SMALL for one in branches)
 
 

@@ -1,8 +1,8 @@
 """Output schemas for revisions whose structured content is always an object.
 
-2026-07-28 allows any value; before that a value that is no object goes out as `{"result": value}`,
-and the schema has to say the same. Which values will be wrapped the schema alone may not tell: one
-that leaves it open allows both. Pure.
+2026-07-28 allows any value; before that a value that is not an object is sent as `{"result":
+value}`, and the schema has to describe the same. The schema alone may not decide which values will
+be wrapped: one that leaves it open allows both. Pure.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from schemas.jsonrpc import decode_json
 RESULT = "result"
 
 _OF_THE_WHOLE = ("$schema", "$defs", "definitions")
-_STEPS = 8  # references that are followed from the root
+_STEPS = 8  # references followed from the root
 
 Json = dict[str, Any]
 
@@ -39,7 +39,7 @@ def _for_objects(schema: Json) -> Json:
     kind = _kind(schema, schema)
     if kind == "object":
         return {"type": "object", **schema}
-    # References of a schema with an `$id` are relative to that, wherever it stands.
+    # References of a schema with an `$id` are relative to it, at any position.
     moved = "$id" not in schema
     whole = {key: schema[key] for key in _OF_THE_WHOLE if moved and key in schema}
     inner = {key: value for key, value in schema.items() if key not in whole}
@@ -61,7 +61,7 @@ def _shifted(whole: Json, place: str) -> Json:
 
 
 def _kind(schema: Any, root: Json) -> str | None:
-    """The one type that values have; None where that is open."""
+    """The single type that the schema allows; None where that is open."""
     for _ in range(_STEPS):
         if not isinstance(schema, dict):
             return None
@@ -83,7 +83,7 @@ def _definition(reference: Any, root: Json) -> Any:
 
 
 def _moved(value: Any, place: str) -> Any:
-    """`value` with its references into the schema leading to where that stands now, `place`."""
+    """`value` with its references into the schema rewritten for its new position, `place`."""
     if isinstance(value, list):
         return [_moved(item, place) for item in value]
     if not isinstance(value, dict):

@@ -1,8 +1,9 @@
-"""What clients, and the providers of their models, accept of a tool; and which client has which.
+"""Client profiles: what clients, and the providers of their models, accept of a tool; and which
+client has which profile.
 
-One tool that a provider does not accept makes it refuse the request with all the others in it, so
-a list has to be written for whoever reads it. The facts stand beside the rules with a public
-report of each; they change, and the settings overrule them.
+A provider rejects a whole request for one unacceptable tool, so lists are written per client. The
+facts stand beside the rules with a public report of each; they change, and the settings override
+them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,11 @@ from config.profiles import Profile
 from config.profiles import ProfilesSettings as Wanted
 from schemas.globs import Globs
 
-PLAIN = "plain"  # nothing is rewritten
+PLAIN = "plain"  # no rewriting
 AUTO = "auto"
-SHORTEST = 16  # characters of the longest name that any profile allows
-REMEMBERED = 10_000  # names of clients: they choose them freely
-CLIENT_LENGTH = 200  # characters of such a name that are looked at
+SHORTEST = 16  # characters that are always left to the name of a tool
+REMEMBERED = 10_000  # client names cached: clients choose them freely
+CLIENT_LENGTH = 200  # characters of a client name that are compared
 
 # Anthropic 400: "does not support oneOf, allOf, or anyOf at the top level" (python-sdk #494,
 # notion-mcp-server #341); property keys of the arguments are checked (claude-code #79418); names
@@ -112,16 +113,16 @@ BUILT_IN: Mapping[str, Profile] = {
 
 
 class Chosen(Struct, frozen=True):
-    """A profile, and what it is called."""
+    """A profile and its name."""
 
     name: str
     profile: Profile
-    prefix: str = ""  # that the client puts in front of names
-    tool_tokens: int | None = None  # of one tool in a list; None: as for others
+    prefix: str = ""  # that the client puts before names
+    tool_tokens: int | None = None  # per tool in a list; None: the default
 
     @property
     def name_limit(self) -> int:
-        """Characters that are left to the name of a tool; never so few that it means nothing."""
+        """Characters left for a tool's name; never so few that it becomes meaningless."""
         return max(self.profile.name_limit - len(self.prefix), SHORTEST)
 
 
@@ -129,7 +130,7 @@ UNCHANGED = Chosen(PLAIN, Profile())
 
 
 class Profiles:
-    """All that there are, and whose they are."""
+    """All profiles, and the clients that they apply to."""
 
     def __init__(self, wanted: Wanted | None = None) -> None:
         own: Mapping[str, Profile] = wanted.own if wanted else {}
@@ -153,7 +154,7 @@ class Profiles:
         return self._chosen.get(name)
 
     def of(self, client: object) -> Chosen:
-        """That of a client that calls itself so; the default for one that did not say."""
+        """The profile of a client by the name that it reports; the default without one."""
         if not self._auto or not isinstance(client, str):
             return self.default
         return self._of_client(client[:CLIENT_LENGTH])

@@ -1,22 +1,22 @@
-"""References inside a JSON Schema: to its own definitions, and nowhere else. Pure."""
+"""References inside a JSON Schema: to its own definitions, never elsewhere. Pure."""
 
 from typing import Any
 from urllib.parse import unquote
 
 KEYWORDS = ("$defs", "definitions")
 NOTES = frozenset(("examples", "example", "title", "default"))
-# What refers, or is referred to, in another way: it depends on more than the place where it leads.
+# Keywords that refer, or are referred to, in another way, depending on more than their position.
 ODD = frozenset(("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"))
 
 Json = dict[str, Any]
 
 
 class Odd(Exception):
-    """The schema refers to itself in a way that is not followed here."""
+    """The schema refers to itself in an unsupported way."""
 
 
 def definitions(schema: Json) -> dict[str, Json]:
-    """By the references to them."""
+    """Definitions, by the references to them."""
     found: dict[str, Json] = {}
     for keyword in KEYWORDS:
         members = schema.get(keyword)
@@ -26,20 +26,20 @@ def definitions(schema: Json) -> dict[str, Json]:
 
 
 def canonical(reference: Any) -> str:
-    """`#/$defs/a~1b` as `#/$defs/a/b`: definitions have one level, so that stays clear."""
+    """Normalize `#/$defs/a~1b` to `#/$defs/a/b`: unambiguous, as definitions have one level."""
     if not isinstance(reference, str):
         raise Odd
     return unquote(reference).replace("~1", "/").replace("~0", "~")
 
 
 def is_old(schema: Json) -> bool:
-    """Whether it is of a draft in which nothing holds beside a `$ref`."""
+    """Whether it is of a draft that ignores keywords beside a `$ref`."""
     return any(draft in str(schema.get("$schema", "")) for draft in ("draft-04", "-06", "-07"))
 
 
 def replaced(inner: Json, raw: Json, only_notes: bool) -> Json:
-    """What the reference of `raw` leads to, with what stands beside it: notes win, the rest holds,
-    too, unless there are `only_notes`."""
+    """The target `inner` merged with the siblings of the reference in `raw`: notes override, other
+    keywords apply as well unless `only_notes`."""
     notes = {key: value for key, value in raw.items() if key in {*NOTES, "description"}}
     rules = {key: value for key, value in raw.items() if key not in {*notes, "$ref"}}
     if only_notes:

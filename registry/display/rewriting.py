@@ -1,6 +1,6 @@
-"""Input schemas as a profile wants them: they accept whatever the whole schema accepts. Pure.
+"""Rewrites input schemas for a profile: the result accepts whatever the whole schema accepts. Pure.
 
-To leave out one of several rules that all hold widens; so where two rules clash, the first stays.
+To omit one of several conjunctive rules widens; so where two rules clash, the first stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _TEXTS = ("title", "description")
 
 
 def conjoined(one: Json, other: Json) -> Json:
-    """What both accept, and perhaps more."""
+    """A schema that accepts at least what both accept: their conjunction, perhaps widened."""
     merged = {key: value for key, value in one.items() if key not in _UNEVALUATED}
     skipped = {key for group in _GROUPS if not merged.keys().isdisjoint(group) for key in group}
     for key, value in other.items():
@@ -54,8 +54,8 @@ def _property(one: Any, other: Any) -> Any:
 
 
 def disjoined(branches: Sequence[Any], union: Callable[[list[Any]], Any]) -> Json:
-    """What any of them accepts, and perhaps more. `union` makes one of several schemas of the same
-    property."""
+    """A schema that accepts whatever any branch accepts, and perhaps more. `union` combines several
+    schemas of the same property."""
     schemas = [branch for branch in branches if isinstance(branch, dict)]
     if len(schemas) < len(branches):
         schemas += [{} for branch in branches if branch is True]
@@ -109,7 +109,7 @@ def _closed(schema: Json) -> bool:
 
 
 def _values(schemas: list[Json]) -> list[Any] | None:
-    """All values of enumerations; None where one of the schemas has none."""
+    """Union of all enumerated values; None if one schema has no enumeration."""
     values: list[Any] = []
     for one in schemas:
         if "const" not in one and not isinstance(one.get("enum"), list):
@@ -129,34 +129,35 @@ def _types(stated: Any) -> frozenset[str]:
 
 
 def _type(names: frozenset[str]) -> Any:
-    """As it is written; None: there is none."""
+    """The value of `type`; None: any type."""
     plain = sorted(names - {"integer"} if "number" in names else names)
     return plain[0] if len(plain) == 1 else plain or None
 
 
-HOPS = 16  # references from the root, one after the other
-FLATTENED = 5000  # schemas at the root: unions of unions that lead to one another multiply
-CHOICES = 6  # alternatives of the arguments that are told in words
-VALUES = 200  # characters of enumerated values that are told in words
+HOPS = 16  # chained references from the root
+FLATTENED = 5000  # root schemas visited: nested unions multiply
+CHOICES = 6  # alternative argument sets described in words
+VALUES = 200  # characters of enumerated values described in words
 
 _UNIONS = ("anyOf", "oneOf", "allOf")
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _SEVERAL = ("prefixItems", *_UNIONS)
 _STRUCTURE = ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
-_OWN = ("x-mcp-header",)  # MCP's, whoever knows it
+_OWN = ("x-mcp-header",)  # MCP's own
 
 
 class Inexpressible(Exception):
-    """The tool cannot be told to such a client; `str()` is the reason."""
+    """The tool cannot be expressed for such a client; `str()` is the reason."""
 
 
 def rewritten(schema: Json, profile: Profile, more: str) -> Json:
-    """`more` says, in a summary, where the whole is to be had. Raises Inexpressible."""
+    """Rewrite the schema. `more` is the note in summaries on where to get the whole. Raises
+    Inexpressible."""
     return _Rewriting(schema, profile, more).run()
 
 
 def changes(profile: Profile) -> bool:
-    """Whether there is anything to be rewritten, besides names."""
+    """Whether the profile rewrites anything besides names."""
     kept = Profile(
         profile.clients, profile.name_limit, profile.name_prefix, profile.name_letter,
         describes=profile.describes,
@@ -178,9 +179,9 @@ class _Rewriting:
             root = self._flat_root(root)
         root = self._named_well(root)
         shown = self._schema(root, 1, top=True)
-        if not self._profile.references:  # nothing leads there
+        if not self._profile.references:  # no reference is left
             shown = {key: value for key, value in shown.items() if key not in DEFINITIONS}
-        return {**shown, "type": "object"}  # arguments are nothing else
+        return {**shown, "type": "object"}  # arguments are always an object
 
     def _resolve(self, reference: str) -> Any:
         start, _, name = reference.rpartition("/")
@@ -198,7 +199,7 @@ class _Rewriting:
         return {**flat, **definitions}
 
     def _flat(self, schema: Any, hops: int) -> Json:
-        """Without unions and references at its top."""
+        """The schema without unions and references at its top."""
         self._flattened += 1
         if not isinstance(schema, dict) or hops > HOPS or self._flattened > FLATTENED:
             return {}
@@ -217,7 +218,7 @@ class _Rewriting:
         return {"anyOf": schemas}
 
     def _named_well(self, root: Json) -> Json:
-        """Without the arguments whose names the client does not take. Raises Inexpressible."""
+        """The schema without arguments whose names the client rejects. Raises Inexpressible."""
         properties = root.get("properties")
         if not self._profile.arguments or not isinstance(properties, dict):
             return root
@@ -240,7 +241,7 @@ class _Rewriting:
         return raw if self._profile.keywords is None else {}
 
     def _schema(self, raw: Json, level: int, top: bool = False) -> Json:
-        """`level`: of objects and arrays around it, itself included."""
+        """Rewrite a subschema. `level`: nesting of objects and arrays, itself included."""
         schema = raw if top and not self._profile.root_unions else self._composed(raw)
         if self._profile.nullable:
             schema = self._nullable(schema)
@@ -254,7 +255,7 @@ class _Rewriting:
         if key in BY_NAME and isinstance(value, dict):
             return {name: self._inner(one, level + 1) for name, one in value.items()}
         if key in ("not", "if", "contains", "propertyNames"):
-            return value  # to widen here would narrow
+            return value  # widening here would narrow
         if key in _ONE and isinstance(value, dict):
             return self._schema(value, level + 1)
         if key in _SEVERAL and isinstance(value, list):
@@ -263,7 +264,7 @@ class _Rewriting:
         return value
 
     def _composed(self, schema: Json) -> Json:
-        """With no other unions than the profile has."""
+        """The schema with only the kinds of unions that the profile supports."""
         allowed = self._profile.unions
         if "allOf" in schema and "allOf" not in allowed:
             branches = _schemas(schema, "allOf")
@@ -286,7 +287,7 @@ class _Rewriting:
         return schema
 
     def _nullable(self, schema: Json) -> Json:
-        """With one type at most, and null as a flag."""
+        """The schema with at most one type, and null as a flag."""
         branches, stated = schema.get("anyOf"), schema.get("type")
         schema = dict(schema)
         if isinstance(branches, list) and any(_is_null(one) for one in branches):
@@ -304,7 +305,7 @@ class _Rewriting:
         return schema
 
     def _one_type(self, schema: Json, stated: list[str]) -> None:
-        """Change `schema` so that it states one of several types, or none."""
+        """Reduce the `type` of `schema`, in place, to one of several types, or none."""
         types = [name for name in stated if name != "null"]
         if "number" in types and "integer" in types:
             types.remove("integer")
@@ -319,7 +320,7 @@ class _Rewriting:
                 schema.pop(key, None)
 
     def _valued(self, schema: Json) -> Json:
-        """With enumerations and formats that the profile has."""
+        """The schema with only the enumerations and formats that the profile supports."""
         known = self._profile.keywords
         if "const" in schema and known is not None and "const" not in known:
             schema = {**schema, "enum": [schema["const"]]}
@@ -398,7 +399,7 @@ def _text_enum(schema: Json, values: list[Any]) -> Json:
 
 
 def _choices(branches: Any) -> str:
-    """Alternatives of the arguments that must be given, in words."""
+    """Alternative sets of required arguments, in words."""
     found = [one.get("required") for one in branches if isinstance(one, dict)]
     sets = [names for names in found if isinstance(names, list) and names]
     if len(sets) < 2 or len(sets) > CHOICES:

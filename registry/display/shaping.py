@@ -1,7 +1,7 @@
-"""Tools as lists show them: within the budgets, and as the client's profile has it.
+"""Shaping: tools as lists show them, within the budgets and the client's profile.
 
-Arguments are checked against the whole input schema, whatever is shown of it. Each tool is shaped
-once for each profile, whichever catalogs it is in.
+Arguments are checked against the whole input schema, however it is shown. Each tool is shaped once
+per profile, whichever catalogs it is in.
 """
 
 import logging
@@ -28,8 +28,8 @@ from schemas.validators import compiled_as_2020
 log = logging.getLogger("toolgate.lists")
 
 WARNED_LIMIT = 1000
-KEPT = 32_768  # shaped tools; those of an older catalog, or of profiles that nobody has, go first
-UNLIMITED = 1 << 20  # characters of a schema whose references are replaced
+KEPT = 32_768  # shaped tools cached; those of old catalogs or unused profiles are evicted first
+UNLIMITED = 1 << 20  # characters of a schema whose references are inlined
 SLACK = 64  # characters that a profile may add
 AROUND = 180  # characters of a definition besides its texts and its input schema
 
@@ -44,11 +44,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A tool as it is shown."""
+    """A tool as listed."""
 
     tool: Tool
-    shortened: bool = False  # it says less than there is to say
-    left_out: str | None = None  # why the profile cannot have it
+    shortened: bool = False  # incomplete: parts are omitted
+    left_out: str | None = None  # why the profile cannot express it
 
 
 class Shaping:
@@ -60,9 +60,9 @@ class Shaping:
         search_limit: int | None = None,
         tool_tokens: int | None = None,
     ) -> None:
-        """Without `budgets` tools are shown as they are. With `fields` input schemas show the
-        argument that says which members of an answer are wanted; that of search_tools says
-        `search_limit`, the most tools that it can be asked for. `tool_tokens`: a toolset's own."""
+        """Without `budgets` tools are listed unchanged. With `fields` input schemas have the
+        argument that selects the members of an answer; that of search_tools has `search_limit` as
+        its maximum. `tool_tokens`: a toolset's own."""
         self._tool_tokens = tool_tokens
         self._of_toolsets: dict[int, Shaping] = {}
         self._fields = fields
@@ -73,15 +73,15 @@ class Shaping:
         self._warned: set[tuple[str, str]] = set()
 
     def shown(self, tool: Tool, chosen: Chosen, level: int, describer: str) -> Shown:
-        """As a list of this level shows it (see `budgets.room`); the name is as ever. `describer`
-        is what describe_tool is called there."""
+        """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is
+        the name of describe_tool there."""
         if self.budgets is None and chosen == UNCHANGED:
             return Shown(tool)
         limits = room(self.budgets, level, self._most(chosen)) if self.budgets else None
         return self._made((tool.digest, chosen.name, level, describer), tool, chosen, limits)
 
     def limited(self, tool_tokens: int | None) -> "Shaping":
-        """The same for a toolset with so many tokens for a tool; None: with as many as ever."""
+        """A copy for a toolset with its own tokens per tool; None: unchanged."""
         if tool_tokens is None or self.budgets is None:
             return self
         found = self._of_toolsets.get(tool_tokens)
@@ -93,13 +93,13 @@ class Shaping:
         return found
 
     def _most(self, chosen: Chosen) -> int | None:
-        """Tokens of a tool as its toolset and the client's profile want it; None: as ever."""
+        """Tokens per tool of its toolset and the client's profile; None: the default."""
         wanted = (self._tool_tokens, chosen.tool_tokens)
         return min((one for one in wanted if one is not None), default=None)
 
     def within(self, tool: Tool, chosen: Chosen, most: int, describer: str) -> Shown:
-        """The same in about `most` tokens, and without its output schema; for an answer, which
-        tells of no headers."""
+        """The tool in about `most` tokens, without its output schema and mirrored headers; for an
+        answer."""
         limits = room_of(most, self.budgets)
         tool = replace(tool, output_schema=None)
         if tool.binding.mirrored:
@@ -107,7 +107,7 @@ class Shaping:
         return self._made((tool.digest, chosen.name, -most, describer), tool, chosen, limits)
 
     def warn(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Once for the same facts."""
+        """Log a warning once for the same facts."""
         said = (event, repr(facts))
         if said not in self._warned and len(self._warned) < WARNED_LIMIT:
             self._warned.add(said)
@@ -116,7 +116,8 @@ class Shaping:
     def _made(
         self, key: tuple[str, str, int, str], tool: Tool, chosen: Chosen, limits: Room | None
     ) -> Shown:
-        """As it was made before; the key ends with what describe_tool is called."""
+        """The cached shape of a tool, made on first use; the key ends with the name of
+        describe_tool."""
         shown = self._kept.get(key)
         if shown is None:
             shown = self._kept.put(key, self._shaped(tool, chosen, limits, key[-1]))
@@ -149,8 +150,8 @@ class Shaping:
 
 
 def shown_names(names: Sequence[str], chosen: Chosen) -> Mapping[str, str]:
-    """Names that a profile has otherwise, by the names that they are of. A name depends on others
-    only where they collide; then on the order of the names."""
+    """Names that a profile changes, by their original names. A name depends on others only where
+    they collide; then on the order of the names."""
     limit, letter = chosen.name_limit, chosen.profile.name_letter
     found: dict[str, str] = {}
     taken: set[str] | None = None
@@ -220,7 +221,7 @@ def _written(
         schema, shortened = folded.schema, folded.shortened
     if changes(profile):
         schema = rewritten(schema, profile, more)
-    compiled_as_2020(schema)  # whoever reads it must be able to
+    compiled_as_2020(schema)  # clients must be able to compile it
     text = encode(schema)
     return Raw(text), shortened or more.encode() in text
 

@@ -1,7 +1,7 @@
 """Summaries of schema parts, and descriptions cut at sentence ends. Pure.
 
-A summary accepts whatever the part accepts: it says its type, how its description begins, and what
-it consists of.
+A summary accepts whatever the part accepts: it contains its type, the start of its description, and
+its members.
 """
 
 import bisect
@@ -13,15 +13,15 @@ from typing import Any
 
 from schemas.jsonrpc import encode
 
-MARK = " …"  # what stands behind a text that goes on
+MARK = " …"  # marks a text that was cut
 
-# Kept whole: code in fences, code in a line, links and addresses. All bounded, so that nothing a
-# description holds makes the search slow.
+# Never cut: fenced code, inline code, links and addresses. All bounded, so that no description
+# makes the search slow.
 _WHOLE = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]{0,400}`|!?\[[^\[\]\n]{0,200}\]\([^()\s]{0,400}\)|<?https?://\S{1,400}",
     re.DOTALL,
 )
-# A full stop, an empty line, or the line before an item of a list.
+# A full stop, an empty line, or a line break before a list item.
 _END = re.compile(
     r"[.!?][\"')\]*_`]{0,3}(?=\s|$)|[\u3002\uff01\uff1f]"
     r"|\n\s{0,40}\n|\n(?=\s{0,40}(?:[-*#]|\d{1,3}[.)]) )"
@@ -31,15 +31,15 @@ _ABBREVIATED = re.compile(
     r"|corp|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)|\b[A-Za-z]|(?:^|\n)\s{0,20}\d{1,3})\.$",
     re.IGNORECASE,
 )
-REMEMBERED = 2048  # texts: descriptions say the same of many tools
-_BEFORE = 24  # characters before a full stop that tell an abbreviation
-_LINK_LONGEST = 1000  # of what is kept whole; a longer one may be cut
+REMEMBERED = 2048  # texts cached: many tools share descriptions
+_BEFORE = 24  # characters before a full stop that are checked for an abbreviation
+_LINK_LONGEST = 1000  # characters of an unbreakable span; a longer one may be cut
 
 
 @lru_cache(maxsize=REMEMBERED)
 def shorten(text: str, limit: int) -> str:
-    """At most `limit` characters of `text`, up to the end of a sentence where one is near, else of
-    a word. What is left out is marked by an ellipsis."""
+    """At most `limit` characters of `text`, cut at the end of a sentence if one is near, else of a
+    word. An ellipsis marks the cut."""
     if len(text) <= limit:
         return text
     room = limit - len(MARK)
@@ -56,7 +56,7 @@ def shorten(text: str, limit: int) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def first_sentence(text: str, limit: int) -> str:
-    """How `text` begins: its first sentence, if that has at most `limit` characters."""
+    """The first sentence of `text`, if it has at most `limit` characters, else its beginning."""
     text = text.strip()
     head = text[: limit + _LINK_LONGEST]
     spans = [match.span() for match in _WHOLE.finditer(head)]
@@ -73,7 +73,7 @@ def _is_end(text: str, end: int, room: int, spans: list[tuple[int, int]]) -> boo
 
 
 def _word_end(text: str, room: int, spans: list[tuple[int, int]]) -> int:
-    """The last end of a word that lies in nothing to be kept whole; 0: there is none."""
+    """The last word end outside all unbreakable spans; 0: there is none."""
     end = room
     while end > 0:
         end = max(text.rfind(" ", 0, end), text.rfind("\n", 0, end))
@@ -87,7 +87,7 @@ def _inside(at: int, spans: list[tuple[int, int]]) -> bool:
     return index >= 0 and spans[index][0] < at < spans[index][1]
 
 
-STEPS = 300  # schemas that are looked into for one summary
+STEPS = 300  # schemas visited for one summary
 DEEPEST = 16
 
 Json = dict[str, Any]
@@ -95,10 +95,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a summary says."""
+    """Size limits of a summary."""
 
-    sentence: int  # characters of a description that stay
-    fields: int  # characters of the names of properties, or of the values of an enumeration
+    sentence: int  # characters kept of a description
+    fields: int  # characters of property names or enumerated values
 
 
 USUAL, SHORT = Size(120, 200), Size(60, 60)
@@ -107,7 +107,7 @@ BARE = Size(0, 0)  # types alone
 Resolve = Callable[[str], Any]
 """What a reference leads to; None: nobody knows."""
 
-SIMPLE = 300  # bytes of a schema that stays, but for its notes
+SIMPLE = 300  # bytes of a schema that is kept, apart from its notes
 BARELY = 60  # the same, where there is hardly any room
 _NOTES = frozenset(("title", "default", "examples", "description", "deprecated"))
 _RULES = frozenset(
@@ -128,7 +128,7 @@ _OF_VALUES = {
 
 class Summaries:
     def __init__(self, resolve: Resolve, more: str, size: Size = USUAL) -> None:
-        """`more` says where the whole part is to be had."""
+        """`more` is the note on where to get the whole part."""
         self._resolve = resolve
         self._size = size
         self._more = more
@@ -148,12 +148,12 @@ class Summaries:
         return short
 
     def kinds(self, schema: Json) -> frozenset[str]:
-        """The types that values can have, as JSON Schema names them; all, where that is open."""
+        """The types of the values, as JSON Schema names them; all, where that is open."""
         self._left = STEPS
         return self._kinds(schema, 0)
 
     def fields(self, schema: Json) -> dict[str, bool]:
-        """The properties of objects, and which of them must be there."""
+        """The properties of objects, and whether each is required."""
         self._left = STEPS
         return self._fields(schema, 0)
 
@@ -205,7 +205,7 @@ class Summaries:
     def _parts(self, schema: Json, items: bool = True) -> str:
         names = self.fields(schema)
         if names:
-            order = sorted(names, key=lambda name: not names[name])  # what must be there first
+            order = sorted(names, key=lambda name: not names[name])  # required first
             return f"Fields: {self._listed(order)}."
         values = schema.get("enum")
         if isinstance(values, list) and values:
@@ -231,7 +231,7 @@ def _written(value: Any) -> str:
 
 
 def _simple(schema: Json, sentence: int) -> Json | None:
-    """A schema that only has a long text, with a short one."""
+    """A small schema with its description shortened; None if it is not that simple."""
     if not _RULES.issuperset(schema):
         return None
     short = {key: value for key, value in schema.items() if key not in _NOTES}
@@ -258,7 +258,7 @@ def _stated(schema: Json) -> frozenset[str]:
 
 
 def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    """What is of both types; every integer is a number."""
+    """Intersection of two sets of types; every integer is a number."""
     shared = one & other
     if ("integer" in one and "number" in other) or ("integer" in other and "number" in one):
         shared |= {"integer"}
