@@ -1,1 +1,1 @@
-"""Documents to tools. Pure: what they need of the network or the disk is handed to them."""
+"""Importers: documents to tools. Pure: callers supply everything from the network or the disk."""

@@ -10,17 +10,17 @@ from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
 
-# Longer ones are manuals. A thousand tokens a tool is what a list of many tools can bear.
+# Longer ones are manuals. A list of many tools can afford a thousand tokens per tool.
 DESCRIPTION_LIMIT = 4096
 
 
 def said(description: str) -> str:
-    """What a description in HTML or Markdown says, and no more of it than a tool can bear."""
+    """A description in HTML or Markdown as plain text, cut to `DESCRIPTION_LIMIT`."""
     return cut(plain(description))
 
 
 def said_in(schema: Any) -> Any:
-    """A JSON Schema whose descriptions are plain text."""
+    """A JSON Schema with its descriptions converted to plain text."""
     if isinstance(schema, list):
         return [said_in(one) for one in schema]
     if not isinstance(schema, Mapping):
@@ -37,7 +37,7 @@ def _keyword(keyword: str, value: Any) -> Any:
 
 
 def cut(description: str) -> str:
-    """At a space, so that no word or link is halved."""
+    """Truncate to `DESCRIPTION_LIMIT`, at a space, so that no word or link is halved."""
     if len(description) <= DESCRIPTION_LIMIT:
         return description
     head = description[: DESCRIPTION_LIMIT - 1]
@@ -46,11 +46,11 @@ def cut(description: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ItemDraft:
-    """What an importer proposes; fields as in `schemas.mcp.snapshot.Item`."""
+    """A proposed item of an importer; fields as in `schemas.mcp.snapshot.Item`."""
 
     kind: ItemKind
     key: str
-    name: str  # that it gets if it can: the key, for a prompt made legal
+    name: str  # preferred: the key, for a prompt made legal
     definition: dict[str, Any]
     eras: Eras = "both"
 
@@ -62,13 +62,14 @@ class ItemDraft:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A document as tools, with one outcome for each of its operations and items, in its order."""
+    """The result of an import: tools, and an outcome for each operation and item, in document
+    order."""
 
     title: str | None
     version: str | None  # of the description, not of OpenAPI
-    servers: tuple[str, ...]  # as stated, perhaps relative; variables replaced by their defaults
+    servers: tuple[str, ...]  # as stated, perhaps relative; variables replaced by defaults
     drafts: tuple[ToolDraft, ...]
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...] = ()  # on the document as a whole
-    items: tuple[ItemDraft, ...] = ()  # prompts, resources and templates
-    server: ServerFacts | None = None  # the MCP server that it is of
+    items: tuple[ItemDraft, ...] = ()  # prompts, resources and resource templates
+    server: ServerFacts | None = None  # the MCP server, if it was imported from one

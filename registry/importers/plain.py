@@ -1,9 +1,9 @@
-"""Descriptions in HTML and Markdown as the text that they say. Pure.
+"""HTML and Markdown descriptions to plain text. Pure.
 
-For models, search and terminals: tags, emphasis and addresses of links say nothing to them. Code
-stays as it is written, lists and paragraphs stay apart. Only what HTML has is a tag, and only where
-it can be one: `List<T>`, `<id>` and "a < b" are text. Every pattern is bounded, so that no
-description takes more than linear time, as `html.parser` may for tags that never end.
+For models, search and terminals, to which tags, emphasis and link targets are noise. Code is kept
+verbatim, lists and paragraphs stay apart. Only known HTML elements are tags, and only where one can
+stand: `List<T>`, `<id>` and "a < b" are text. Every pattern is bounded, so that all descriptions
+take linear time, unlike with `html.parser` for unclosed tags.
 """
 
 import html
@@ -11,16 +11,16 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-REMEMBERED = 4096  # texts: schemas say the same of many members
+REMEMBERED = 4096  # texts cached: members of many schemas share descriptions
 
 _MARKED = re.compile(r"[<&*`\[_#>|~\\]|^[=-]{3}", re.MULTILINE)
-_HOLD, _HELD_END = "\ue000", "\ue001"  # around the numbers of what is kept; never in a text
+_HOLD, _HELD_END = "\ue000", "\ue001"  # delimit numbers of placeholders; never in a text
 _HELD = re.compile(f"{_HOLD}([0-9]{{1,6}}){_HELD_END}")
 _FENCE = re.compile(r"^(```|~~~)[^\n]{0,200}\n", re.MULTILINE)
 _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)[^\n`]{1,2000}?(?<!`)\1(?!`)")
 
 _VOID = ("br", "hr", "img", "wbr")
-_OPEN = ("p", "li", "tr", "td", "th", "dt", "dd", "thead", "tbody", "tfoot")  # end by themselves
+_OPEN = ("p", "li", "tr", "td", "th", "dt", "dd", "thead", "tbody", "tfoot")  # closing tag optional
 _CLOSED = (
     *("a", "b", "i", "u", "s", "q", "em", "strong", "small", "big", "sub", "sup", "span", "font"),
     *("code", "kbd", "samp", "tt", "var", "pre", "mark", "del", "ins", "strike", "abbr", "cite"),
@@ -76,12 +76,12 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 
 @lru_cache(maxsize=REMEMBERED)
 def plain(text: str) -> str:
-    """The text that `text` says; itself, where it has no marks."""
+    """`text` without markup; itself if it contains none."""
     return _Reading().read(text) if _MARKED.search(text) else text
 
 
 class _Reading:
-    """One text, and what is kept out of it while it is read: code, as it stands."""
+    """State of converting one text; code is replaced by placeholders meanwhile."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
@@ -99,7 +99,7 @@ class _Reading:
         return f"{_HOLD}{len(self._held) - 1}{_HELD_END}"
 
     def _restored(self, text: str) -> str:
-        """With what was kept; code in HTML may hold what was code in Markdown before."""
+        """`text` with its placeholders filled in; code in HTML may contain code in Markdown."""
         for _ in range(2):
             text = _HELD.sub(self._of, text)
         return text
@@ -109,7 +109,7 @@ class _Reading:
         return self._held[number] if number < len(self._held) else ""
 
     def _entity(self, found: re.Match[str]) -> str:
-        """What it stands for is text, and no mark: `&lt;p&gt;` is about a tag."""
+        """An entity stands for text, never markup: `&lt;p&gt;` is about a tag."""
         said = html.unescape(found[0])
         return " " if said == "\u00a0" else self._hold(said)
 
@@ -136,8 +136,8 @@ class _Reading:
 def _between(
     text: str, opening: re.Pattern[str], closing: str, change: Callable[[str, str], str]
 ) -> str:
-    """`text` with what is between an opening and the closing that belongs to it changed, of which
-    `change` gets the inside and the whole. One that is not closed stays."""
+    """`text` with each span from `opening` to its matching closing replaced by `change(inside,
+    whole)`. Unclosed spans stay."""
     if not (found := opening.search(text)):
         return text
     lower, parts, at = text.lower(), [], 0
@@ -156,10 +156,10 @@ def _between(
 
 
 def _tag(found: re.Match[str], closes: bool) -> str:
-    """What a tag becomes; `closes`: the text has the end of one."""
+    """Replacement text of a tag; `closes`: the text contains its closing tag."""
     name, before = found["name"].lower(), found.string[max(found.start() - 1, 0) : found.start()]
     if not closes and (name in _CLOSED or (name in _OPEN and before.isalnum())):
-        return found[0]  # the type parameter of something, or a place for a value
+        return found[0]  # a type parameter, or a placeholder
     if name in _PARAGRAPHS:
         return "\n\n"
     if name in ("td", "th"):
@@ -182,6 +182,6 @@ def _markdown(text: str) -> str:
     text = _QUOTE.sub(lambda found: f"{found[1].capitalize()}: " if found[1] else "", text)
     text = _BULLET.sub(r"\1-\2", _HEADING.sub(r"\1", _RULE.sub("", text)))
     text = _BOTH.sub(r"\1", text)
-    for _ in range(2):  # one may stand inside the other
+    for _ in range(2):  # they may be nested
         text = _UNDERLINED.sub(r"\1", _BOLD.sub(r"\1", _EMPHASIS.sub(r"\1", text)))
     return text.replace("\\_", "_")

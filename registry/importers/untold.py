@@ -1,5 +1,5 @@
-"""What is said of an operation, a field or an action that nobody described, so that it is found:
-from its path or name, its parameters and its types. Pure."""
+"""Generated descriptions for operations, fields and actions that have none, so that search finds
+them: from path or name, parameters and types. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Any
 
 from registry.embedding.texts import identifier_words
 
-PARAMETERS = 12  # named
+PARAMETERS = 12  # parameters listed
 
 _PLACE = re.compile(r"\{[^{}]*\}")
 _SAYS_NOTHING = re.compile(r"(?:api|rest|v?\d[\d.-]*(?:alpha|beta)?\d*)", re.IGNORECASE)
 _VOWEL = re.compile("[aeio]|u(?!s|ni)")
-_VERBS: Mapping[str, tuple[str, str]] = {  # of one, of all
+_VERBS: Mapping[str, tuple[str, str]] = {  # of one item, of a collection
     "GET": ("Get", "List"),
     "HEAD": ("Check", "Check"),
     "POST": ("Do", "Create"),
@@ -44,7 +44,7 @@ def of_operation(method: str, path: str, schema: Mapping[str, Any]) -> str:
 
 
 def of_field(operation: str, name: str, answers: str, schema: Mapping[str, Any]) -> str:
-    """Of a field of Query or Mutation; `answers` is its type."""
+    """Description of a field of Query or Mutation; `answers` is its type."""
     words = identifier_words(name)
     verb = "" if operation != "query" else "List " if answers.startswith("[") else "Get "
     told = _whole((verb + words) if verb else words.capitalize(), schema)
@@ -52,7 +52,7 @@ def of_field(operation: str, name: str, answers: str, schema: Mapping[str, Any])
 
 
 def of_action(service: str, action: str, schema: Mapping[str, Any]) -> str:
-    """Of an action of a hybrid service; "": of none that has a name."""
+    """Description of an action of a hybrid service; "" without a name."""
     name = identifier_words(action).capitalize()
     of = f", an action of the service {identifier_words(service)}" if service else ""
     return _whole(name + of, schema)
@@ -64,7 +64,7 @@ def _whole(said: str, schema: Mapping[str, Any]) -> str:
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:
-    """Names and types of the arguments, those that are demanded first."""
+    """Names and types of the arguments, required ones first."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return ""
@@ -80,7 +80,7 @@ def _type(schema: Any) -> str:
 
 
 def _nouns(path: str) -> Sequence[tuple[str, bool]]:
-    """The words of a path, and whether one of them is chosen by a place for a value."""
+    """The words of a path, and whether a path variable selects one of them."""
     found: list[tuple[str, bool]] = []
     for segment in path.partition("?")[0].split("/"):
         words = identifier_words(_PLACE.sub(" ", segment.rpartition(".")[0] or segment))

@@ -1,7 +1,7 @@
-"""GraphQL to tools: SDL or the answer of an introspection in, drafts and outcomes out. Pure.
+"""GraphQL to tools: SDL or an introspection result in, drafts and outcomes out. Pure.
 
-Each field of Query and Mutation becomes a tool. What is asked of it is chosen here, by depth and
-cost, or written by a person for single fields; a caller may choose anew with each call.
+Each field of Query and Mutation becomes a tool. Its selection set is chosen here, by depth and
+cost, or written by a person for single fields; a caller may override it in each call.
 """
 
 from registry.importers.graphql.marks import GraphQLOverlay, read_overlay

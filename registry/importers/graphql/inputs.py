@@ -10,16 +10,16 @@ from msgspec import UNSET
 from registry.importers.graphql.schema import InputValue, Ref, Schema, Type, is_upload, scalar
 from registry.importers.imported import said
 
-# Services that make filters of their tables let every one reach all others: Hasura has thousands.
+# Services with generated table filters link each type to all others: Hasura has thousands.
 DEFINITIONS_LIMIT = 100
-INLINE_CHOICES = 12  # a longer enum, or one with descriptions, stands once, under its name
+INLINE_CHOICES = 12  # a longer enum, or one with descriptions, becomes a definition
 
 
 @dataclass(slots=True)
 class Needs:
-    """What the schemas of one tool need besides themselves, and what was lost."""
+    """Dependencies of one tool's schemas, and notes on losses."""
 
-    names: dict[str, None] = field(default_factory=dict)  # of definitions, in order
+    names: dict[str, None] = field(default_factory=dict)  # of definitions, ordered
     notes: dict[str, None] = field(default_factory=dict)
 
     def add(self, other: "Needs") -> None:
@@ -28,7 +28,7 @@ class Needs:
 
 
 class GraphQLInputs:
-    """The input types of one schema, converted."""
+    """Converts the input types of one schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -36,15 +36,15 @@ class GraphQLInputs:
         self._unsendable = _unsendable(schema)
 
     def sendable(self, value: InputValue) -> bool:
-        """Whether JSON can hold it: files travel in multipart requests."""
+        """Whether the value can be sent as JSON: files need multipart requests."""
         return not self._is_unsendable(value.type)
 
     def value(self, value: InputValue, needs: Needs) -> dict[str, Any]:
-        """The schema of an argument or field, with what is said about it."""
+        """The schema of an argument or field, with its description."""
         return self._value(value, needs, nullable=not value.type.required)
 
     def definitions(self, needs: Needs) -> dict[str, Any]:
-        """`$defs`: all that can be reached, the nearest first where that is too much."""
+        """`$defs`: everything reachable, the nearest first if that is too much."""
         reached: dict[str, Any] = {}
         queue = deque(needs.names)
         while queue:
@@ -106,7 +106,7 @@ class GraphQLInputs:
         return schema
 
     def _of(self, ref: Ref, needs: Needs) -> dict[str, Any]:
-        """A type that is not null."""
+        """Schema of a type without null."""
         if ref.wrap == "list" and ref.of is not None:
             items = self._of(ref.of.nullable, needs)
             return {"type": "array", "items": items if ref.of.required else _nullable(items)}
@@ -130,7 +130,7 @@ class GraphQLInputs:
 
 
 def _unsendable(schema: Schema) -> frozenset[str]:
-    """Input objects that cannot be sent without a file."""
+    """Input objects that require a file."""
     found: set[str] = set()
     inputs = [one for one in schema.types.values() if one.kind == "input"]
     users: Mapping[str, list[str]] = _users(inputs)
@@ -146,7 +146,7 @@ def _unsendable(schema: Schema) -> frozenset[str]:
 
 
 def _users(inputs: Iterable[Type]) -> dict[str, list[str]]:
-    """Input objects by the name of a type that they cannot do without."""
+    """Reverse index: names of input objects by the type that they require."""
     users: dict[str, list[str]] = {}
     for one in inputs:
         for value in _demanded(one):

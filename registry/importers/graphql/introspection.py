@@ -1,4 +1,4 @@
-"""The answer of an introspection to a Schema. Nothing in it is believed to have its shape."""
+"""An introspection result to a Schema. The shape of every part is checked."""
 
 import re
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ _KINDS: Mapping[str, Kind] = {
 }
 _WRAPS = {"LIST": "list", "NON_NULL": "required"}
 _WRAPS_LIMIT = 32
-_NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*")  # 2.1.9; they become text of our own requests
+_NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*")  # 2.1.9; names become text of our own requests
 _EXPECTED = "expected GraphQL SDL, or the JSON answer of an introspection"
 
 
 def read_introspection(document: Mapping[str, Any], location: str) -> Schema:
-    """`document` as it was answered or saved: `__schema`, alone or under `data`. Raises
+    """`document` as answered or saved: `__schema`, at the top or under `data`. Raises
     ImportRejected."""
     node = mapping(mapping(document.get("data")).get("__schema") or document.get("__schema"))
     if not sequence(node.get("types")):
@@ -61,7 +61,7 @@ def _take(schema: Schema, node: dict[str, Any]) -> None:
 
 
 def _named(read: Any, nodes: object) -> dict[str, Any]:
-    """What `read` makes of `nodes`, by name; what has none, or no type, is left out."""
+    """`nodes` converted by `read`, by name; those without a name or type are omitted."""
     found = (read(mapping(node)) for node in sequence(nodes) if _is_named(node))
     return {one.name: one for one in found if one is not None}
 
@@ -98,7 +98,7 @@ def _deprecated(node: dict[str, Any]) -> str | None:
 
 
 def _ref(node: object) -> Ref | None:
-    """None where an introspection did not ask deep enough."""
+    """The type reference; None if the introspection query was not deep enough."""
     wraps: list[str] = []
     while len(wraps) < _WRAPS_LIMIT:
         one = mapping(node)

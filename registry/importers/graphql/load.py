@@ -1,4 +1,4 @@
-"""Bytes to a Schema: SDL or the JSON answer of an introspection, told apart by content."""
+"""Bytes to a Schema: SDL or the JSON of an introspection, detected by content."""
 
 from registry.importers.graphql.introspection import read_introspection
 from registry.importers.graphql.schema import Schema
@@ -12,7 +12,7 @@ _EXPECTED = "expected GraphQL SDL, or the JSON answer of an introspection"
 
 
 def load(data: bytes, location: str) -> Schema:
-    """`location` (path or URL) is for messages. Raises ImportRejected."""
+    """Parse `data`; `location` (path or URL) is for messages. Raises ImportRejected."""
     head = data[:256].removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith((b"{", b"\xff\xfe", b"\xfe\xff")):
         schema = read_introspection(parse(data, location, _EXPECTED), location)

@@ -1,4 +1,4 @@
-"""What the owner of a gateway says about single fields, in a file beside the description."""
+"""Overlay file: the gateway owner's settings for single fields, beside the description."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from schemas.errors import ImportRejected
 
 
 class FieldMarks(Marks, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """On a field of Query or Mutation."""
+    """Settings of a field of Query or Mutation."""
 
     selection: str | None = None  # { id name owner { login } }
 
@@ -28,7 +28,7 @@ _UNMARKED = FieldMarks()
 
 @dataclass(frozen=True, slots=True)
 class GraphQLOverlay:
-    """The marks of one description, by `Query.pets` or `pets`."""
+    """The marks of one description, keyed by `Query.pets` or `pets`."""
 
     operations: Mapping[str, FieldMarks] = field(default_factory=dict)
     defaults: FieldMarks = _UNMARKED
@@ -41,7 +41,7 @@ class GraphQLOverlay:
 
 
 def read_overlay(document: Mapping[str, Any], location: str) -> GraphQLOverlay:
-    """Raises ImportRejected, which names the place."""
+    """Raises ImportRejected, which names the location of the error."""
     try:
         read = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:

@@ -1,8 +1,7 @@
-"""The JSON Schema of an answer, from what is selected.
+"""JSON Schema of an answer, from its selection set.
 
-Nothing in it is required: a caller may select less, and a field that failed takes others with it.
-What a service may add to (an enum) or writes in its own way (a custom scalar) is not held to
-anything either: no good answer may fail.
+No member is required: a caller may select less, and a failed field nulls its parents. Enums, which
+a service may extend, and custom scalars are unconstrained as well: no valid answer may fail.
 """
 
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from registry.importers.graphql.schema import Ref, Schema, answered
 from registry.importers.graphql.selection import Selection
 
-FURTHER = 40  # names of fields that could be selected besides
+FURTHER = 40  # names listed of fields that could be selected besides
 CHOICES = 30
 
 

@@ -1,4 +1,4 @@
-"""The pipeline: load, name, select, map each field, report on all."""
+"""Import pipeline of GraphQL: load, name, select, map each field, report."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
 FIELDS_LIMIT = 10_000  # as many as operations of an OpenAPI description
-NOTES_LIMIT = 5  # in one outcome; a person reads no more
+NOTES_LIMIT = 5  # per outcome; a person reads no more
 
 _SUBSCRIPTION = "a subscription answers for as long as it is open; a tool answers once"
 _FEDERATION = ("_entities", "_service")  # Apollo Federation: between its router and subgraphs
@@ -25,7 +25,7 @@ _FEDERATION = ("_entities", "_service")  # Apollo Federation: between its router
 
 @dataclass(frozen=True, slots=True)
 class GraphQLChoice:
-    """Globs (`fnmatch`) against the tool's name, the field or `Query.field`; `tag:mutation` takes
+    """Globs (`fnmatch`) against the tool's name, the field or `Query.field`; `tag:mutation` matches
     all mutations. `include` empty: all. `exclude` wins."""
 
     include: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ _EVERYTHING = GraphQLChoice()
 def read(
     data: bytes, location: str, options: GraphQLChoice = _EVERYTHING, endpoint: str | None = None
 ) -> Imported:
-    """`endpoint` is where the schema was asked for, if it was. Raises ImportRejected only where no
+    """`endpoint` is the URL that was introspected, if any. Raises ImportRejected only where no
     field could be read at all."""
     schema = load(data, location)
     roots = list(_roots(schema))
@@ -74,7 +74,7 @@ def _roots(schema: Schema) -> Iterator[Root]:
 
 
 def _subscriptions(schema: Schema, options: GraphQLChoice) -> Iterator[Outcome]:
-    """Left out in any case; skipped are those that nobody said they did not want."""
+    """Subscriptions are never imported; those not excluded are reported as skipped."""
     for texts in _subscribed(schema):
         field, label = texts
         marks = options.overlay.of("Subscription", field)
@@ -89,7 +89,7 @@ def _subscribed(schema: Schema) -> list[tuple[str, str]]:
 
 
 def _names(roots: list[Root], options: GraphQLChoice) -> dict[str, str]:
-    """A mutation that is called like a query says so in its name."""
+    """Names by field; a mutation with the name of a query gets a qualified one."""
     queries = {root.field.name.casefold() for root in roots if root.operation == "query"}
     wanted = {}
     for root in roots:
@@ -127,7 +127,7 @@ def _map(
 def _refusal(
     operation: str, texts: tuple[str, ...], marks: FieldMarks, options: GraphQLChoice
 ) -> str | None:
-    """Why the field is not wanted; None when it is."""
+    """Why the field is not selected; None when it is."""
     for pattern in options.exclude:
         if _matches(operation, texts, pattern):
             return f"excluded by {pattern!r}"

@@ -1,11 +1,10 @@
-"""A GraphQL schema as this importer holds it, its scalars, and how it is loaded: SDL or
-introspection.
+"""Model of a GraphQL schema, and its scalars; loaded from SDL or introspection.
 
-What is missing or contradicts itself costs what needs it, and nothing else; so this is not
-graphql-core's schema, which exists as a whole or not at all.
+Errors are local: a missing or contradictory part costs only what needs it; so this is not
+graphql-core's schema, which is valid as a whole or not at all.
 
-What a custom scalar takes is the service's own affair: names that are
-used alike everywhere are known here, and about others only their descriptions say anything.
+A custom scalar is defined by its service: names with a common meaning are known here; others have
+their descriptions alone.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ COMPOSITE = frozenset({"object", "interface", "union"})
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A type as it is referred to: exactly one of `name` and `of` is set."""
+    """A type reference: exactly one of `name` and `of` is set."""
 
     name: str = ""
     of: "Ref | None" = None
@@ -48,7 +47,7 @@ class Ref:
 
     @property
     def lists(self) -> int:
-        """How many lists are around the named type."""
+        """Number of list wrappers around the named type."""
         ref, count = self, 0
         while ref.of is not None:
             count += ref.wrap == "list"
@@ -69,7 +68,7 @@ class InputValue:
     type: Ref
     description: str = ""
     default: Any = UNSET  # as JSON
-    deprecated: str | None = None  # why
+    deprecated: str | None = None  # the reason
 
     @property
     def demanded(self) -> bool:
@@ -104,7 +103,7 @@ class Type:
     choices: dict[str, Choice] = field(default_factory=dict)  # enum
     members: list[str] = field(default_factory=list)  # interface, union: objects it may be
     one_of: bool = False  # input: exactly one of its fields is given
-    specified_by: str | None = None  # scalar: URL
+    specified_by: str | None = None  # scalar: its URL
 
 
 @dataclass(slots=True)
@@ -115,17 +114,17 @@ class Schema:
     notes: list[str] = field(default_factory=list)
 
     def of(self, ref: Ref) -> Type:
-        """The named type of `ref`; of kind "missing" where the description does not define it."""
+        """The named type of `ref`; of kind "missing" if undefined in the description."""
         return self.types.get(ref.named) or Type(ref.named, "missing")
 
     def root(self, operation: str) -> Type | None:
         return self.types.get(self.roots.get(operation, ""))
 
     def finish(self) -> "Schema":
-        """With what every schema has, and the note on what it refers to in vain."""
+        """Add the built-in parts, and the note on undefined types."""
         for name in BUILT_IN:
             self.types.setdefault(name, Type(name, "scalar"))
-        if not self.roots:  # section 3.3.1: the usual names need no `schema`
+        if not self.roots:  # section 3.3.1: the default names need no `schema`
             self.roots = {one: one.capitalize() for one in ("query", "mutation", "subscription")}
         missing = sorted({ref.named for ref in self._references()} - self.types.keys())
         if missing:
@@ -185,7 +184,7 @@ def is_upload(type_: Type) -> bool:
 
 
 def scalar(type_: Type) -> tuple[dict[str, Any], str | None]:
-    """The schema of values that are sent, and what is not known about them."""
+    """The schema of an input value, and a note on what is unknown of it."""
     if type_.name in _BUILT_IN:
         return dict(_BUILT_IN[type_.name]), None
     name = type_.name.lower().replace("_", "")
@@ -198,7 +197,7 @@ def scalar(type_: Type) -> tuple[dict[str, Any], str | None]:
 
 
 def answered(type_: Type) -> dict[str, Any]:
-    """The schema of values that come back: custom scalars differ too much to be told."""
+    """The schema of an output value: custom scalars vary too much to be constrained."""
     known = _BUILT_IN.get(type_.name)
     return {} if known is None else {"type": known["type"]}
 

@@ -12,7 +12,7 @@ from registry.importers.graphql.schema import Choice, Field, InputValue, Kind, R
 from schemas.errors import ImportRejected
 
 TOKENS_LIMIT = 3_000_000  # GitHub's schema, of 1,600 types, has 160,000
-DEFAULT_BYTES = 2_000  # of a default that is told; a longer one is the service's own affair
+DEFAULT_BYTES = 2_000  # of a default in a description; longer ones are omitted
 
 _KINDS: dict[type, Kind] = {
     ast.ScalarTypeDefinitionNode: "scalar",
@@ -31,7 +31,7 @@ _KINDS: dict[type, Kind] = {
 
 
 def read_sdl(text: str, location: str) -> Schema:
-    """Raises ImportRejected, which names line and column."""
+    """Raises ImportRejected with line and column."""
     try:
         document = parse(text, no_location=True, max_tokens=TOKENS_LIMIT)
     except GraphQLError as error:
@@ -57,7 +57,7 @@ def read_sdl(text: str, location: str) -> Schema:
 
 
 def _take(schema: Schema, node: Any, implementing: list[tuple[str, str]]) -> None:
-    """A definition or an extension of a type, whichever comes first."""
+    """Add a type definition or an extension, in either order."""
     name, kind = node.name.value, _KINDS[type(node)]
     known = schema.types.setdefault(name, Type(name, kind))
     if known.kind != kind:
@@ -108,7 +108,7 @@ def _ref(node: Any) -> Ref:
 
 
 def wrapped(name: str, wraps: Iterable[str]) -> Ref:
-    """The innermost first."""
+    """A `Ref` from its wrappers, innermost first."""
     ref = Ref(name)
     for wrap in wraps:
         ref = Ref(of=ref, wrap="list" if wrap == "list" else "required")
@@ -116,13 +116,13 @@ def wrapped(name: str, wraps: Iterable[str]) -> Ref:
 
 
 def default_of(node: Any) -> Any:
-    """A literal as JSON; UNSET where there is none, or none that JSON can hold."""
+    """A literal as JSON; UNSET if it is absent or JSON cannot express it."""
     if node is None:
         return UNSET
     try:
         value = value_from_ast_untyped(node)
         encoded = msgspec.json.encode(value)
-        same = msgspec.json.decode(encoded) == value  # 1e400 is null there
+        same = msgspec.json.decode(encoded) == value  # 1e400 becomes null
     except (GraphQLError, TypeError, ValueError, OverflowError, RecursionError):
         return UNSET
     return value if same and len(encoded) <= DEFAULT_BYTES else UNSET
@@ -138,7 +138,7 @@ def _deprecated(node: Any) -> str | None:
 
 
 def _directive(node: Any, name: str) -> dict[str, Any] | None:
-    """The arguments of the directive `name`, those that are text; None without it."""
+    """The text arguments of the directive `name`; None without it."""
     for one in node.directives or ():
         if one.name.value == name:
             return {

@@ -1,6 +1,6 @@
-"""Selections of a root field: chosen, written by a person, printed.
+"""Selection sets of a root field: chosen, parsed from text, printed.
 
-The same schema always gives the same selection.
+Deterministic: the same schema always gives the same selection.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from graphql.language import ast
 from registry.importers.graphql.schema import COMPOSITE, Field, Schema, Type
 
 PAGE_ARGUMENTS = ("first", "limit")
-INNER_ENTRIES = 10  # of a list further in, where the service lets us say how many
+INNER_ENTRIES = 10  # of nested lists, where the service takes a bound
 
 TYPENAME = "__typename"
 
@@ -27,7 +27,7 @@ class Selected:
 
     field: Field | None
     inner: "Selection | None" = None
-    arguments: str = ""  # printed, with their parentheses
+    arguments: str = ""  # printed, with parentheses
     alias: str = ""
 
     @property
@@ -36,7 +36,7 @@ class Selected:
 
     @property
     def key(self) -> str:
-        """The name of its value in the answer."""
+        """The response key."""
         return self.alias or self.name
 
 
@@ -58,7 +58,7 @@ class Selection:
             yield f"... on {fragment.type.name} {fragment.printed()}"
 
     def prune(self) -> bool:
-        """Take out what nothing is selected of; whether anything is left."""
+        """Remove fields with empty selections; whether any field is left."""
         self.fields = [one for one in self.fields if one.inner is None or one.inner.prune()]
         self.fragments = [one for one in self.fragments if one.prune()]
         return bool(self.fields or self.fragments)
@@ -70,12 +70,12 @@ class Connection:
 
     path: tuple[Field, ...]  # to the entries: (nodes,) or (edges, node)
     entry: Type
-    page_info: Field | None  # where it says whether more follows, and from where
+    page_info: Field | None  # whether more follows, and the next cursor
     total: Field | None
 
 
 def connection(schema: Schema, type_: Type) -> Connection | None:
-    """`type_` as a connection, if it has the shape of one; its name says nothing."""
+    """`type_` as a connection, recognized by its shape, not its name."""
     info = type_.fields.get("pageInfo")
     path = _entries(schema, type_)
     if info is None or path is None:
@@ -101,8 +101,8 @@ def _entries(schema: Schema, type_: Type) -> tuple[Field, ...] | None:
 
 
 def bounding(one: Field) -> str | None:
-    """The arguments of a field inside a selection, which nobody is there to choose: a bound on a
-    list, if it takes one. None for a field that cannot do without others."""
+    """Printed arguments of a nested field, which no caller can set: a page size for a list, if it
+    takes one. None for a field with other required arguments."""
     page = ""
     for name in PAGE_ARGUMENTS:
         argument = one.args.get(name)
@@ -114,13 +114,13 @@ def bounding(one: Field) -> str | None:
     return f"({page}: {INNER_ENTRIES})" if page else ""
 
 
-LIST_WEIGHT = 4  # a field inside a list of objects costs as much more
-FRAGMENTS = 6  # an interface that more objects implement is asked for what all of them have
-UNION_FRAGMENTS = 12  # objects that a union is asked for by name
-OBJECT_COST = 3  # fields that make an object worth asking for
-SHARE = 0.6  # of what is left, for the fields of one level while there are further levels
+LIST_WEIGHT = 4  # cost factor of fields inside a list of objects
+FRAGMENTS = 6  # maximum object types for fragments of an interface; beyond, only its shared fields
+UNION_FRAGMENTS = 12  # fragments of a union
+OBJECT_COST = 3  # fields that make an object worth selecting
+SHARE = 0.6  # of the remaining budget, for one level while there are further levels
 
-# what people call things by, and judge them by
+# fields that identify and rate things for people
 _NAMES = frozenset(
     {"name", "title", "login", "username", "email", "key", "slug", "code", "number", "label",
      "status", "state", "type", "kind", "message", "url"}
@@ -129,13 +129,13 @@ _NAMES = frozenset(
 
 @dataclass(slots=True)
 class _Node:
-    """An object in a selection that may get fields."""
+    """An object in a selection that can get fields."""
 
     selection: Selection
     fields: Iterable[Field]
     weight: int
-    above: frozenset[str]  # names of the types around it, and its own
-    keys: dict[str, str] | None = None  # of a fragment: types by name, shared by its siblings
+    above: frozenset[str]  # names of its type and its ancestors
+    keys: dict[str, str] | None = None  # of a fragment: types by field name, shared by siblings
 
 
 class Chooser:
@@ -146,7 +146,7 @@ class Chooser:
         self._left = 0
 
     def choose(self, type_: Type) -> Selection:
-        """A selection of `type_`, an object, an interface or a union; never an empty one."""
+        """A selection of `type_`, an object, an interface or a union; never empty."""
         self._left = self._cost
         root = Selection(type_)
         level = self._enter(root, 1, frozenset(), is_root=True)
@@ -163,7 +163,7 @@ class Chooser:
     def _enter(
         self, selection: Selection, weight: int, above: frozenset[str], *, is_root: bool = False
     ) -> list[_Node]:
-        """The objects in which fields can be selected once `selection` is entered."""
+        """The nodes to which fields can be added after entering `selection`."""
         type_ = selection.type
         above |= {type_.name}
         page = connection(self._schema, type_)
@@ -182,7 +182,7 @@ class Chooser:
         return nodes
 
     def _members(self, type_: Type, is_root: bool) -> list[Type]:
-        """The objects that are asked for by name; what all of them have says enough further in."""
+        """The object types that get a fragment; nested interfaces use their shared fields only."""
         known = [self._schema.types[name] for name in type_.members if name in self._schema.types]
         if not type_.fields:
             return known[:UNION_FRAGMENTS]
@@ -215,7 +215,7 @@ class Chooser:
         return self._enter(inner, weight, above, is_root=is_root)
 
     def _fill(self, nodes: list[_Node], budget: int) -> None:
-        """Fields without fields of their own: in turn, so that each object gets its first ones."""
+        """Add leaf fields round-robin, so that each object gets its first ones."""
         queue = deque((node, iter(self._leaves(node))) for node in nodes)
         while queue:
             node, leaves = queue.popleft()
@@ -242,7 +242,7 @@ class Chooser:
                 yield leaf
 
     def _candidates(self, nodes: list[_Node]) -> list[tuple[_Node, Field, str]]:
-        """Fields that hold objects: of each node in turn, those that hold many last."""
+        """Composite fields: round-robin over the nodes, lists last."""
         found = []
         for node in nodes:
             fields = [one for one in node.fields if self._is_new(node, one)]
@@ -264,7 +264,7 @@ class Chooser:
         )
 
     def _descend(self, candidates: list[tuple[_Node, Field, str]]) -> list[_Node]:
-        """Enter as many objects as can get a few fields each."""
+        """Enter as many objects as the budget gives a few fields each."""
         level: list[_Node] = []
         planned = 0
         for node, one, arguments in candidates:
@@ -279,7 +279,7 @@ class Chooser:
         return level
 
     def _worth(self, one: Field) -> int:
-        """How many fields an object should get, not to be asked for in vain."""
+        """Minimum number of fields that make selecting an object worthwhile."""
         type_ = self._schema.of(one.type)
         if type_.kind != "object" or connection(self._schema, type_):
             return OBJECT_COST
@@ -288,10 +288,10 @@ class Chooser:
             for one in type_.fields.values()
             if self._schema.of(one.type).kind in ("scalar", "enum")
         )
-        return max(1, len(list(islice(plain, OBJECT_COST))))  # types have hundreds of fields
+        return max(1, len(list(islice(plain, OBJECT_COST))))  # types can have hundreds of fields
 
     def _merges(self, node: _Node, one: Field) -> bool:
-        """Whether fragments side by side may all have it (5.3.2: fields of one name have one
+        """Whether sibling fragments can share the field (5.3.2: fields of one name have one
         shape)."""
         if node.keys is None:
             return True
@@ -315,11 +315,11 @@ TOKENS_LIMIT = 5_000
 
 
 class Unselectable(ValueError):
-    """Says what is wrong with a selection."""
+    """A selection is invalid; `str()` is the reason."""
 
 
 def read_selection(schema: Schema, type_: Type, text: str) -> Selection:
-    """`text` is a selection set: `{ id name owner { login } }`. Raises Unselectable."""
+    """Parse a selection set: `{ id name owner { login } }`. Raises Unselectable."""
     try:
         document = parse(text, no_location=True, max_tokens=TOKENS_LIMIT)
     except GraphQLError as error:

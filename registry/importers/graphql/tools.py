@@ -25,7 +25,7 @@ from schemas.binding import GraphQLBinding, Pagination, Variable
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, ToolDraft
 
-PAGE_SIZE = 20  # of a connection, where a caller says nothing; GitHub and others demand a number
+PAGE_SIZE = 20  # default page size of a connection; GitHub and others require one
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -39,7 +39,7 @@ _ANNOTATIONS = {
 
 
 class SkipField(Exception):
-    """Why there can be no tool."""
+    """The field cannot become a tool; `str()` is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Root:
 
 
 class GraphQLDrafts:
-    """Makes drafts; input types are converted once."""
+    """Makes drafts; input types are converted once per schema."""
 
     def __init__(self, schema: Schema, depth: int, cost: int) -> None:
         self._schema = schema
@@ -67,7 +67,7 @@ class GraphQLDrafts:
         self._chooser = Chooser(schema, depth, cost)
 
     def draft(self, root: Root, name: str, marks: FieldMarks) -> tuple[ToolDraft, list[str]]:
-        """The tool and what was lost on the way. Raises Skip."""
+        """The tool and notes on losses. Raises SkipField."""
         notes: list[str] = []
         selection = self._selection(root.field, marks, notes)
         arguments = _Arguments(self._inputs, marks)
@@ -116,7 +116,7 @@ class GraphQLDrafts:
         return self._chooser.choose(type_)
 
     def _pagination(self, field: Field, names: dict[str, str]) -> Pagination | None:
-        """Of a connection that takes `after`, by arguments that callers may give."""
+        """Pagination of a connection that takes `after`, by arguments that callers may set."""
         page = connection(self._schema, self._schema.of(field.type))
         if page is None or page.page_info is None or field.type.lists or "after" not in names:
             return None
@@ -130,19 +130,19 @@ class GraphQLDrafts:
 
 
 class _Arguments:
-    """The arguments of one tool, and the variables that they become."""
+    """The arguments of one tool, and the GraphQL variables that they become."""
 
     def __init__(self, inputs: GraphQLInputs, marks: FieldMarks) -> None:
         self.needs = Needs()
         self.variables: list[Variable] = []
-        self.names: dict[str, str] = {}  # of arguments, by their names in the schema
+        self.names: dict[str, str] = {}  # argument names, by names in the schema
         self.properties: dict[str, dict[str, Any]] = {}
         self._required: list[str] = []
         self._inputs = inputs
         self._marks = marks.arguments
 
     def take(self, value: InputValue) -> None:
-        """Raises Skip."""
+        """Add an argument. Raises SkipField."""
         marks = self._marks.get(value.name, _NO_MARKS)
         if marks.hide:
             self._hide(value, marks)
@@ -162,7 +162,7 @@ class _Arguments:
         self.names[value.name] = name
         self.properties[name] = schema
         self._required += [name] if value.demanded else []
-        # 5.8.5: nullable where the service has a default, which is taken when nothing is given
+        # 5.8.5: nullable where the service has a default, used if the argument is absent
         declared = value.type if value.demanded else value.type.nullable
         self.variables.append(Variable(name, value.name, str(declared)))
 

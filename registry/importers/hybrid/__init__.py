@@ -1,9 +1,9 @@
-"""Hybrid services to tools: read the description, close its schemas, name, select. Pure.
+"""Hybrid services to tools: read the description, bundle its schemas, name, select. Pure.
 
 Two forms are read: `spec.yaml` (host, service, a list of actions, shared schemas) and the older
-`schema.json` (service id -> schema and scope). Where light-hybrid-4j silently gives up checking an
-action, the outcome says so; what stands inline, which it never checks, is checked here. A key that
-nobody knows is told; one that may have been meant to restrict an action costs that action.
+`schema.json` (service id -> schema and scope). Where light-hybrid-4j silently stops checking an
+action, the outcome reports it; inline schemas, which it never checks, are checked here. Unknown
+keys are reported; one that resembles a restriction costs its action.
 """
 
 from registry.importers.hybrid.items import ID_LIMIT, size_of

@@ -1,4 +1,4 @@
-"""The actions of a description as they are written there, in either of its two forms."""
+"""The raw actions of a description, in either of its two forms."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,27 +20,27 @@ _KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false",
 
 @dataclass(frozen=True, slots=True)
 class WrittenAction:
-    """One action as it is written."""
+    """One action as written."""
 
-    label: str  # its id, if it has one
+    label: str  # its id, if any
     node: Mapping[str, Any]
     request: Any = None  # its schema; None: it has none
     inline: bool = False  # the schema stands where light-hybrid-4j expects a reference
-    problem: str | None = None  # why it cannot be an action
-    notes: tuple[str, ...] = ()  # what else is odd about it
+    problem: str | None = None  # why it is unusable
+    notes: tuple[str, ...] = ()  # other oddities
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenService:
-    """A whole description."""
+    """A whole description as written."""
 
     items: tuple[WrittenAction, ...]
-    shared: Mapping[str, Any]  # schemas by their names
+    shared: Mapping[str, Any]  # schemas by name
     notes: tuple[str, ...] = ()  # on the description as a whole
 
 
 def written(document: Any) -> WrittenService:
-    """Raises ImportRejected for what is no description of a hybrid service."""
+    """Parse either form. Raises ImportRejected for anything else."""
     if not isinstance(document, dict):
         raise ImportRejected(f"{_EXPECTED}, found {kind(document)}")
     if "action" not in document and not {"host", "service"} <= document.keys():
@@ -54,7 +54,7 @@ def size_of(id_: str) -> int:
 
 
 def text(value: Any) -> str:
-    """Text; `version: 1.0` is a number in YAML."""
+    """The value as text; `version: 1.0` is a number in YAML."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value).strip() if plain else ""
 
@@ -90,7 +90,7 @@ def _spec_item(service: str, label: str, node: Any) -> WrittenAction:
     request = node.get("request")
     schema = request.get("schema") if isinstance(request, dict) else request
     oddities = list(keys.of_action(node))
-    if isinstance(node["version"], float):  # 1.10 was written, perhaps
+    if isinstance(node["version"], float):  # perhaps written as 1.10
         oddities.append(keys.Oddity(f"version is a number: taken as {version!r}; quote it"))
     return _item(f"{service}/{name}/{version}", node, schema, True, oddities)
 
@@ -120,7 +120,7 @@ def _item(
         problem = f"its id has {size_of(id_)} bytes, more than {ID_LIMIT}"
         return WrittenAction(f"{id_[:60]}…", node, problem=problem)
     mistaken = next((one.text for one in oddities if one.restricts), None)
-    if unclear := _unclear(node.get("scope")) or mistaken:  # not to be left open to all
+    if unclear := _unclear(node.get("scope")) or mistaken:  # must not be open to all callers
         return WrittenAction(id_, node, problem=unclear)
     return WrittenAction(id_, node, request, inline, notes=tuple(one.text for one in oddities))
 

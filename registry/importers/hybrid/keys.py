@@ -1,7 +1,7 @@
-"""Keys that nobody reads: a typo must not pass for a restriction that was never meant.
+"""Unknown keys: a typo must not silently disable a restriction.
 
 `scpoe: portal.w` would open an action to all, and so would a `scope` that slipped into `request`:
-what resembles a restriction is marked. Any other unknown key is told and does no harm.
+keys that resemble a restriction are marked. Any other unknown key is reported and harmless.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,17 +15,17 @@ _OLD_ACTION = _ABOUT | {"schema", "scope", "skipAuth"}
 _MESSAGE = _ABOUT | {"schema"}  # of `request` and `response`
 
 _RESTRICTIONS = {"scope": "scope", "skipauth": "skipAuth"}
-_LIKENESS = 0.7  # of 1: scpoe, scop and scopes are like scope, schema is not
+_LIKENESS = 0.7  # similarity, of 1: scpoe, scop and scopes are like scope, schema is not
 _LENGTH = 60  # characters of a key that are shown, and compared
 
 
 class Oddity(NamedTuple):
     text: str
-    restricts: bool = False  # it was probably meant to say who may call
+    restricts: bool = False  # probably meant to restrict callers
 
 
 def of_action(node: Mapping[str, Any]) -> Iterator[Oddity]:
-    """What is odd about the keys of one item of the list `action`."""
+    """Unknown or misspelled keys of one item of the list `action`."""
     yield from _oddities(node, _ACTION)
     for name in ("request", "response"):
         message = node.get(name)
@@ -67,5 +67,5 @@ def _nearest(key: str, known: frozenset[str]) -> str | None:
 
 
 def _letters(key: str) -> str:
-    """For comparison: skip_auth is meant for skipAuth."""
+    """Normalized form for comparison: skip_auth equals skipAuth."""
     return key[:_LENGTH].replace("_", "").replace("-", "").casefold()

@@ -1,8 +1,8 @@
 """A description of a hybrid service to its actions.
 
-Nothing is expanded, so a circle stays a circle, and only what can be reached comes along. Inside a
-schema, `#/schemas/X` means the shared schema X of the document; any other pointer means a place in
-the schema that it stands in.
+References are not expanded, so cycles stay cycles, and only reachable schemas are included. Inside
+a schema, `#/schemas/X` means the shared schema X of the document; any other pointer is relative to
+the schema that contains it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from schemas.hybrid import Action
 from schemas.jsonschema import Checker
 from schemas.source import Outcome, OutcomeStatus
 
-DEFINITIONS_LIMIT = 2_000  # as for OpenAPI; no model reads so many
+DEFINITIONS_LIMIT = 2_000  # as for OpenAPI; no model reads more
 
 _SCHEMAS = frozenset(
     ("additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema",
@@ -28,8 +28,8 @@ _SCHEMAS = frozenset(
      "unevaluatedItems", "unevaluatedProperties")
 )  # fmt: skip
 _BY_NAME = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies"))
-# What is reached comes along anyway. Identifiers would change what `#` means below them, and two
-# copies of one anchor do not compile.
+# Reachable definitions are included anyway. Identifiers would change the meaning of `#` below them,
+# and duplicate anchors do not compile.
 _DROPPED = frozenset(
     ("$defs", "definitions", "$schema", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
 )
@@ -38,24 +38,24 @@ _REMARKS = _DROPPED | {"$ref", "$comment", "title", "description"}
 
 
 class UnusableSchema(Exception):
-    """A schema that no data can be checked with, and why."""
+    """A schema that cannot validate any data; `str()` is the reason."""
 
 
 class _Place(NamedTuple):
-    resource: str | None  # name of a shared schema; None: the one that is closed
+    resource: str | None  # name of a shared schema; None: the one being closed
     path: tuple[str, ...]  # inside it
 
 
 def closed(schema: Any, shared: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`schema` with all that it refers to; compiled once, so known to be valid.
+    """`schema` bundled with everything that it refers to; compiled once, so known to be valid.
 
-    Raises Unusable.
+    Raises UnusableSchema.
     """
     return _checked(schema, None, shared or {})
 
 
 def closed_named(name: str, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """The shared schema `name` likewise."""
+    """The same of the shared schema `name`."""
     if name not in shared:
         raise UnusableSchema(f"no schema is called {name!r}")
     return _checked(shared[name], name, shared)
@@ -74,7 +74,7 @@ def _checked(schema: Any, name: str | None, shared: Mapping[str, Any]) -> dict[s
 
 
 class _Closing:
-    """One schema, and what it needs."""
+    """Bundles one schema with its dependencies."""
 
     def __init__(self, schema: Any, shared: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -94,8 +94,7 @@ class _Closing:
         return {**head, **whole, **remarks, **({"$defs": definitions} if definitions else {})}
 
     def _followed(self, place: _Place) -> tuple[dict[str, Any], _Place]:
-        """Where the schema really stands, if it is nothing but a reference; the remarks beside
-        that."""
+        """The annotations beside a chain of bare references, and the place that it leads to."""
         remarks: dict[str, Any] = {}
         seen = {place}
         while isinstance(found := self._found(place), dict) and found.keys() <= _REMARKS:
@@ -185,16 +184,16 @@ _NOTES_LIMIT = 5  # in one outcome; a person reads no more
 
 @dataclass(frozen=True, slots=True)
 class ServiceDescription:
-    """The actions of a description, their ids all different, and one outcome for each item."""
+    """The actions of a description, with unique ids, and one outcome for each item."""
 
-    title: str | None  # host/service, if there is but one
+    title: str | None  # host/service, if unique
     actions: tuple[Action, ...]
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...] = ()  # on the description as a whole
 
 
 def key_of(id_: str) -> str:
-    """What identifies an action inside its source across imports."""
+    """Key of an action inside its source, stable across imports."""
     return f"{id_}@call"
 
 
@@ -204,14 +203,14 @@ def title_of(ids: list[str]) -> str | None:
 
 
 def described(actions: Sequence[Action]) -> ServiceDescription:
-    """Actions that need no description: their decorators say it all. Their ids are different."""
+    """Actions declared in code, by decorators: they need no description. Their ids are unique."""
     outcomes = tuple(_outcome(action.id, []) for action in actions)
     return ServiceDescription(title_of([action.id for action in actions]), tuple(actions), outcomes)
 
 
 def read_file(data: bytes, location: str) -> ServiceDescription:
-    """The service that `data` describes, a spec.yaml or a schema.json. Raises ImportRejected, also
-    for a key that stands twice: two readers may believe two different values."""
+    """The service described by `data`, a spec.yaml or a schema.json. Raises ImportRejected, also
+    for a duplicate key: two parsers may take different values."""
     document = parse(data, location, _FILE, unique=True)
     try:
         return read_spec(document)
@@ -222,8 +221,8 @@ def read_file(data: bytes, location: str) -> ServiceDescription:
 def read_spec(document: Any) -> ServiceDescription:
     """The service in `document`, a parsed spec.yaml or schema.json.
 
-    Raises ImportRejected when it is neither, or has no action. What is wrong with one action is
-    in its outcome.
+    Raises ImportRejected when it is neither, or has no action. Errors in one action are in its
+    outcome.
     """
     found = written(document)
     if not found.items:
@@ -291,7 +290,7 @@ def _request(
 
 
 def _response(item: WrittenAction, shared: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Nobody enforces it, so nobody is told either when it cannot be read."""
+    """The response schema; it is never enforced, so an unreadable one is dropped without a note."""
     response = item.node.get("response")
     schema = response.get("schema") if isinstance(response, dict) else None
     if not isinstance(schema, dict):
@@ -305,7 +304,7 @@ def _response(item: WrittenAction, shared: Mapping[str, Any]) -> dict[str, Any] 
 
 
 def _referred(reference: Any) -> str:
-    """The text after the last slash, as light-hybrid-4j takes it."""
+    """The text after the last slash, which is what light-hybrid-4j uses."""
     return str(reference).rpartition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""Actions to tool drafts: which are wanted, names, input schemas, bindings."""
+"""Actions to tool drafts: selection, names, input schemas, bindings."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ from schemas.tool import Annotations, ToolDraft
 
 Kind = Literal["hybrid", "python"]
 
-ARGUMENT = "data"  # of a tool whose action takes something else than an object
+ARGUMENT = "data"  # of a tool whose action takes a value other than an object
 
 _ABOUT_OBJECTS = frozenset(("properties", "required", "additionalProperties", "patternProperties"))
 _OF_THE_WHOLE = frozenset(("$schema", "$defs"))
 
 
 def drafts(actions: Sequence[Action], kind: Kind, side: Side | None = None) -> list[ToolDraft]:
-    """One draft for each action, in their order; `side` is for those that name none.
+    """One draft for each action, in their order; `side` is the default for actions that name none.
 
-    Raises ImportRejected for a request schema that cannot be compiled; `read_spec` gives none.
+    Raises ImportRejected for a request schema that cannot be compiled; `read_spec` returns none.
     """
     names = _names([action.id for action in actions])
     return [_draft(action, names[action.id], kind, action.side or side) for action in actions]
 
 
 def _names(ids: Sequence[str]) -> dict[str, str]:
-    """`rule_deleteRule`; where that is not one action alone, its version and then its host too."""
+    """`rule_deleteRule`; where that is ambiguous, also the version and then the host."""
     forms = {id_: _forms(id_) for id_ in ids}
     lengths = dict.fromkeys(ids, 0)
     for longer in (1, 2):
@@ -47,7 +47,7 @@ def _names(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _forms(id_: str) -> tuple[str, str, str]:
-    """The names that an action may get, the best first."""
+    """Candidate names of an action, best first."""
     parts = split(id_)
     if parts is None:
         name = _legal(id_)
@@ -83,7 +83,7 @@ def _untold(id_: str, schema: dict[str, Any]) -> str:
 
 
 def _input(action: Action) -> tuple[dict[str, Any], str | None]:
-    """The input schema of the tool, and the argument that stands for all of the data."""
+    """The input schema of the tool, and the name of the argument that holds all data, if any."""
     if action.request_schema is None:
         return {"type": "object"}, None
     try:
@@ -121,11 +121,11 @@ def select(
     include: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
 ) -> Imported:
-    """The tools of the actions that are wanted: globs (`*` crosses `/`) over ids and names.
+    """The tools of the selected actions: globs (`*` crosses `/`) over ids and names.
 
     `include` empty: all. `exclude` wins. Raises ImportRejected, as `drafts` does.
     """
-    # named before any are left out: a selection must not rename the others
+    # assigned before the selection, which must not rename the others
     made = {draft.key: draft for draft in drafts(described.actions, kind, side)}
     outcomes = []
     for outcome in described.outcomes:

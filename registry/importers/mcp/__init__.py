@@ -1,7 +1,7 @@
-"""Other MCP servers to tools and items: what their lists say, checked and named. Pure.
+"""MCP server lists to tools and items: validated and named. Pure.
 
-A definition that breaks the protocol costs that one thing and nothing else, and the outcome says
-why; a member of it that is of no use is left out. What is left is carried as it came.
+An invalid definition costs only itself, and the outcome states why; a useless member of one is
+dropped. The rest is passed through unchanged.
 """
 
 from registry.importers.mcp.read import read_snapshot

@@ -1,4 +1,4 @@
-"""Entries of a server's lists as the JSON objects that they must be."""
+"""Entries of a server's lists, validated as JSON objects."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, json_type
 from schemas.mcp.snapshot import Eras, ItemKind, SnapshotEntry
 
-KEY_LIMIT = 2048  # bytes of a name or URI: longer ones fit into no index, and no header
-DEPTH_LIMIT = 128  # levels of a definition; whoever walks through it needs some frames for each
-_LABEL = 80  # characters of a name that a report shows
+KEY_LIMIT = 2048  # bytes of a name or URI: longer ones fit no index and no header
+DEPTH_LIMIT = 128  # levels of a definition; recursive code needs some frames per level
+_LABEL = 80  # characters of a name in a report
 
-Kind = ItemKind | str  # "tool" too
+Kind = ItemKind | str  # or "tool"
 _IDENTITY = {"tool": "name", "prompt": "name", "resource": "uri", "template": "uriTemplate"}
 
 
 class SkipEntry(Exception):
-    """The entry cannot be offered; why."""
+    """The entry cannot be offered; `str()` is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One entry, which has what identifies it."""
+    """One entry with a valid identifier."""
 
     kind: Kind
     key: str  # its name, URI or URI template
@@ -43,7 +43,7 @@ class UnusableEntry:
 def definitions(
     kind: Kind, entries: Sequence[SnapshotEntry]
 ) -> Iterator[Definition | UnusableEntry]:
-    """The entries in their order. Of several with one identity the first counts."""
+    """The entries in their order. Of duplicates the first counts."""
     seen: set[str] = set()
     for number, entry in enumerate(entries, start=1):
         try:

@@ -11,7 +11,7 @@ from schemas.mcp.snapshot import ItemKind
 
 
 def draft(definition: Definition, kind: ItemKind, name: str) -> ItemDraft:
-    """The item; `name` is what it may be called. Raises Skip."""
+    """The item; `name` is its preferred name. Raises SkipEntry."""
     members = definition.members
     if kind == "prompt":
         _check_arguments(members.get("arguments"))

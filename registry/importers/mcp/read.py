@@ -1,4 +1,5 @@
-"""The pipeline: decode the snapshot, name what is in it, select, map each one, report on all."""
+"""Import pipeline of an MCP server: decode the snapshot, name its entries, select, map each one,
+report."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,8 +30,8 @@ Found = Definition | UnusableEntry
 def read_snapshot(
     data: bytes, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
 ) -> Imported:
-    """The tools that are wanted and all items: globs over the names that tools have here, or have
-    at their server. `include` empty: all. `exclude` wins. Raises ImportRejected."""
+    """The selected tools and all items: globs over the names of tools here or at their server.
+    `include` empty: all. `exclude` wins. Raises ImportRejected."""
     try:
         snapshot = decode_snapshot(data)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -53,7 +54,7 @@ def read_snapshot(
 
 
 def _names(found: Sequence[Found]) -> dict[str, str]:
-    """Legal names by key. Named before any are left out: a selection must not rename the others."""
+    """Legal names by key. Assigned before the selection, which must not rename the others."""
     known = [one for one in found if isinstance(one, Definition)]
     wanted = {one.key: (legal(one.key) or suffixed(str(one.kind), one.key), one.key)
               for one in known}  # fmt: skip
@@ -119,7 +120,7 @@ def _skipped(kind: Kind, label: str, reason: str) -> Outcome:
 def _refusal(
     original: str, name: str, include: tuple[str, ...], exclude: tuple[str, ...]
 ) -> str | None:
-    """Why a tool is not wanted; None when it is."""
+    """Why a tool is not selected; None when it is."""
     for pattern in exclude:
         if _matches(original, name, pattern):
             return f"excluded by {pattern!r}"

@@ -1,4 +1,4 @@
-"""Definitions of tools to drafts: input and output schemas, hints, headers, whatever else."""
+"""Definitions of tools to drafts: input and output schemas, hints, headers, other members."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _HINTS: dict[str, tuple[str, type]] = {
 
 
 def draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]:
-    """The tool, and what had to be left out of it. Raises Skip."""
+    """The tool, and notes on the parts omitted. Raises SkipEntry."""
     members = definition.members
     notes: list[str] = []
     schema = _input_schema(members)
@@ -82,8 +82,8 @@ def _output_schema(members: dict[str, Any], notes: list[str]) -> dict[str, Any] 
 
 
 def _illegal(schema: dict[str, Any]) -> str | None:
-    """Why `schema` is none, by the dialect that it names; one that is not known here is let
-    through, for whoever knows it."""
+    """Why `schema` is invalid in its dialect; a schema of an unknown dialect passes, for clients
+    that know it."""
     if unknown_dialect(schema) is not None:
         return None
     try:
@@ -91,7 +91,7 @@ def _illegal(schema: dict[str, Any]) -> str | None:
     except ValidationError as error:
         where = "/".join(map(str, error.instance_path))
         return f"{error.message[:120]} at {where}" if where else error.message[:120]
-    except TooCostly:  # whoever can may check it
+    except TooCostly:  # left to others to check
         return None
     except ValueError as error:  # nested too deeply
         return str(error)[:120]
@@ -99,7 +99,7 @@ def _illegal(schema: dict[str, Any]) -> str | None:
 
 
 def _note_unchecked(schema: dict[str, Any], notes: list[str]) -> None:
-    """What arguments are checked by, where that is not the schema as its server reads it."""
+    """Note how arguments are checked, where that differs from the server's schema."""
     if (dialect := unknown_dialect(schema)) is not None:
         notes.append(
             f"its inputSchema names the dialect {dialect[:80]!r}, which is not known: arguments "
@@ -120,7 +120,7 @@ def _mirrored(schema: dict[str, Any]) -> tuple[Mirrored, ...]:
 
 
 def _annotations(members: dict[str, Any], notes: list[str]) -> tuple[Annotations, dict[str, Any]]:
-    """The hints that are known, and all that were given and make sense."""
+    """The known hints, and all valid ones that were given."""
     given = members.get("annotations")
     if given is None:
         return Annotations(), {}

@@ -1,4 +1,4 @@
-"""OpenAPI 3.x and Swagger 2.0 to tools: parse, put files together, normalise, map, report.
+"""OpenAPI 3.x and Swagger 2.0 to tools: parse, assemble files, normalise, map, report.
 
 Pure: bytes in, drafts and outcomes out.
 """

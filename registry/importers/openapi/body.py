@@ -19,7 +19,7 @@ from schemas.binding import Part, Style, Xml
 
 FORM = "application/x-www-form-urlencoded"
 
-# the best first, after JSON and what is written as JSON
+# best first, after JSON and types serialized as JSON
 _PREFERENCE = (
     FORM,
     "multipart/form-data",
@@ -30,25 +30,26 @@ _PREFERENCE = (
 )
 # RFC 7396 takes an object as it is; RFC 6902 takes a list of steps
 _PATCHES = ("application/merge-patch+json", "application/json-patch+json")
-# what cannot be written from JSON: a caller would have to send the bytes
+# cannot be serialized from JSON: a caller would have to send the bytes
 _OPAQUE = ("cbor", "msgpack", "protobuf", "avro", "x-protobuf", "x-msgpack", "smile")
 _LAST = 100
 
 
 def in_header(media_type: str) -> bool:
-    """Whether it can stand in a header: nothing in it ends the line."""
+    """Whether the value is legal in a header: no line breaks."""
     return media_type.isascii() and media_type.isprintable()
 
 
 def essence(media_type: str) -> str:
-    """Without parameters: `application/json; charset=utf-8` is `application/json`."""
+    """The media type without parameters: `application/json; charset=utf-8` is
+    `application/json`."""
     return media_type.split(";", 1)[0].strip().lower()
 
 
 def preferred(
     content: dict[str, Any], members: Members, wanted: Sequence[str] = (), method: str = "POST"
 ) -> str:
-    """The best of a non-empty `content`: what is wanted, else JSON, which says the most exactly."""
+    """The best media type of a non-empty `content`: a wanted one, else JSON, the most exact."""
     for media_type in wanted:
         for key in content:
             if essence(media_type) == essence(key):
@@ -85,7 +86,7 @@ def _members_schema(media: object, members: Members) -> Any:
 
 
 def concrete(key: str, schema: object, members: Members) -> str:
-    """What `key` stands for: a range is the type that we would like best for this schema."""
+    """The media type for `key`: a range such as `*/*` becomes the best fit for this schema."""
     kind = essence(key)
     if kind in ("*/*", "application/*"):
         return key if members.kind(schema) == "string" else "application/json"
@@ -108,14 +109,14 @@ FILE = (
 
 @dataclass(frozen=True, slots=True)
 class EncodedProperties:
-    """The properties of a form that do not travel by default."""
+    """The properties of a form that need an encoding other than the default."""
 
     parts: tuple[Part, ...] = ()
     headers: dict[str, list[WireParameter]] = field(default_factory=dict)  # of parts, by property
 
 
 class Encodings:
-    """Reads the forms of one document."""
+    """Reads the `encoding` objects of one document."""
 
     def __init__(self, document: OpenApiDocument, members: Members, parameters: Parameters) -> None:
         self._document = document
@@ -123,7 +124,7 @@ class Encodings:
         self._parameters = parameters
 
     def of(self, media: dict[str, Any], media_type: str, notes: list[str]) -> EncodedProperties:
-        """Of a form-urlencoded or multipart body."""
+        """Encodings of a form-urlencoded or multipart body."""
         stated = mapping(media.get("encoding"))
         unread = [key for key in ("prefixEncoding", "itemEncoding") if key in media]
         notes.extend(f"body: `{key}` (3.2) is not read; parts are named" for key in unread)
@@ -144,7 +145,8 @@ class Encodings:
         return EncodedProperties(tuple(parts), headers)
 
     def _unsaid_file(self, properties: dict[str, Any]) -> bool:
-        """Whether the one file of a form is called so, and described as any text (Stripe)."""
+        """Whether a form has exactly one property named as a file, described as plain text
+        (Stripe)."""
         said = self._members.resolved(properties.get(_USUAL))
         plain = said.get("type") == "string" and said.keys() <= _SAYS_NOTHING
         return plain and not any(map(self._members.files, properties.values()))
@@ -173,11 +175,11 @@ class Encodings:
         if content_type is None:
             content_type = self._stated_type(schema)
         if not file and content_type in ("text/plain", "application/octet-stream"):
-            content_type = None  # what every part of text is
+            content_type = None  # the default of text parts
         return Part(name, content_type, file=file)
 
     def _styled(self, encoding: dict[str, Any], multipart: bool) -> bool:
-        """3.0 has styles in form-urlencoded bodies only (4.7.15)."""
+        """Whether `style` applies; 3.0 has styles in form-urlencoded bodies only (4.7.15)."""
         stated = any(key in encoding for key in _STYLED)
         return stated and not (multipart and self._document.version == (3, 0))
 
@@ -192,11 +194,11 @@ class Encodings:
             kinds = [one for one in content_type.split(",") if one.strip()]
             opaque = not any(textual(one) for one in kinds)
             return kind in (None, "string") and opaque and not self._packed(schema)
-        # 3.1, 4.8.15.1.1: what says nothing at all is bytes
+        # 3.1, 4.8.15.1.1: an empty schema means bytes
         return not members.resolved(schema) and self._document.version >= (3, 1)
 
     def _packed(self, schema: Any) -> bool:
-        """Whether bytes travel as text."""
+        """Whether bytes are encoded as text."""
         return any(
             "contentEncoding" in part or part.get("format") in ("byte", "base64")
             for part in self._members.parts(schema)
@@ -221,7 +223,7 @@ class Encodings:
                 continue
             try:
                 named = {**self._document.resolve(raw), "name": header, "in": "header"}
-                # a part that is not sent has no headers
+                # absent parts have no headers
                 wire = self._parameters.read({**named, "required": False}, notes)
             except SkipOperation as skip:
                 notes.append(f"body: the header {header} of a part: {skip}")
@@ -232,8 +234,8 @@ class Encodings:
 
 
 def file_schema(converted: dict[str, Any], many: bool = False) -> dict[str, Any]:
-    """The schema of an argument that is a file, or a list of files; `converted` is what the
-    description says of its value."""
+    """Schema of an argument that is a file, or a list of files; `converted` is the schema of its
+    value in the description."""
     own = text(converted.get("description"))
     kept: dict[str, Any] = {}
     kept |= {key: converted[key] for key in ("title", "deprecated") if key in converted}
@@ -269,26 +271,25 @@ def _json(content_type: str | None) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-_DEPTH_LIMIT = 32  # of schemas inside schemas, references aside
-TYPES_LIMIT = 500  # of one body
+_DEPTH_LIMIT = 32  # nested inline schemas, `$ref` not counted
+TYPES_LIMIT = 500  # per body
 _NO_XML = Xml()
-_PREFIX = re.compile(r"[^\W\d][\w.-]*")  # a part of what XML names may be
+_PREFIX = re.compile(r"[^\W\d][\w.-]*")  # an XML name without a colon
 
 
 class XmlBodies:
-    """Reads the bodies of one document; a type is read once."""
+    """Reads the XML bodies of one document; each type is read once."""
 
     def __init__(self, document: OpenApiDocument, members: Members) -> None:
         self._document = document
         self._members = members
-        self._names: dict[str, str] = {}  # pointer -> name of the type
+        self._names: dict[str, str] = {}  # pointer -> type name
         self._named: set[str] = set()
-        self._types: dict[str, tuple[Xml, tuple[str, ...]]] = {}  # pointer -> what it uses
-        self._uses: dict[str, None] = {}  # of what is being read
+        self._types: dict[str, tuple[Xml, tuple[str, ...]]] = {}  # pointer -> types that it uses
+        self._uses: dict[str, None] = {}  # types used by the schema being read
 
     def read(self, raw: object) -> tuple[Xml, dict[str, Xml]]:
-        """The root, and by name the types that it is made of. Raises `SkipOperation` for too
-        many."""
+        """The root, and the types that it uses, by name. Raises `SkipOperation` for too many."""
         root, waiting = self._reading(raw)
         if root.type is not None and root.name is None:
             root = Xml(type=root.type, name=self._root_name(raw, root.type))
@@ -314,7 +315,7 @@ class XmlBodies:
         return self._of(raw, 0), tuple(self._uses)
 
     def _root_name(self, raw: object, otherwise: str) -> str:
-        """A root is called as its schema says, else as the component is."""
+        """Name of the root element: from its schema, else of the component."""
         own = (text(mapping(part.get("xml")).get("name")) for part in self._members.parts(raw))
         return next((name for name in own if name), otherwise)
 
@@ -344,7 +345,7 @@ class XmlBodies:
             pointer = canonical(ref)
             self._document.find(ref)
         except SkipOperation:
-            return None  # reported where the schema is converted
+            return None  # reported by the conversion of the schema
         self._uses[pointer] = None
         if pointer not in self._names:
             name = (segments(pointer) or ["root"])[-1]
@@ -360,7 +361,7 @@ def _said(
     type_: str | None = None,
     array: bool = False,
 ) -> Xml:
-    node = said.get("nodeType")  # 3.2, in place of `attribute` and `wrapped`
+    node = said.get("nodeType")  # 3.2, replaces `attribute` and `wrapped`
     return Xml(
         name=text(said.get("name")) or None,
         namespace=text(said.get("namespace")) or None,
@@ -374,28 +375,28 @@ def _said(
     )
 
 
-_HOPS = 16  # a body that is a `$ref` to a `$ref` to ...
+_HOPS = 16  # chain of `$ref`s to a body
 
-# Keywords of an object that is nothing but its properties. Every other one, `oneOf` or
-# `minProperties`, speaks of the body as a whole, which is lost when the properties stand alone.
+# Keywords of an object that consists of properties alone. Any other, `oneOf` or `minProperties`,
+# constrains the body as a whole, which is lost when the properties become arguments.
 _PLAIN = ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestPayload:
-    """A request body: an object whose properties are offered, or one value."""
+    """A request body: an object whose properties become arguments, or one value."""
 
     media_type: str
     required: bool
     converted: Converted
-    properties: dict[str, Any] | None  # name on the wire -> schema; None: one value
-    demanded: tuple[str, ...] = ()  # properties that every body must have
+    properties: dict[str, Any] | None  # wire name -> schema; None: one value
+    demanded: tuple[str, ...] = ()  # required properties
     description: str = ""
     encoded: EncodedProperties = field(default_factory=EncodedProperties)
     file: bool = False
     xml: Xml | None = None
     xml_types: dict[str, Xml] = field(default_factory=dict)
-    marks: dict[str, ArgumentMarks] = field(default_factory=dict)  # of properties
+    marks: dict[str, ArgumentMarks] = field(default_factory=dict)  # by property
     whole_marks: ArgumentMarks | None = None
 
 
@@ -409,7 +410,7 @@ class Bodies:
         parameters: Parameters,
         media_types: Sequence[str] = (),
     ) -> None:
-        """`media_types` are taken where they are described, the first of them first."""
+        """`media_types` are preferred, in order, where they are described."""
         self._document = document
         self._schemas = schemas
         self._members = Members(document)
@@ -418,7 +419,7 @@ class Bodies:
         self._wanted = tuple(media_types)
 
     def of(self, operation: DocumentOperation, notes: list[str]) -> RequestPayload | None:
-        """The body of `operation`, None when it has none. Raises `SkipOperation`."""
+        """The body of `operation`, None without one. Raises `SkipOperation`."""
         if operation.node.get("requestBody") is None:
             return None
         body = self._document.resolve(operation.node["requestBody"])
@@ -474,7 +475,7 @@ class Bodies:
     def _written(
         self, payload: RequestPayload, media: dict[str, Any], schema: Any, notes: list[str]
     ) -> RequestPayload:
-        """With how its values are written, and what its owner says about them."""
+        """`payload` with the encodings of its values and the owner's marks."""
         marks = self._marks(schema, payload.properties)
         payload = replace(payload, marks=marks) if marks else payload
         kind = essence(payload.media_type)
@@ -527,11 +528,11 @@ class Bodies:
 
 
 def _schema(media: dict[str, Any], key: str) -> Any:
-    """What is described, or what a media type without a schema stands for (3.1, section 4.8.14.3:
-    binary has none)."""
+    """The stated schema, or the default of a media type without one (3.1, section 4.8.14.3: none
+    for binary)."""
     if "schema" in media:
         return media["schema"]
-    if "itemSchema" in media:  # 3.2, section 4.14: of a sequence
+    if "itemSchema" in media:  # 3.2, section 4.14: sequence items
         return {"type": "array", "items": media["itemSchema"]}
     kind = essence(key)
     structured = kind.endswith(("json", "yaml", "*/*")) or kind == FORM or "multipart/" in kind
@@ -539,7 +540,7 @@ def _schema(media: dict[str, Any], key: str) -> Any:
 
 
 def _plain_object(converted: Converted, schemas: Schemas) -> Converted | None:
-    """`converted`, or what it refers to, if it is an object that is nothing but properties."""
+    """`converted`, or the target of its references, if it is an object of properties alone."""
     for _ in range(_HOPS):
         target = schemas.target(converted.schema)
         if target is None:

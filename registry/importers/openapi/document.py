@@ -1,5 +1,4 @@
-"""OpenAPI documents: bytes to one document of all files, its version, and what a `$ref` points
-at."""
+"""OpenAPI documents: their version, and the resolution of each `$ref`."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from schemas.errors import ImportRejected
 
 
 def version_of(root: dict[str, Any]) -> tuple[int, int]:
-    """(2, 0), (3, 0), (3, 1) or (3, 2). Raises `ImportRejected`."""
+    """The version: (2, 0), (3, 0), (3, 1) or (3, 2). Raises `ImportRejected`."""
     supported = "Supported: Swagger 2.0, OpenAPI 3.0, 3.1 and 3.2"
     stated, swagger = root.get("openapi"), root.get("swagger")
     # unquoted in YAML, `openapi: 3.1` and `swagger: 2.0` are numbers
@@ -51,7 +50,7 @@ def _is_hybrid(root: dict[str, Any]) -> bool:
     return {"host", "service", "action"} <= root.keys() or next(ids, None) is not None
 
 
-REF_HOPS = 32  # a `$ref` to a `$ref` to ...: longer chains are loops
+REF_HOPS = 32  # chained `$ref`s; longer chains are loops
 
 __all__ = [
     "REF_HOPS",
@@ -69,14 +68,14 @@ class SkipOperation(Exception):
 
 
 class MissingReference(SkipOperation):
-    """A `$ref` points at nothing."""
+    """The target of a `$ref` does not exist."""
 
 
 class OpenApiDocument:
-    """A parsed description. Every pointer is followed once.
+    """A parsed description. Every pointer is resolved once.
 
-    `root` is that of an OpenAPI 3 document, of Swagger 2.0 too: there servers, security schemes and
-    schemas stand where 3.x has them, and operations are upgraded as they are asked for.
+    `root` is that of an OpenAPI 3 document, of Swagger 2.0 too: its servers, security schemes and
+    schemas are provided where 3.x has them, and operations are upgraded lazily.
     """
 
     def __init__(self, root: dict[str, Any]) -> None:
@@ -92,13 +91,13 @@ class OpenApiDocument:
         return self.version <= (3, 0)
 
     def schema_name(self, pointer: str) -> str | None:
-        """`Pet` for the place where the document keeps its schemas by name."""
+        """The component name, as in `Pet`; None for a pointer outside the named schemas."""
         kept = "#/definitions/" if self.version == (2, 0) else "#/components/schemas/"
         name = pointer.removeprefix(kept)
         return segments(f"/{name}")[0] if name != pointer and "/" not in name else None
 
     def find(self, ref: str) -> Any:
-        """What `ref` points at. Raises `MissingReference`."""
+        """The target of `ref`. Raises `MissingReference`."""
         pointer = canonical(ref)
         if pointer not in self._found:
             self._found[pointer] = self._walk(pointer, _Hops())
@@ -110,8 +109,8 @@ class OpenApiDocument:
         return found
 
     def resolve(self, node: object) -> dict[str, Any]:
-        """`node`, or the object at the end of its `$ref`s, with `summary` and `description`
-        beside a `$ref` kept (3.1, section 4.8.23). Not for schemas: they may be circular."""
+        """`node`, or the object at the end of its `$ref`s, with `summary` and `description` beside
+        a `$ref` kept (3.1, section 4.8.23). Not for schemas: they may be circular."""
         overrides: dict[str, Any] = {}
         ref: object = None
         for _ in range(REF_HOPS):
@@ -126,9 +125,9 @@ class OpenApiDocument:
         raise SkipOperation(f"$ref {shown(str(ref))!r} never ends")
 
     def named(self, node: object) -> dict[str, Any]:
-        """A map of schemas by name. A `$ref` where it should stand is followed, although no version
-        knows it: each schema of the map that it leads to is one that is referred to, so that maps
-        in circles stay small. Raises `SkipOperation`."""
+        """A map of schemas by name. A `$ref` in place of the map is followed, although no version
+        allows it: each schema of the target becomes a reference, so that circular maps stay small.
+        Raises `SkipOperation`."""
         found: dict[str, Any] = {}
         for _ in range(REF_HOPS):
             value = mapping(node)
@@ -146,7 +145,7 @@ class OpenApiDocument:
         raise SkipOperation(f"$ref {shown(str(ref))!r} never ends")
 
     def _walk(self, pointer: str, hops: "_Hops") -> object:
-        """Down to `pointer`, through references that stand on the way."""
+        """Resolve `pointer`, following references on its path."""
         if pointer != "#" and not pointer.startswith("#/"):
             pointer = self._anchored(pointer)
         node: object = self.root
@@ -161,7 +160,7 @@ class OpenApiDocument:
         return node
 
     def _anchored(self, pointer: str) -> str:
-        """Where the `$anchor` stands (JSON Schema 2020-12, section 8.2.2)."""
+        """Pointer of a `$anchor` (JSON Schema 2020-12, section 8.2.2)."""
         if self._anchors is None:
             own = {key: value for key, value in self.root.items() if key != FILES}
             self._anchors = scan("", own).anchors
@@ -169,7 +168,7 @@ class OpenApiDocument:
 
 
 class _Hops:
-    """How many references one look-up may follow, all of its parts together."""
+    """Budget of references for one look-up, its parts included."""
 
     def __init__(self) -> None:
         self.left = REF_HOPS
@@ -180,14 +179,15 @@ class _Hops:
 
 
 def canonical(ref: str) -> str:
-    """One spelling per target: `#/paths/~1pets%2F` and `#/paths/~1pets/` are the same."""
+    """Canonical pointer, one per target: `#/paths/~1pets%2F` and `#/paths/~1pets/` are the same."""
     if not ref.startswith("#"):
         raise MissingReference(f"$ref {ref!r} points into another document, which is not read")
     return unquote(ref)
 
 
 def server_urls(servers: object) -> Iterator[str]:
-    """The URLs of a `servers` list, variables replaced by their defaults, else the first choice."""
+    """The URLs of a `servers` list, variables replaced by their defaults, else by their first
+    value."""
     for server in servers if isinstance(servers, list) else []:
         url = mapping(server).get("url")
         if not isinstance(url, str) or not url.strip():

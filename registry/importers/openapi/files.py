@@ -1,9 +1,8 @@
-"""Descriptions in several files: their names, their references, and the one document they become.
+"""Descriptions in several files: file names, references, and assembly into one document.
 
 The other files hang below the member `x-files` of the first one, and every reference between files
-becomes a pointer into it: `../models/pet.yaml#/Cat` is `#/x-files/models~1pet.yaml/Cat`. So only
-this module knows that there were several. Pure: it names the files that are wanted, and others
-read them.
+becomes a pointer into it: `../models/pet.yaml#/Cat` is `#/x-files/models~1pet.yaml/Cat`. Only this
+module handles several files. Pure: it names the missing files, and callers read them.
 """
 
 import posixpath
@@ -19,7 +18,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def join(base: str, reference: str) -> str:
-    """The name of the file that `reference` means in the file `base`. What leaves the common
+    """The name of the file that `reference` in the file `base` points at. A name outside the common
     directory begins with `../` or `/`."""
     if scheme(reference) or is_url(base):
         return joined(base, reference)
@@ -28,7 +27,7 @@ def join(base: str, reference: str) -> str:
 
 
 def joined(base: str, reference: str) -> str:
-    """Like `urljoin`, without the fragment; what is no URL stays as it is."""
+    """Like `urljoin`, without the fragment; an invalid URL stays as it is."""
     try:
         return urldefrag(urljoin(base, reference)).url
     except ValueError:  # http://[
@@ -36,7 +35,7 @@ def joined(base: str, reference: str) -> str:
 
 
 def scheme(name: str) -> str:
-    """Of a URL; "" of a path."""
+    """The scheme of a URL; "" for a path."""
     match = _SCHEME.match(name)
     return match[1].lower() if match else ""
 
@@ -45,21 +44,21 @@ def is_url(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
-# OpenAPI and JSON Schema: members that hold objects by names of their authors' choice ...
+# OpenAPI and JSON Schema: members that are maps with arbitrary keys ...
 _NAMED = frozenset(
     {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "schemas"}
     | {"parameters", "responses", "headers", "requestBodies", "paths", "webhooks", "callbacks"}
     | {"links", "securitySchemes", "securityDefinitions", "pathItems", "content", "encoding"}
     | {"variables", "mediaTypes", "additionalOperations"}
 )
-# ... and values of the service, in which `$ref` is no reference
+# ... and example or default values, in which `$ref` is no reference
 _LITERAL = frozenset({"default", "example", "examples", "enum", "const", "value", "dataValue"})
 
 _ALL_REFS = re.compile(rb"\$ref|\$id|\$self|\\u0024|\\x24")
 _LOCAL_REFS = re.compile(rb"""\$ref["']?\s*:\s*["']?#(?:/|["'\s,}]|$)""")
 
 _NAMES = frozenset({"$id", "$self", "$anchor", "$dynamicAnchor"})
-_NAMES_LIMIT = 10_000  # in one file
+_NAMES_LIMIT = 10_000  # per file
 ROOT = ""  # pointer of a whole file
 
 
@@ -74,7 +73,7 @@ class Reference:
 
 @dataclass(slots=True)
 class Scan:
-    """What one file refers to, and the names by which it can be referred to."""
+    """The references of one file, and the names under which it can be referenced."""
 
     name: str
     tree: Any
@@ -84,16 +83,16 @@ class Scan:
 
 
 def stands_alone(data: bytes) -> bool:
-    """Whether a file surely refers to no other one; False: it has to be parsed to know."""
+    """Whether a file certainly has no references to others; False: only parsing decides."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return False
     return len(_ALL_REFS.findall(data)) == len(_LOCAL_REFS.findall(data))
 
 
 def scan(name: str, tree: Any) -> Scan:
-    """One pass over a parsed file."""
+    """Collect references and identifiers in one pass over a parsed file."""
     found = Scan(name, tree)
-    seen: set[int] = set()  # what YAML aliases share is looked at once
+    seen: set[int] = set()  # nodes shared by YAML aliases are visited once
     stack = [_At(tree, None, ROOT)]
     while stack:
         at = stack.pop()
@@ -104,21 +103,21 @@ def scan(name: str, tree: Any) -> Scan:
 
 
 class _At(NamedTuple):
-    """A container on the way through a file."""
+    """A container visited in a file."""
 
     node: Any
     path: "_Path | None"
     base: str  # pointer of the `$id` around it
-    named: bool = False  # its keys are names of somebody's choice
+    named: bool = False  # its keys are arbitrary names
     literal: bool = False
 
 
-# Not a pointer for each place: keys may be long, and the nesting deep.
+# Linked segments, not a pointer per node: keys may be long, and the nesting deep.
 _Path = tuple["_Path | None", str]
 
 
 def _visit(found: Scan, at: _At) -> Iterator[_At]:
-    """Note what is said in one container; the containers in it."""
+    """Record the references of one container; yields its child containers."""
     if isinstance(at.node, list):
         for index, child in enumerate(at.node):
             if isinstance(child, dict | list):
@@ -131,14 +130,14 @@ def _visit(found: Scan, at: _At) -> Iterator[_At]:
         found.references.append(Reference(at.node, base, at.literal))
     for key, child in at.node.items():
         if isinstance(child, dict | list):
-            # of a fragment's root anything may be a name
+            # at the root of a fragment any key may be a name
             literal = key in _LITERAL and not at.named and at.path is not None
             named = key in _NAMED and not at.named
             yield _At(child, (at.path, key), base, named, at.literal or literal)
 
 
 def _identify(found: Scan, at: _At) -> str:
-    """Note the names of a place; the pointer of the `$id` that holds for what is in it."""
+    """Record the identifiers of a node; returns the pointer of the `$id` that applies inside it."""
     if len(found.anchors) + len(found.ids) >= _NAMES_LIMIT:
         return at.base
     pointer = _pointer(at.path)
@@ -166,13 +165,13 @@ FILES = "x-files"
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Stands where a file would be that could not be read."""
+    """Placeholder of a file that could not be read."""
 
     reason: str
 
 
 class Files:
-    """The files of one description, as they become known."""
+    """The files of one description, added one by one."""
 
     def __init__(self, entry: str) -> None:
         self.entry = entry
@@ -180,7 +179,7 @@ class Files:
         self._unread: dict[str, Unread] = {}
         self._places: dict[str, tuple[str, str]] = {}  # `$id` -> file, pointer
         self._wanted: set[str] = set()
-        self._self: str | None = None  # of the entry
+        self._self: str | None = None  # the root file's
 
     def add(self, found: Scan) -> None:
         self._scans[found.name] = found
@@ -199,11 +198,11 @@ class Files:
         self._wanted.discard(name)
 
     def wanted(self) -> list[str]:
-        """Names of the files that those that were added refer to, and that nobody has added."""
+        """Names of files that are referenced but not added yet."""
         return sorted(self._wanted)
 
     def assembled(self) -> dict[str, Any]:
-        """The first file with the others in it. Changes what was added, so it works once."""
+        """The root file with the others in it. Modifies the parsed files, so it works once."""
         root: dict[str, Any] = self._scans[self.entry].tree
         for found in self._scans.values():
             for reference in found.references:
@@ -224,21 +223,21 @@ class Files:
         reference.node["$ref"] = prefix + pointer
 
     def _place(self, name: str, base: str, fragment: str) -> str:
-        """Of what `fragment` names in a file; `base`: the `$id` that it is relative to."""
+        """Pointer that `fragment` means in a file; `base`: the `$id` that it is relative to."""
         found = self._scans.get(name)
         if fragment and not fragment.startswith("/"):
             return found.anchors.get(fragment, f"/{fragment}") if found else f"/{fragment}"
-        # many write an `$id` and go on to count from the root of the file
+        # many declare an `$id` and still count from the root of the file
         if found and base and has(found.tree, base + fragment):
             return base + fragment
         return fragment
 
     def _target(self, found: Scan, reference: Reference) -> tuple[str, str, str]:
-        """File, `$id` in it that the fragment counts from, fragment."""
+        """Target of a reference: file, pointer of the base `$id` in it, fragment."""
         uri, _, fragment = reference.node["$ref"].partition("#")
         if not uri:
             return found.name, reference.base, fragment
-        if self._places:  # few have any
+        if self._places:  # rarely any
             absolute = joined(found.ids.get(reference.base, found.name), uri)
             if absolute in self._places:
                 return *self._places[absolute], fragment
@@ -247,8 +246,8 @@ class Files:
         return join(found.name, uri), ROOT, fragment
 
     def _beside(self, absolute: str) -> str | None:
-        """Files that were moved together keep their places to each other, so what lies below the
-        first one's `$self` is looked for beside it."""
+        """The file beside the root for a URL below the root's `$self`: files that moved together
+        keep their relative positions."""
         above = self._self and joined(self._self, ".")
         if not above or not absolute.startswith(above):
             return None
@@ -256,7 +255,7 @@ class Files:
 
 
 def shown(ref: str) -> str:
-    """A rewritten reference as its author may have written it."""
+    """A rewritten reference in its likely original form."""
     prefix = f"#/{FILES}/"
     if not ref.startswith(prefix):
         return ref

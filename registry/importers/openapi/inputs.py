@@ -1,4 +1,5 @@
-"""The arguments of one tool: what a caller gives, in one flat object, and where each goes."""
+"""The arguments of one tool: one flat object of parameters and body, and the destination of
+each."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,20 +24,20 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Arguments:
-    """Names given so far. No two values get the same one."""
+    """Unique argument names of one tool."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def claim_exact(self, name: str) -> bool:
-        """Take `name` as it is, where it is legal and free."""
+        """Reserve `name` unchanged; False where it is illegal or taken."""
         free = name not in self._taken and legal_argument(name) == name
         if free:
             self._taken.add(name)
         return free
 
     def claim(self, *wanted: str) -> str:
-        """The first of `wanted` that is free, else the last one with a number."""
+        """Reserve the first free name of `wanted`, else the last one with a number."""
         names = [legal_argument(name) for name in wanted]
         numbered = (legal_argument(f"{names[-1]}_{n}") for n in count(2))
         return self._first_free(chain(names, numbered))
@@ -48,18 +49,18 @@ class Arguments:
 
 
 def legal_argument(name: str) -> str:
-    """`filter[status]` gives `filter_status`."""
+    """A legal argument name: `filter[status]` gives `filter_status`."""
     return legal(name, _ILLEGAL) or legal(f"value of {name}", _ILLEGAL)
 
 
-# who keeps a plain name
+# precedence for unqualified names
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "querystring", "header", "cookie")
 _UNMARKED = ArgumentMarks()
 EXAMPLES_LIMIT = 5
 
 
 class Inputs:
-    """Takes parameters and a body; gives the parts of a binding and the input schema."""
+    """Collects parameters and a body; builds the binding's parts and the input schema."""
 
     def __init__(self, schemas: Schemas, marks: Marks) -> None:
         self.parts = SchemaParts()
@@ -72,7 +73,7 @@ class Inputs:
         self._dependent: dict[str, list[str]] = {}
 
     def parameters(self, wires: list[WireParameter]) -> tuple[Parameter, ...]:
-        """Raises `SkipOperation` when one that is needed is hidden and has no value."""
+        """Add parameters. Raises `SkipOperation` when a required one is hidden without a value."""
         marks = [self._marks_of(wire.name, wire.marks) for wire in wires]
         offered = [i for i, mark in enumerate(marks) if not mark.hide]
         names = self._name_parameters({i: wires[i] for i in offered}, marks)
@@ -96,7 +97,7 @@ class Inputs:
         return replace(made, parts=parts, file=body.file, **xml)
 
     def schema(self, room: Room) -> dict[str, Any]:
-        """Raises `SkipOperation` if it does not compile after all, or there is no room for it."""
+        """The input schema. Raises `SkipOperation` if it does not compile, or exceeds `room`."""
         schema: dict[str, Any] = {"type": "object", "properties": self._properties}
         if self._required:
             schema["required"] = self._required
@@ -114,7 +115,7 @@ class Inputs:
         return schema
 
     def _marks_of(self, name: str, own: ArgumentMarks | None) -> ArgumentMarks:
-        """Those of the operation, else those that stand on the argument itself."""
+        """The marks of an argument: the operation's, else its own."""
         self._unused.pop(name, None)
         return self._marks.arguments.get(name) or own or _UNMARKED
 
@@ -129,8 +130,8 @@ class Inputs:
     def _name_parameters(
         self, wires: Mapping[int, WireParameter], marks: list[ArgumentMarks]
     ) -> dict[int, str]:
-        """As its owner calls it; else the wire's name, where it is legal and no other location has
-        it."""
+        """Names of parameters: the owner's; else the wire name, where it is legal and unique across
+        locations."""
         order = sorted(wires, key=lambda i: _LOCATIONS.index(wires[i].location))
         names = {i: self._names.claim(given) for i in order if (given := marks[i].name)}
         for i in order:
@@ -153,7 +154,7 @@ class Inputs:
         return replace(_parameter(wire, ""), fixed=Raw(encode(value)))
 
     def _value(self, marks: ArgumentMarks, schema: dict[str, Any]) -> Any:
-        """What is sent for an argument that nobody gives."""
+        """Value sent for a hidden argument."""
         if marks.value is not UNSET:
             return marks.value
         target = self._schemas.target(schema)
@@ -210,7 +211,7 @@ class Inputs:
         return names
 
     def _demand(self, demanded: list[str], arguments: Iterable[str], required: bool) -> None:
-        """A body that may be absent demands its properties only once one of them is given."""
+        """Required properties; in an optional body, required only once any property is given."""
         if required:
             self._required += demanded
             return
@@ -231,7 +232,7 @@ class Inputs:
         return Body(body.media_type, required=body.required, argument=name, fixed=fixed)
 
     def _fixed_members(self, body: RequestPayload) -> dict[str, Any]:
-        """What is always sent of a body that callers give as a whole: they see it all the same."""
+        """Constant members of a body that is one argument; its schema still shows them."""
         marked = {**body.marks, **self._marks.arguments}
         return {
             name: mark.value
@@ -246,7 +247,7 @@ class Inputs:
 
 
 def _joined(body: RequestPayload, schema: dict[str, Any]) -> str:
-    """What the body says of itself, and for a file how it can be given."""
+    """The body's description, and for a file how to give it."""
     return f"{body.description}\n\n{schema['description']}" if body.file else body.description
 
 

@@ -1,8 +1,8 @@
-"""Schema keywords that hold no schemas: whether their value is legal, and what can be saved.
+"""Schema keywords without subschemas: validation of their values, and repair.
 
 JSON Schema 2020-12, "Validation", sections 6 to 9. A keyword that is not here and holds no schema
-(`xml`, `discriminator`, `externalDocs`, `x-...`, whatever else) says nothing about arguments
-and is dropped; `x-mask` is kept, which says what is not to be shown (schemas/masking.py).
+(`xml`, `discriminator`, `externalDocs`, `x-...`, any other) does not constrain arguments and is
+dropped; `x-mask` is kept, which marks what to mask (schemas/masking.py).
 """
 
 import re
@@ -17,11 +17,11 @@ from schemas.masking import KEYWORD
 from schemas.validators import compiled
 
 ABSENT: Final = object()
-VALUE_DEPTH_LIMIT = 32  # levels in a default, an example or an enumerated value
+VALUE_DEPTH_LIMIT = 32  # nesting levels in a default, an example or an enumerated value
 
 SPELLED: Final = {"true": True, "false": False}  # booleans in quotes
 
-# A value to keep, or ABSENT; and what was wrong with it, or None.
+# A value to keep, or ABSENT; and the problem found, or None.
 Checked = tuple[Any, str | None]
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
@@ -48,7 +48,7 @@ def _flag(value: Any) -> Checked:
     if isinstance(value, bool):
         return value, None
     if isinstance(value, str) and value in SPELLED:
-        return SPELLED[value], None  # nothing is lost
+        return SPELLED[value], None  # lossless
     return ABSENT, "is not true or false"
 
 
@@ -80,7 +80,7 @@ def _type(value: Any) -> Checked:
     if not names:
         return ABSENT, "is empty"
     if not TYPES.issuperset(names):
-        return ABSENT, problem  # one unknown alternative could have allowed anything
+        return ABSENT, problem  # an unknown alternative could allow anything
     return (names if isinstance(value, list) else names[0]), problem
 
 
@@ -108,7 +108,7 @@ def _mask(value: Any) -> Checked:
     value = SPELLED.get(value, value) if isinstance(value, str) else value
     if isinstance(value, bool | str):
         return value, None
-    return True, "is neither true nor a text"  # whoever wrote it wants something hidden
+    return True, "is neither true nor a text"  # fail closed: its author wanted something masked
 
 
 def _values(value: Any) -> Checked:
@@ -119,7 +119,7 @@ def _values(value: Any) -> Checked:
 
 def _examples(value: Any) -> Checked:
     kept, _ = _values(value)
-    return kept, None  # only for reading
+    return kept, None  # display only
 
 
 def _anything(value: Any) -> Checked:
@@ -134,7 +134,7 @@ def _pattern(value: Any) -> Checked:
 
 @lru_cache(maxsize=4096)
 def compiles(pattern: str) -> bool:
-    """Whether both validators take `pattern`: jsonschema-rs checks, jsonschema explains."""
+    """Whether both validators accept `pattern`: jsonschema-rs checks, jsonschema explains."""
     try:
         compiled({"pattern": pattern})
         with warnings.catch_warnings():

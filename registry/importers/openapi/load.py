@@ -1,10 +1,8 @@
-"""Bytes to a document: JSON or YAML, told apart by content. Errors name line and column.
+"""Bytes to a document: JSON or YAML, detected by content. Errors name line and column.
 
 Built on libyaml's events instead of PyYAML's loader: that one turns `2024-01-01` into a date, `no`
 into False and `200:` into a number, recurses once per level, and shares what aliases expand to
 without a limit. It also takes a quarter of the time (GitHub's description: 0.5 s).
-
-Errors name line and column.
 """
 
 import json
@@ -21,14 +19,14 @@ from schemas.errors import DuplicateKeys, ImportRejected, ParseError
 from schemas.jsonrpc import decode_strict
 
 DEPTH_LIMIT = 512  # levels; Stripe's description, the deepest we know, has 24
-# Values after aliases are expanded, for each one written. A file of one kilobyte can name 10^9
-# ("billion laughs"); descriptions that repeat themselves by aliases stay far below ten times.
+# Values after alias expansion, per written value. A file of one kilobyte can expand to 10^9
+# ("billion laughs"); descriptions that use aliases stay far below ten times.
 GROWTH_LIMIT = 10
 GROWTH_FREE = 200_000  # values that any document may have
-TEXT_SHARE = 100  # characters of a text, or a key, that count as a value more
+TEXT_SHARE = 100  # characters of a text or key that count as one more value
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# not 01234, which is a post code: 1234 in YAML 1.2, 668 in 1.1
+# not 01234, a post code: 1234 in YAML 1.2, 668 in 1.1
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,4000})|0o[0-7]{1,4000}|0x[0-9a-fA-F]{1,3000}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 # YAML 1.2, section 10.3 (core schema); `yes`, `no`, `on` and `off` are text
@@ -40,8 +38,8 @@ _WORDS = {
 
 
 def parse_yaml(content: str, location: str, *, unique: bool = False) -> Any:
-    """The one document in `content`; `unique` refuses a key that stands twice in one object, of
-    which the last counts otherwise. Raises `ImportRejected`."""
+    """The single document in `content`; `unique` rejects duplicate keys, of which the last counts
+    otherwise. Raises `ImportRejected`."""
     try:
         return _compose(content, location, unique)
     except yaml.MarkedYAMLError as error:
@@ -54,25 +52,25 @@ def parse_yaml(content: str, location: str, *, unique: bool = False) -> Any:
 
 @dataclass(slots=True)
 class _Container:
-    """A list or object whose end has not come yet."""
+    """A list or object that is still open."""
 
     value: dict[str, Any] | list[Any]
     anchor: str | None
-    size: int = 1  # values in it, aliases expanded
-    key: str | None = None  # of the object member whose value comes next
+    size: int = 1  # values in it after alias expansion
+    key: str | None = None  # pending key of an object
     merges: list[Any] = field(default_factory=list)
 
 
 class _Composer:
-    """Puts values together while events come in: a stack of open containers."""
+    """Builds values from parser events, with a stack of open containers."""
 
     def __init__(self, location: str, unique: bool) -> None:
         self.location = location
         self.unique = unique
         self.result: Any = None
-        self.size = 0  # values in the result, aliases expanded
+        self.size = 0  # values in the result after alias expansion
         self.written = 0  # values in the text
-        self.merged = 0  # members that `<<` has copied: aliases alone share what they expand to
+        self.merged = 0  # members copied by `<<`: plain aliases share their values
         self.documents = 0
         self.stack: list[_Container] = []
         self.anchors: dict[str, tuple[Any, int]] = {}
@@ -134,7 +132,7 @@ class _Composer:
             parent.key = None
 
     def _merge(self, event: Any, own: dict[str, Any], merges: list[Any]) -> None:
-        """`<<: *base` (YAML 1.1, widely written): own members win, earlier bases win."""
+        """Apply `<<: *base` (YAML 1.1, widely used): own members win, earlier bases win."""
         for merged in merges:
             for base in merged if isinstance(merged, list) else [merged]:
                 if not isinstance(base, dict):
@@ -204,7 +202,7 @@ def parse(
     data: bytes, location: str, expected: str = _EXPECTED, *, unique: bool = False
 ) -> dict[str, Any]:
     """The document in `data`; `location` (path or URL) is for messages and the file extension,
-    `expected` for messages. `unique` refuses keys that stand twice in one object.
+    `expected` for messages. `unique` rejects duplicate keys in an object.
 
     Raises `ImportRejected` when it is neither JSON nor YAML, or not an object.
     """
@@ -245,7 +243,7 @@ def _parse_text(content: str, location: str, unique: bool) -> Any:
 
 
 def _reject_json(content: str, location: str, cause: Exception) -> NoReturn:
-    """Ask the standard library where it breaks: msgspec knows only the byte."""
+    """Reject with the position that the standard library reports: msgspec knows only the byte."""
     try:
         json.loads(content, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
@@ -253,7 +251,7 @@ def _reject_json(content: str, location: str, cause: Exception) -> NoReturn:
         raise ImportRejected(f"{where}: not valid JSON: {error.msg}.") from cause
     except RecursionError as error:
         raise ImportRejected(f"{location} is nested too deeply to be read.") from error
-    # what only the standard library reads: NaN, numbers of any size, half a surrogate pair
+    # accepted by the standard library alone: NaN, big numbers, lone surrogates
     raise ImportRejected(f"{location}: not valid JSON (RFC 8259): {cause}.") from cause
 
 

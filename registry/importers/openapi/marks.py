@@ -1,15 +1,15 @@
-"""`x-toolgate`: what the owner of a gateway says about an operation, in its description or beside
-it.
+"""`x-toolgate`: the gateway owner's settings for an operation, in its description or in an overlay
+file.
 
 In the description it stands on the document, a path item, an operation, a parameter or a property
-of a body. A side file (an overlay) says the same for descriptions that nobody may change:
+of a body. An overlay file has the same settings for descriptions that cannot be edited:
 
     defaults: {enabled: false}
     operations:
       GET /pets: {enabled: true, name: pets, arguments: {X-Trace: {hide: true, value: none}}}
       createPet: {enabled: true, toolsets: [shop]}
 
-What is nearer to the operation wins, and the side file wins over the description.
+Settings nearer to the operation win, and the overlay wins over the description.
 """
 
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ KEY = "x-toolgate"
 
 
 class ArgumentMarks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """On a parameter or a property of the body."""
+    """Settings of a parameter or a property of the body."""
 
-    hide: bool = False  # not offered; sent as `value`, else the schema's default, else not at all
+    hide: bool = False  # not offered; `value` is sent, else the schema's default, else none
     value: Any = UNSET
     name: str | None = None  # of the argument
     description: str | None = None
 
 
 class Marks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """On an operation, those of the document and the path item included."""
+    """Settings of an operation, merged with those of the document and the path item."""
 
-    enabled: bool | UnsetType = UNSET  # UNSET: nobody said
+    enabled: bool | UnsetType = UNSET  # UNSET: not stated
     name: str | None = None  # of the tool
     title: str | None = None
     description: str | None = None
@@ -47,7 +47,7 @@ class Marks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Overlay(Struct, frozen=True):
-    """A side file."""
+    """An overlay file."""
 
     operations: dict[str, Marks] = field(default_factory=dict)  # by "GET /pets" or operationId
     defaults: Marks = Marks()
@@ -58,24 +58,24 @@ NO_OVERLAY = Overlay()
 
 _ARGUMENT = ArgumentMarks.__struct_fields__
 _OPERATION = Marks.__struct_fields__
-_SHARED = ("enabled", "toolsets", "media_type", "arguments")  # by several operations
+_SHARED = ("enabled", "toolsets", "media_type", "arguments")  # apply to several operations
 
 _M = TypeVar("_M", ArgumentMarks, Marks)
 
 
 def operation_marks(holder: Mapping[str, Any]) -> Marks:
-    """Those on an Operation Object. Raises `SkipOperation` where they cannot be understood: nobody
-    knows then whether the operation was meant to be seen."""
+    """Marks on an Operation Object. Raises `SkipOperation` for invalid ones, since it is unknown
+    whether the operation was to be visible."""
     return _on(holder, _OPERATION, KEY)
 
 
 def shared_marks(holder: Mapping[str, Any], what: str) -> Marks:
-    """Those on the document or a path item, for all its operations. Raises `SkipOperation`."""
+    """Marks on the document or a path item, for all its operations. Raises `SkipOperation`."""
     return _on(holder, _SHARED, f"{KEY} of {what}")
 
 
 def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:
-    """Those on a Parameter Object or a property's schema. Raises `SkipOperation`."""
+    """Marks on a Parameter Object or a property's schema. Raises `SkipOperation`."""
     if KEY not in holder:
         return None
     try:
@@ -85,7 +85,8 @@ def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:
 
 
 def merged(base: Marks, nearer: Marks) -> Marks:
-    """Toolsets add up; an argument is what the nearer one says about it."""
+    """Merge marks: toolsets add up; of other settings, and of each argument, the nearer one
+    wins."""
     return Marks(
         enabled=base.enabled if nearer.enabled is UNSET else nearer.enabled,
         name=nearer.name or base.name,
@@ -99,7 +100,7 @@ def merged(base: Marks, nearer: Marks) -> Marks:
 
 
 def overlay(content: dict[str, Any], location: str) -> Overlay:
-    """A side file's content. Raises `ImportRejected`: its owner can mend it."""
+    """Parse an overlay file. Raises `ImportRejected`: its owner can correct it."""
     try:
         _only(content, ("defaults", "operations"), "the overlay")
         named = content.get("operations") or {}
@@ -130,7 +131,7 @@ def _marks(raw: object, keys: tuple[str, ...], where: str) -> Marks:
 
 
 def _convert(raw: object, kind: type[_M], keys: tuple[str, ...], where: str) -> _M:
-    """Raises ValueError, which says what was expected."""
+    """Raises ValueError, which names what was expected."""
     _only(raw, keys, where)
     arguments = raw.get("arguments") if isinstance(raw, dict) else None
     if "arguments" in keys and isinstance(arguments, dict):

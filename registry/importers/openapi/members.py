@@ -1,7 +1,7 @@
-"""What a raw schema says of a value, put together from `$ref`, `allOf` and choices.
+"""Facts about a value from its raw schema, through `$ref`, `allOf` and choices.
 
-For questions about how a value travels (is it a file, a list, which properties has it), which the
-converted schemas, made for checking, do not answer.
+They decide how a value is sent (file, list, properties), which the converted schemas, made for
+validation, do not show.
 """
 
 from collections.abc import Iterator
@@ -10,25 +10,25 @@ from typing import Any
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.values import sequence
 
-_PARTS_LIMIT = 500  # schemas that one is put together from
+_PARTS_LIMIT = 500  # raw schemas combined into one
 _COMPOSED = ("allOf", "anyOf", "oneOf")
 
 
 class Members:
-    """Reads the schemas of one document."""
+    """Reads the raw schemas of one document."""
 
     def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
 
     def resolved(self, raw: object) -> dict[str, Any]:
-        """`raw`, or what it refers to; empty where that cannot be found."""
+        """`raw`, or the target of its `$ref`; empty if there is none."""
         try:
             return self._document.resolve(raw)
         except SkipOperation:
             return {}
 
     def parts(self, raw: object) -> Iterator[dict[str, Any]]:
-        """`raw` and all that it is put together from, each once."""
+        """`raw` and all schemas that it is composed of, each once."""
         seen: set[int] = set()
         queue = [raw]
         while queue and len(seen) < _PARTS_LIMIT:
@@ -41,7 +41,7 @@ class Members:
                 queue.extend(sequence(part.get(key)))
 
     def properties(self, raw: object) -> dict[str, Any]:
-        """The raw schemas of the properties; the first that describes one wins."""
+        """The raw schemas of the properties; of duplicates the first wins."""
         found: dict[str, Any] = {}
         for part in self.parts(raw):
             for name, schema in self._named(part).items():
@@ -55,7 +55,7 @@ class Members:
             return {}
 
     def kind(self, raw: object) -> str | None:
-        """The type, or what the keywords tell of it."""
+        """The type, stated or inferred from the keywords."""
         for part in self.parts(raw):
             stated = part.get("type")
             for name in stated if isinstance(stated, list) else [stated]:
@@ -72,8 +72,8 @@ class Members:
         return next((part["items"] for part in self.parts(raw) if "items" in part), {})
 
     def binary(self, raw: object) -> bool:
-        """Whether the value is bytes: up to 3.0 `format: binary` or `type: file` says so, in 3.1
-        (4.8.14) a `contentMediaType` of something that is not encoded."""
+        """Whether the value is bytes: up to 3.0 by `format: binary` or `type: file`, in 3.1
+        (4.8.14) by a `contentMediaType` without `contentEncoding`."""
         return any(_is_binary(part) for part in self.parts(raw))
 
     def files(self, raw: object) -> bool:
@@ -83,7 +83,7 @@ class Members:
         return self.binary(raw)
 
     def has_files(self, raw: object) -> bool:
-        """Whether any property is one."""
+        """Whether any property is a file."""
         return any(self.files(schema) for schema in self.properties(raw).values())
 
 
@@ -96,7 +96,7 @@ def _is_binary(schema: dict[str, Any]) -> bool:
 
 
 def textual(media_type: object) -> bool:
-    """Whether values of this type are text that a model can write."""
+    """Whether values of this media type are text that a model can write."""
     essence = str(media_type).partition(";")[0].strip().lower()
     kind, _, name = essence.partition("/")
     return (

@@ -1,4 +1,4 @@
-"""Operations of a document, with the marks of their owner, and which of them are wanted."""
+"""Operations of a document, with their owner's marks, and the selection of some."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from schemas.source import Outcome
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _QUERY = "query"  # 3.2, section 4.9
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
-# GitHub has about 1,100, Kubernetes 1,123; a document ten times as large is no service of a company
+# GitHub has about 1,100, Kubernetes 1,123; ten times as many are no company's service
 OPERATIONS_LIMIT = 10_000
 
 
@@ -34,12 +34,12 @@ OPERATIONS_LIMIT = 10_000
 class DocumentOperation:
     """One method of one path."""
 
-    method: str  # upper case, or as `additionalOperations` has it
+    method: str  # upper case, or as written in `additionalOperations`
     path: str  # as in the document
     item: dict[str, Any]  # the path item around it
     node: dict[str, Any]
     marks: Marks = UNMARKED  # those of document, path item and overlay included
-    notes: tuple[str, ...] = ()  # what was lost on the way here
+    notes: tuple[str, ...] = ()  # losses so far
 
     @property
     def key(self) -> str:
@@ -61,7 +61,7 @@ class DocumentOperation:
 def operations(
     document: OpenApiDocument, overlay: Overlay = NO_OVERLAY
 ) -> tuple[list[DocumentOperation], list[Outcome]]:
-    """All operations, and a `skipped` for each place where one should be and none can be read.
+    """All operations, and a `skipped` for each that cannot be read.
 
     Raises `ImportRejected` for a document without `paths` or with too many operations.
     """
@@ -96,7 +96,7 @@ class _Reading:
             raise ImportRejected("The description has no `paths`, so there is nothing to import.")
         if not isinstance(stated.get("$ref"), str):
             return stated
-        try:  # no version has it, and many that keep their paths in a file write it
+        try:  # not in any version, but common in multi-file descriptions
             own = {path: item for path, item in stated.items() if path != "$ref"}
             return {**self._document.resolve(stated), **own}
         except SkipOperation as skip:
@@ -113,7 +113,8 @@ class _Reading:
                 self._skip(_key(path, method), f"{method} {path}", str(skip))
 
     def _path_item(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """With what its `$ref` points at; its own members win, where 3.0 leaves it undefined."""
+        """The path item merged with its `$ref` target; its own members win, where 3.0 leaves it
+        undefined."""
         item = raw
         for _ in range(REF_HOPS):
             if "$ref" not in item:
@@ -129,7 +130,7 @@ class _Reading:
             raise SkipOperation("the operation is not an object")
         if not _TOKEN.fullmatch(method):
             raise SkipOperation(f"the method {method[:40]!r} cannot be sent")
-        node = self._document.resolve(raw)  # files for single operations: common, and in no version
+        node = self._document.resolve(raw)  # files for single operations: common, in no version
         notes: list[str] = []
         marks = self._marks(f"{method} {path}", item, node)
         if self._swagger:
@@ -137,7 +138,7 @@ class _Reading:
         return DocumentOperation(method, path, item, node, marks, tuple(notes))
 
     def _marks(self, endpoint: str, item: dict[str, Any], node: dict[str, Any]) -> Marks:
-        """From the farthest to the nearest."""
+        """Merged marks, from the farthest to the nearest."""
         layers = [
             shared_marks(self._document.root, "the document"),
             self._overlay.defaults,
@@ -161,8 +162,7 @@ def _id(node: dict[str, Any]) -> str:
 
 
 def _methods(item: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """Method and node; `query` and `additionalOperations` since 3.2, and
-    wherever else somebody writes them."""
+    """Method and node; `query` and `additionalOperations` since 3.2, accepted in all versions."""
     for name in (*METHODS, _QUERY):
         if name in item:
             yield name.upper(), item[name]
@@ -172,12 +172,12 @@ def _methods(item: dict[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _key(path: str, method: str) -> str:
-    # methods are case-sensitive, and those that everybody knows are written in capitals
+    # methods are case-sensitive; the standard ones are upper case
     return f"{path}@{method.lower() if method.isupper() else method}"
 
 
 _TAG = "tag:"
-SCHEMAS_LIMIT_BYTES = 2**26  # as imports.schemas_limit_bytes has it
+SCHEMAS_LIMIT_BYTES = 2**26  # default of imports.schemas_limit_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +187,14 @@ class OpenApiOptions:
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    only_marked: bool = False  # leave out what is not marked as enabled
-    media_types: tuple[str, ...] = ()  # of request bodies, to prefer where they are described
+    only_marked: bool = False  # leave out operations without the mark `enabled`
+    media_types: tuple[str, ...] = ()  # of request bodies, preferred where they are described
     overlay: Overlay = NO_OVERLAY
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES
 
 
 def refusal(operation: DocumentOperation, name: str, options: OpenApiOptions) -> str | None:
-    """Why the operation is not wanted; None when it is."""
+    """Why the operation is not selected; None when it is."""
     for pattern in options.exclude:
         if matches(operation, name, pattern):
             return f"excluded by {pattern!r}"

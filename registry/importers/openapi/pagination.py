@@ -1,7 +1,7 @@
-"""Recognises how an operation gives its answer page by page.
+"""Detection of pagination: how an operation returns its results page by page.
 
-Names decide, in the request and in the answer together: an argument alone, or a member alone, is
-no pagination. Where the answer would not say whether more follows, nothing is recognised.
+Names in request and answer decide together: an argument alone, or a member alone, is no pagination.
+Where the answer does not indicate whether more follows, none is detected.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _INNER = frozenset(
      "cursors", "next")
 )  # fmt: skip
 
-# Members of answers, and the arguments that take what they say; both without "_", "-" and case.
+# Members of answers, and the arguments that take their values; both without "_", "-" and case.
 _CURSORS: Mapping[str, tuple[str, ...]] = {
     "nextcursor": ("cursor", "nextcursor", "startcursor", "pagecursor", "after", "startingafter"),
     "nextpagetoken": ("pagetoken", "nextpagetoken", "paginationtoken", "token"),
@@ -42,7 +42,7 @@ _BELOW_ONLY = frozenset(("continue", "after", "cursor"))
 _URLS = frozenset(
     ("next", "nexturl", "nextpageuri", "nextpageurl", "nextlink", "odatanextlink", "nexthref")
 )
-_POSITIONS = (  # arguments that a URL of the next page may change
+_POSITIONS = (  # arguments that the URL of the next page may change
     "page", "cursor", "pagetoken", "after", "offset", "since", "skip", "start", "startat",
     "nextcursor", "nexttoken", "pagenumber", "marker", "continuationtoken", "skiptoken",
     "pagecursor", "pageafter", "pageoffset", "before",
@@ -69,7 +69,7 @@ _INTEGER = "integer"
 @dataclass(frozen=True, slots=True)
 class _Argument:
     name: str
-    in_url: bool  # a URL of the next page can say it
+    in_url: bool  # may be set by the URL of the next page
     schema: dict[str, Any]
 
     @property
@@ -85,7 +85,7 @@ class _Member:
 
 
 class _Page:
-    """What stands in the request, and what in the answer, by names without case and marks."""
+    """Arguments of the request and members of the answer, by normalized names."""
 
     def __init__(
         self, arguments: dict[str, _Argument], answer: dict[str, Any], find: Callable[[Any], Any]
@@ -120,7 +120,7 @@ class _Page:
         return None
 
     def array(self) -> _Member | None:
-        """The only array of the answer: its members are what is paged through."""
+        """The only array of the answer, which holds the entries."""
         arrays = [one for one in self.top.values() if self._kind(one) == "array"]
         return arrays[0] if len(arrays) == 1 else None
 
@@ -142,7 +142,8 @@ def of(
     binding: OpenAPIBinding,
     properties: Mapping[str, Any],
 ) -> Pagination | None:
-    """None where nothing is recognised. `properties` are those of the tool's input schema."""
+    """The pagination of an operation; None if none is detected. `properties` are those of the
+    tool's input schema."""
     arguments = _arguments(binding, properties)
     if not arguments:
         return None
@@ -166,7 +167,7 @@ def of(
     return _link(page, "link" in headers)
 
 
-@lru_cache(maxsize=10_000)  # the same few names stand in every operation
+@lru_cache(maxsize=10_000)  # the same few names recur in every operation
 def plain(name: str) -> str:
     """`next_page-Token` is `nextpagetoken`."""
     return "".join(char for char in name if char.isalnum()).lower()
@@ -210,7 +211,7 @@ def _url(page: _Page) -> Pagination | None:
         if name not in _URLS:
             continue
         inner = page.inside(member)
-        if inner and "href" not in inner:  # an object that is no link
+        if inner and "href" not in inner:  # an object other than a link
             continue
         path = (*member.path, "href") if inner else member.path
         if found := _fed_by_url(page, path):
@@ -229,7 +230,7 @@ def _fed_by_url(page: _Page, path: tuple[str, ...]) -> Pagination | None:
 
 
 def _numbered(page: _Page) -> Pagination | None:
-    """Pages with numbers, where the number of the first is known."""
+    """Numbered pages, where the number of the first is known."""
     argument, total = page.argument(*_PAGES), page.member(*_PAGE_TOTALS)
     if argument is None or total is None or not argument.integer:
         return None
@@ -242,7 +243,7 @@ def _numbered(page: _Page) -> Pagination | None:
 
 
 def _first(argument: _Argument) -> int | None:
-    """The number that counting begins with, where the description tells."""
+    """The first page number, if the description states it."""
     stated = [argument.schema.get(key) for key in ("default", "minimum")]
     return next((one for one in stated if type(one) is int and one in (0, 1)), None)
 
@@ -266,7 +267,8 @@ def _offset(page: _Page) -> Pagination | None:
 
 
 def _link(page: _Page, described: bool) -> Pagination | None:
-    """RFC 8288: the header is described, or the arguments are those that GitHub made usual."""
+    """RFC 8288 `Link`: the header is described, or the arguments are those that GitHub made
+    usual."""
     usual = {"page", "perpage"} <= page.arguments.keys()
     return _fed_by_url(page, ()) if described or usual else None
 
@@ -276,7 +278,7 @@ def _named(path: tuple[str, ...], members: Mapping[str, Any]) -> dict[str, _Memb
 
 
 def _properties(schema: Any, find: Callable[[Any], Any], hops: int = _HOPS) -> dict[str, Any]:
-    """Those of an object and of what it includes."""
+    """The properties of an object and of the schemas that it includes."""
     node = mapping(find(schema))
     found: dict[str, Any] = {}
     if hops:

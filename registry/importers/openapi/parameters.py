@@ -1,7 +1,7 @@
 """Parameter Objects (OpenAPI 3.1, section 4.8.12) and path templates.
 
-Left out, because a model must not choose them: what a security scheme fills, and the headers that
-OpenAPI or HTTP reserve.
+Left out, because a model must not choose them: parameters that a security scheme fills, and headers
+reserved by OpenAPI or HTTP.
 """
 
 import re
@@ -22,9 +22,9 @@ from schemas.binding import Location, Style
 
 _TEMPLATE = re.compile(r"\{([^{}]+)\}")
 _PARTS = re.compile(r"(\{[^{}]*\})")
-_PATH = "/%:@!$&'()*+,;=~"  # RFC 3986, 3.3; what is percent-encoded already stays so
+_PATH = "/%:@!$&'()*+,;=~"  # RFC 3986, 3.3; percent-encoded characters are kept
 _QUERY = _PATH + "?"
-# RFC 6570: parameters of the query, which are described as such
+# RFC 6570: query parameters, described as such
 _QUERY_EXPANSION = re.compile(r"\{[?&][^{}]*\}")
 
 
@@ -33,8 +33,8 @@ def variables_of(path: str) -> list[str]:
 
 
 def named(path: str, names: Collection[str]) -> str:
-    """`path` with each variable called as its parameter is: some templates say more about it than
-    its name, as `{+path}` (RFC 6570), `{proxy+}` (AWS) and `{id:[0-9]+}` (JAX-RS) do."""
+    """`path` with its variables reduced to parameter names: some templates add to the name, as
+    `{+path}` (RFC 6570), `{proxy+}` (AWS) and `{id:[0-9]+}` (JAX-RS) do."""
     return _TEMPLATE.sub(lambda found: _named(found, names), _QUERY_EXPANSION.sub("", path))
 
 
@@ -47,8 +47,8 @@ def _named(found: re.Match[str], names: Collection[str]) -> str:
 
 
 def rooted(path: str, notes: list[str]) -> str:
-    """The path as it goes over the wire, its variables aside. A query in it stays, as some tell
-    operations apart by one; a fragment, for which others use it, is never sent."""
+    """The path as sent, with its variables. A query stays, as some use it to distinguish
+    operations; a fragment, used by others for the same, is never sent."""
     path, _, _ = path.partition("#")
     if not path.startswith("/"):
         notes.append("its path does not begin with a slash; one is added")
@@ -67,7 +67,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 
 # section 4.8.12.2: Accept, Content-Type and Authorization "SHALL be ignored"; the others frame the
 # message or choose its receiver (RFC 9110, sections 7.2, 7.6.1, 8.4, 10.1; RFC 9112, section 6), or
-# are made of what is described as cookies
+# carry parameters described as cookies
 _RESERVED_HEADERS = frozenset(
     {"accept", "content-type", "authorization", "host", "content-length", "transfer-encoding"}
     | {"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "expect"}
@@ -75,20 +75,20 @@ _RESERVED_HEADERS = frozenset(
 )
 
 _DELIMITED: tuple[Style, ...] = ("spaceDelimited", "pipeDelimited", "tabDelimited")
-_STYLES: dict[Location, tuple[Style, ...]] = {  # the first one is the default
+_STYLES: dict[Location, tuple[Style, ...]] = {  # the first is the default
     "path": ("simple", "label", "matrix"),
     "query": ("form", *_DELIMITED, "deepObject"),
     "querystring": ("form",),
     "header": ("simple",),
     "cookie": ("form", "cookie"),
 }
-# what Swagger 2.0 has directly in the parameter
+# keywords that Swagger 2.0 has directly in the parameter
 _SCHEMA_KEYWORDS = ("type", "format", "items", "enum", "default", "minimum", "maximum", "pattern")
 
 
 @dataclass(frozen=True, slots=True)
 class WireParameter:
-    """One parameter as it goes over the wire, and the schema of its argument."""
+    """One parameter as sent, and the schema of its argument."""
 
     name: str
     location: Location
@@ -112,7 +112,7 @@ class Parameters:
         self._document = document
         self._schemas = schemas
         self._secrets = secrets
-        # by identity: the document holds every object for as long as we live
+        # by identity: the document keeps every object alive
         self._read: dict[int, _Read] = {}
 
     def of(
@@ -129,7 +129,7 @@ class Parameters:
         return _fit_template(list(merged.values()), path, self._schemas, notes), path
 
     def read(self, raw: dict[str, Any], notes: list[str]) -> WireParameter | None:
-        """One Parameter Object; None where callers do not give it. Raises `SkipOperation`."""
+        """One Parameter Object; None if callers do not set it. Raises `SkipOperation`."""
         wire, problems = self._wire(raw)
         notes.extend(problems)
         return wire
@@ -177,10 +177,10 @@ class Parameters:
     def _style(
         self, raw: dict[str, Any], location: Location, notes: list[str]
     ) -> tuple[Style, bool]:
-        """Stated or by default: 4.8.12.2, `style` and `explode`."""
+        """Style and explode, stated or by default: 4.8.12.2."""
         legal = _STYLES[location]
         if self._document.version == (2, 0) and location in ("path", "header"):
-            legal = (*legal, *_DELIMITED)  # whose `collectionFormat` is for any location
+            legal = (*legal, *_DELIMITED)  # `collectionFormat` applies to any location
         style = raw.get("style", legal[0])
         if style not in legal:
             notes.append(f"parameter {raw['name']}: style {style!r} is not for a {location}")
@@ -189,7 +189,7 @@ class Parameters:
         return style, explode if isinstance(explode, bool) else style in ("form", "cookie")
 
     def _reserved_pass(self, location: Location) -> bool:
-        """Where `allowReserved` means something: until 3.2 in the query only."""
+        """Whether `allowReserved` applies: until 3.2 in the query only."""
         later = self._document.version >= (3, 2)
         return location == "query" or (later and location == "path")
 
@@ -203,7 +203,7 @@ class Parameters:
         return None, {key: raw[key] for key in _SCHEMA_KEYWORDS if key in raw}
 
     def _described(self, raw: dict[str, Any], converted: Converted) -> Converted:
-        """With what the parameter says about its value."""
+        """The schema with the description, deprecation and examples of the parameter."""
         schema = dict(converted.schema)
         own, inner = plain(text(raw.get("description"))), text(schema.get("description"))
         if own:
@@ -220,13 +220,13 @@ class Parameters:
             try:
                 stated += [self._document.resolve(example)["value"]]
             except (SkipOperation, KeyError):
-                continue  # an example is not worth an operation
+                continue  # a bad example must not cost the operation
         return [value for value in stated if nested_at_most(value, VALUE_DEPTH_LIMIT)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What became of a Parameter Object; `raw` is held so that its `id` stays its own."""
+    """Result of reading a Parameter Object; holding `raw` keeps its `id` unique."""
 
     raw: dict[str, Any]
     wire: WireParameter | None
@@ -248,14 +248,14 @@ def _unsendable(name: object, location: object) -> str | None:
 
 
 def _or_empty(converted: Converted) -> Converted:
-    """With null, which is sent as `name=`."""
+    """The schema with null, sent as `name=`."""
     return replace(converted, schema=modernise({**converted.schema, "nullable": True}))
 
 
 def _fit_template(
     wires: list[WireParameter], path: str, schemas: Schemas, notes: list[str]
 ) -> list[WireParameter]:
-    """One path parameter for each variable of the template, no more and no less."""
+    """Match path parameters to template variables: exactly one for each."""
     variables = list(dict.fromkeys(variables_of(path)))
     kept = []
     for wire in wires:

@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901), as they stand in the fragments of references."""
+"""JSON pointers (RFC 6901) in the fragments of references."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -28,7 +28,7 @@ def escaped(key: str) -> str:
 
 
 def has(tree: Any, pointer: str) -> bool:
-    """Whether there is anything at the place."""
+    """Whether the pointer exists in `tree`."""
     node = tree
     for segment in segments(unquote(pointer)):
         node = step(node, segment)

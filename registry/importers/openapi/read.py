@@ -1,4 +1,4 @@
-"""The pipeline: find the operations, name them, select, map each one, report on all."""
+"""Import pipeline of OpenAPI: find the operations, name them, select, map each one, report."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
 _EVERYTHING = OpenApiOptions()
-_REASONS_LIMIT = 5  # named in one outcome; a person reads no more
+_REASONS_LIMIT = 5  # per outcome; a person reads no more
 _FILES_NAMED = 10
 
 
 def read(document: dict[str, Any], options: OpenApiOptions = _EVERYTHING) -> Imported:
-    """Raises `ImportRejected` only where no operation could be read at all."""
+    """Import a document. Raises `ImportRejected` only where no operation could be read at all."""
     parsed = OpenApiDocument(document)
     found, outcomes = operations(parsed, options.overlay)
-    # named before any are left out: a selection must not rename the others
+    # assigned before the selection, which must not rename the others
     names = assign({op.key: (_name(op), op.marks.name or op.operation_id) for op in found})
     drafts = []
     mapper = _Mapper(parsed, found, options)
@@ -50,7 +50,7 @@ def read(document: dict[str, Any], options: OpenApiOptions = _EVERYTHING) -> Imp
 
 
 class _Mapper:
-    """Maps operations one by one; none can fail another."""
+    """Maps operations one by one; a failure affects only its own."""
 
     def __init__(
         self, document: OpenApiDocument, found: list[DocumentOperation], options: OpenApiOptions
@@ -88,7 +88,7 @@ def _name(operation: DocumentOperation) -> str:
 
 
 def _stated(value: object) -> str | None:
-    """Text; `version: 1.0` is a number in YAML."""
+    """The value as text; `version: 1.0` is a number in YAML."""
     return str(value).strip() or None if isinstance(value, str | int | float) else None
 
 

@@ -1,7 +1,6 @@
-"""What an operation answers when all is well: the schema of its JSON, and what to ask for.
+"""Successful responses of an operation: their JSON schema, and the Accept header.
 
-Nothing here makes an operation worse than it would be without an output schema: what cannot be
-described is left out with a note.
+A bad response description never costs the operation: undescribable parts are left out with a note.
 """
 
 import re
@@ -19,10 +18,10 @@ from registry.importers.openapi.values import mapping
 from registry.importers.openapi.widening import widened
 from schemas.validators import compiled_as_2020
 
-# All that a customer of Stripe can refer to is 1.5 MB, for each of 400 operations. What is nearest
-# to the answer is kept; the rest accepts any value.
+# Everything that Stripe's customer can refer to is 1.5 MB, for each of 400 operations. Definitions
+# nearest to the answer are kept; the rest accepts any value.
 CHARACTERS_LIMIT = 20_000
-_ROOT_LIMIT = 400_000  # of what stands in the operation itself
+_ROOT_LIMIT = 400_000  # of the operation's own schema
 _HOPS = 16
 _ACCEPTED = 4  # media types in one Accept header
 
@@ -32,20 +31,20 @@ _SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "depre
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The good answers of one operation."""
+    """The successful responses of one operation."""
 
-    output_schema: dict[str, Any] | None = None  # of the JSON; None: there is none, or any
-    accept: str | None = None  # value of the header; None: JSON, or whatever comes
+    output_schema: dict[str, Any] | None = None  # of the JSON; None: no JSON, or any
+    accept: str | None = None  # the header; None: JSON, or any
     notes: tuple[str, ...] = ()
 
 
 class Responses:
-    """Reads the answers of one document; what operations share is converted once."""
+    """Reads the responses of one document; shared schemas are converted once."""
 
     def __init__(self, document: OpenApiDocument, cycles: Cycles | None = None) -> None:
         self._document = document
         self._schemas = Schemas(document, "writeOnly", cycles)
-        self._sizes: dict[Component, int] = {}  # -1: it cannot be used
+        self._sizes: dict[Component, int] = {}  # -1: unusable
         self._closed: dict[Component, dict[str, Any]] = {}
 
     def of(self, operation: DocumentOperation) -> Answered:
@@ -63,7 +62,7 @@ class Responses:
             return Answered(None, accept, (f"its output schema is left out: {reason}",))
 
     def _schema(self, raws: list[Any]) -> dict[str, Any] | None:
-        """That of all good answers. Raises `SkipOperation`."""
+        """The schema of all successful responses together. Raises `SkipOperation`."""
         found = [self._one(raw) for raw in raws]
         if not found or any(schema.keys() <= _SAYS_NOTHING for schema in found):
             return None
@@ -88,7 +87,7 @@ class Responses:
         return closed
 
     def _close(self, converted: Converted) -> dict[str, Any]:
-        """`converted` with the definitions that it needs, the nearest first."""
+        """`converted` bundled with its definitions, the nearest first."""
         root = self._root(converted)
         left = CHARACTERS_LIMIT - _size(root.schema)
         if left < CHARACTERS_LIMIT - _ROOT_LIMIT:
@@ -113,7 +112,7 @@ class Responses:
         return widened(schema, dropped) if dropped else schema
 
     def _root(self, converted: Converted) -> Converted:
-        """What the answer's schema refers to: clients want to see `type: object` at the root."""
+        """The referenced root schema: clients expect `type: object` at the root."""
         for _ in range(_HOPS):
             target = self._schemas.target(converted.schema)
             if target is None:
@@ -122,7 +121,7 @@ class Responses:
         return converted
 
     def _component(self, component: Component) -> Converted | None:
-        """None for one that cannot be used: any value goes in its place."""
+        """A component; None if it is unusable: any value replaces it."""
         if component not in self._sizes:
             try:
                 converted = self._schemas.component(component)
@@ -133,15 +132,14 @@ class Responses:
         return None if self._sizes[component] < 0 else self._schemas.component(component)
 
     def _vouch(self, converted: Converted) -> None:
-        """Raises ValueError for a schema that cannot be used. What that refers to is
-        vouched for by itself: once, however many refer to it."""
+        """Raises ValueError for an invalid schema. Referenced components are checked separately,
+        each once."""
         stubs = {self._schemas.name(component): True for component in converted.uses}
         compiled_as_2020({**converted.schema, "$defs": stubs})
 
 
 def good_responses(operation: DocumentOperation, document: OpenApiDocument) -> list[dict[str, Any]]:
-    """The responses for 2xx, the most usual first; `default` where no other is described. Raises
-    `SkipOperation`."""
+    """The responses for 2xx, the most usual first; else `default`. Raises `SkipOperation`."""
     responses = {str(key).upper(): value for key, value in _responses(operation).items()}
     keys = sorted((key for key in responses if re.fullmatch(r"2[0-9X]{2}", key)), key=_usual)
     if not keys and "DEFAULT" in responses:
@@ -150,7 +148,7 @@ def good_responses(operation: DocumentOperation, document: OpenApiDocument) -> l
 
 
 def json_schemas(good: list[dict[str, Any]], document: OpenApiDocument) -> list[Any]:
-    """The schemas of the JSON in these responses, each once; true for any JSON."""
+    """The distinct JSON schemas of these responses; true for any JSON."""
     found: list[Any] = []
     for response in good:
         content = mapping(response.get("content"))
@@ -177,8 +175,8 @@ def _usual(key: str) -> tuple[bool, str]:
 
 
 def _accept(media_types: list[str]) -> str | None:
-    """The header for these types, the most exact first; None where JSON is among them, or
-    nothing is said: the client's own header asks for that."""
+    """Accept header for these types, the most exact first; None for JSON or no types: the client's
+    default header covers them."""
     named = [key for key in media_types if _MEDIA_TYPE.fullmatch(key) and "*" not in key]
     ordered = sorted(dict.fromkeys(named), key=_rank)[:_ACCEPTED]
     if not ordered or _essence(ordered[0]) == "application/json":

@@ -1,15 +1,15 @@
-"""One schema, without what it refers to, in the words of JSON Schema 2020-12.
+"""Conversion of one schema, without its references, to JSON Schema 2020-12.
 
-OpenAPI 3.0 (4.7.24, an extended subset of the Wright draft 00) and drafts 4 to 7. They are
-understood in 3.1 documents as well: many were converted by changing the version only.
+Reads OpenAPI 3.0 (4.7.24, an extended subset of the Wright draft 00) and drafts 4 to 7, in 3.1
+documents as well: many were converted by changing the version only.
 
-`Node -> properties -> children -> Node` ends with the data. `Pet -> oneOf -> Cat -> allOf -> Pet`,
-the usual way to write a base class with a discriminator, never ends: jsonschema overflows its
-stack there. Components and the references *in place* between them form a graph; a reference
-inside a strongly connected group of it is one that can come back.
+Cycles: `Node -> properties -> children -> Node` ends with the data. `Pet -> oneOf -> Cat -> allOf
+-> Pet`, the usual way to write a base class with a discriminator, never ends: jsonschema overflows
+its stack there. Components and the references *in place* between them form a graph; a reference
+inside a strongly connected component of it is cyclic.
 
-Keywords that are legal are kept, whatever is broken is dropped or repaired with a note, and
-`readOnly` properties are left out. Order is kept: a model reads it.
+Legal keywords are kept, broken ones dropped or repaired with a note, and `readOnly` properties left
+out. Order is kept: models read it.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -31,12 +31,12 @@ _COMPOSITION = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if"})
 _ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})
 _MARKERS = frozenset(
     {"nullable", "exclusiveMinimum", "exclusiveMaximum", "example", "dependencies", "items"}
-    | {"x-nullable"}  # Swagger 2.0 has no other way
+    | {"x-nullable"}  # Swagger 2.0 has no `nullable`
 )
 
 
 def modernise(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema` itself where nothing is old in it. Subschemas are left as they are."""
+    """Convert old keywords; returns `schema` itself if it has none. Subschemas are unchanged."""
     if _MARKERS.isdisjoint(schema):
         return schema
     modern = dict(schema)
@@ -65,7 +65,7 @@ def _example(schema: dict[str, Any]) -> None:
 
 
 def _tuple(schema: dict[str, Any]) -> None:
-    """Up to 2019-09, `items` could be a list, one schema a position."""
+    """Up to 2019-09, `items` could be a list, one schema per position."""
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema.pop("items")
         if "additionalItems" in schema:
@@ -73,7 +73,7 @@ def _tuple(schema: dict[str, Any]) -> None:
 
 
 def _dependencies(schema: dict[str, Any]) -> None:
-    """Up to draft 7, one keyword for names and schemas."""
+    """Up to draft 7, one keyword for property names and schemas."""
     dependencies = schema.pop("dependencies", None)
     if isinstance(dependencies, dict):
         names = {key: value for key, value in dependencies.items() if isinstance(value, list)}
@@ -83,8 +83,8 @@ def _dependencies(schema: dict[str, Any]) -> None:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """3.0's `nullable`, read as meant: beside `enum` and `$ref` it is often written alone,
-    where 3.0.3 would give it no effect. Accepting null too much costs a 400, too little a call."""
+    """3.0's `nullable`, read as meant: beside `enum` and `$ref` it is often written alone, where
+    3.0.3 would give it no effect. Accepting null too much costs a 400, too little a call."""
     if not _COMPOSITION.isdisjoint(schema):
         return _or_null(schema)
     if isinstance(schema.get("type"), str | list):
@@ -103,9 +103,9 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [inner, {"type": "null"}], **outer}
 
 
-DEPTH_LIMIT = 64  # as in `schemas.py`, where deeper schemas are refused
+DEPTH_LIMIT = 64  # as in `schemas.py`, which rejects deeper schemas
 
-# How a schema applies another one to the same value: always, or as one of several choices.
+# How a subschema applies to the same value: always, or as one of several choices.
 Place = Literal["always", "choice"]
 Turn = Literal["follow", "without_choices", "cut"]
 
@@ -113,7 +113,8 @@ _ALWAYS_ONE = ("not", "if", "then", "else")
 
 
 class Cycles:
-    """Says for each reference of a component how to follow it so that checking ends."""
+    """Decides for each reference between components how to follow it, so that validation
+    terminates."""
 
     def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
@@ -123,8 +124,9 @@ class Cycles:
         self._choice = Groups(lambda node: self._to(node, "choice"))
 
     def turn(self, origin: str, target: str, place: Place) -> Turn:
-        """A child that includes its base (`allOf`) wants the base without its choice of children.
-        What then still leads back, only ever by inclusion or only by choice, says nothing: cut."""
+        """A child that includes its base (`allOf`) needs the base without its choice of children.
+        References that still form a cycle, by inclusion only or by choice only, add no constraint:
+        cut."""
         if origin == target:
             return "cut"
         if place == "choice":
@@ -141,7 +143,7 @@ class Cycles:
             try:
                 schema = self._document.find(pointer)
             except SkipOperation:
-                schema = None  # reported where the reference is converted
+                schema = None  # reported by the conversion of the reference
             self._edges[pointer] = tuple(_in_place(schema, "always", 0))
         return self._edges[pointer]
 
@@ -170,18 +172,18 @@ def _branches(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class Groups:
-    """Strongly connected groups of a graph, found as they are asked for (Tarjan, SIAM J. Comput.
-    1972). Iterative; all questions together cost one pass over the graph."""
+    """Strongly connected components of a graph, computed lazily (Tarjan, SIAM J. Comput. 1972).
+    Iterative; all queries together cost one pass over the graph."""
 
     def __init__(self, successors: Callable[[str], Collection[str]]) -> None:
         self._successors = successors
         self._number: dict[str, int] = {}  # order of discovery
         self._low: dict[str, int] = {}  # lowest number reachable
         self._group: dict[str, int] = {}
-        self._open: list[str] = []  # discovered, group not known yet
+        self._open: list[str] = []  # discovered, component unknown yet
 
     def together(self, one: str, other: str) -> bool:
-        """Whether each can be reached from the other."""
+        """Whether both are in the same component."""
         for node in (one, other):
             if node not in self._group:
                 self._explore(node)
@@ -216,7 +218,7 @@ class Groups:
 
 _Shape = Literal["one", "list", "map"]
 
-# keyword -> how it holds schemas, and whether they apply to the same value ("in place")
+# keyword -> kind of container, and whether it applies to the same value ("in place")
 _NESTED: dict[str, tuple[_Shape, bool]] = {
     **dict.fromkeys(("not", "if", "then", "else"), ("one", True)),
     **dict.fromkeys(("allOf", "anyOf", "oneOf"), ("list", True)),
@@ -228,28 +230,28 @@ _NESTED: dict[str, tuple[_Shape, bool]] = {
 }
 _CHOICES = ("anyOf", "oneOf")
 _SCALARS = ("string", "number", "integer", "boolean", "null")
-_OF_ARRAYS = ("uniqueItems", "minItems", "maxItems")  # without effect on what is no array
-_NOTES_LIMIT = 20  # of one schema; a person reads the first
+_OF_ARRAYS = ("uniqueItems", "minItems", "maxItems")  # without effect on other types
+_NOTES_LIMIT = 20  # per schema; a person reads the first
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A schema that can be referred to."""
+    """A schema that is a reference target."""
 
     pointer: str
-    choices: bool = True  # False: without the `anyOf` and `oneOf` that made it apply to itself
+    choices: bool = True  # False: without the `anyOf` and `oneOf` that made it recursive
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
     schema: dict[str, Any]
     uses: tuple[Component, ...]
-    notes: tuple[str, ...]  # each begins with where: "/properties/age: ..."
+    notes: tuple[str, ...]  # each begins with its location: "/properties/age: ..."
 
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """Where in the tree: how deep, how applied to the root's value, which names are hidden."""
+    """Position in the tree: depth, application to the root's value, hidden names."""
 
     depth: int = 0
     place: Place | None = "always"  # None: below, on another value
@@ -257,7 +259,7 @@ class _At:
 
 
 class Names(Protocol):
-    """What a tree asks of the document's schemas."""
+    """What a tree needs of the document's schemas."""
 
     document: OpenApiDocument
     cycles: Cycles
@@ -267,7 +269,7 @@ class Names(Protocol):
 
 
 class Tree:
-    """One conversion. `origin` is the component that is being converted, if it is one."""
+    """One conversion. `origin` is the component being converted, if it is one."""
 
     def __init__(self, names: Names, origin: Component | None) -> None:
         self._names = names
@@ -299,7 +301,7 @@ class Tree:
 
     def _reference(self, schema: dict[str, Any], at: _At) -> dict[str, Any]:
         ref = schema["$ref"]
-        # 3.0 ignores what stands beside a $ref; descriptions there are meant to be read
+        # 3.0 ignores siblings of a $ref; descriptions there are meant to be read
         old = self._names.document.old_schemas
         beside = {k: v for k, v in schema.items() if k != "$ref" and (k in ANNOTATIONS or not old)}
         siblings = self._keywords(beside, at)
@@ -314,7 +316,7 @@ class Tree:
         return {"$ref": f"#/$defs/{self._names.name(component)}", **siblings}
 
     def _component(self, ref: object, at: _At) -> Component | None:
-        """What `ref` refers to; None when following it would never end."""
+        """The target of `ref`; None when following it would never end."""
         if not isinstance(ref, str):
             raise MissingReference("$ref is not text")
         pointer = canonical(ref)
@@ -343,7 +345,7 @@ class Tree:
         return self._tidy(out, at)
 
     def _drops(self, key: str, at: _At) -> bool:
-        """Whether this is a choice of the root in a component that was asked for without."""
+        """Whether to drop the root's choices: the component was requested without them."""
         origin = self._origin
         return bool(origin and not origin.choices and at.place and key in _CHOICES)
 
@@ -391,24 +393,25 @@ class Tree:
         return members
 
     def _tidy(self, out: dict[str, Any], at: _At) -> dict[str, Any]:
-        """What takes more than one keyword to see."""
+        """Clean-up that involves several keywords."""
         if at.hidden and "required" in out:
             out["required"] = [name for name in out["required"] if name not in at.hidden]
         if out.get("required") == []:
             del out["required"]
         if out.get("type") == "array" and out.keys().isdisjoint(("items", "prefixItems")):
-            out["items"] = {}  # providers refuse arrays without; 3.0 requires it
+            out["items"] = {}  # providers reject arrays without; 3.0 requires it
             if self._names.document.old_schemas:
                 self._note("`items` is missing; any items are accepted")
         if out.get("type") == "string" and "enum" in out:
             self._enumerate_text(out)
         if out.get("type") in _SCALARS:
-            for keyword in _OF_ARRAYS:  # Kubernetes says `uniqueItems` of every parameter
+            for keyword in _OF_ARRAYS:  # Kubernetes sets `uniqueItems` on every parameter
                 out.pop(keyword, None)
         return _flatten(out)
 
     def _enumerate_text(self, out: dict[str, Any]) -> None:
-        """Unquoted in YAML, the texts 1 and true are a number and a boolean; no text is either."""
+        """Quote enumerated values: unquoted in YAML, the texts 1 and true are a number and a
+        boolean, which match no text."""
         if any(isinstance(value, int | float) for value in out["enum"]):
             out["enum"] = [_as_text(value) for value in out["enum"]]
             self._note("`enum` of a text lists numbers or booleans; read as text")
@@ -431,7 +434,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _flatten(out: dict[str, Any]) -> dict[str, Any]:
-    """`{allOf: [X]}` is X. Common in 3.0, where nothing may stand beside a `$ref`."""
+    """`{allOf: [X]}` is X. Common in 3.0, where a `$ref` may have no siblings."""
     if len(out.get("allOf", ())) != 1 or not (out.keys() - {"allOf"}) <= ANNOTATIONS:
         return out
     [only] = out.pop("allOf")

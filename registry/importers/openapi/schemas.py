@@ -1,8 +1,8 @@
-"""Schema Objects to JSON Schema 2020-12 that stands alone: `$ref` becomes `#/$defs/Name`.
+"""Schema Objects to standalone JSON Schema 2020-12: `$ref` becomes `#/$defs/Name`.
 
-A component is converted once per document, without following its references, and remembered with
-the components that it uses; a tool's `$defs` are what can be reached from its arguments. Nothing
-is expanded, so cycles stay cycles and size stays linear.
+A component is converted once per document, without following its references, and cached with the
+components that it uses; a tool's `$defs` are those reachable from its arguments. References are not
+expanded, so cycles stay cycles and size stays linear.
 """
 
 import re
@@ -17,30 +17,30 @@ from registry.names.tool_names import legal, suffixed
 from schemas.jsonrpc import encode
 from schemas.validators import compiled_as_2020
 
-# Kubernetes' largest request body needs 134. Far above, no model reads it, and a document with
-# thousands of such operations would not fit into memory.
+# Kubernetes' largest request body needs 134. Models read far fewer, and a document with thousands
+# of such operations would exceed memory.
 DEFINITIONS_LIMIT = 2_000
 
-_ILLEGAL_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")  # 3.1, section 4.8.7: names of components
+_ILLEGAL_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")  # 3.1, section 4.8.7: component names
 
 
 @dataclass(slots=True)
 class SchemaParts:
-    """What the schemas of one tool need besides themselves."""
+    """Dependencies of one tool's schemas, and notes."""
 
     uses: list[Component] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def take(self, converted: Converted, where: str) -> dict[str, Any]:
-        """Register what `converted` needs; its schema."""
+        """Record the dependencies of `converted`; returns its schema."""
         self.uses.extend(converted.uses)
         self.notes.extend(f"{where}{note}" for note in converted.notes)
         return converted.schema
 
 
 class Room:
-    """What the input schemas of one description may take together. A schema that many operations
-    refer to counts for each: a description of a megabyte can ask for gigabytes."""
+    """Size budget of all input schemas of one description. A shared schema counts for each
+    operation that refers to it: a description of a megabyte can expand to gigabytes."""
 
     def __init__(self, limit: int) -> None:
         """`limit` is in bytes: `imports.schemas_limit_bytes`."""
@@ -48,7 +48,8 @@ class Room:
         self._left = limit
 
     def take(self, size: int) -> None:
-        """Raises `SkipOperation` when it is used up, and from then on."""
+        """Use up `size` bytes. Raises `SkipOperation` when the budget is exhausted, and from then
+        on."""
         self._left -= size
         if self._left < 0:
             raise SkipOperation(
@@ -58,26 +59,26 @@ class Room:
 
 
 class Schemas:
-    """The converted schemas of one document: for requests, or for answers."""
+    """The converted schemas of one document, for requests or for responses."""
 
     def __init__(
         self, document: OpenApiDocument, left_out: Flag = "readOnly", cycles: Cycles | None = None
     ) -> None:
-        """`cycles` are those of the document, if they are known already."""
+        """`cycles` are those of the document, if computed already."""
         self.document = document
         self.cycles = cycles or Cycles(document)
         self.visibility = Visibility(document, left_out)
-        self._converted: dict[Component, Converted | str] = {}  # or why there is none
+        self._converted: dict[Component, Converted | str] = {}  # or the error
         self._names: dict[Component, str] = {}
         self._named: dict[str, Component] = {}
-        self._sizes: dict[Component, int | str] = {}  # or why it cannot be compiled
+        self._sizes: dict[Component, int | str] = {}  # or the error
 
     def convert(self, raw: object) -> Converted:
-        """A schema that stands in the document's text. Raises `SkipOperation`."""
+        """Convert an inline schema. Raises `SkipOperation`."""
         return Tree(self, None).convert(raw)
 
     def component(self, component: Component) -> Converted:
-        """A schema that others refer to. Raises `SkipOperation`, each time it is asked for."""
+        """Convert a component. Raises `SkipOperation`, on each call."""
         if component not in self._converted:
             try:
                 raw = self.document.find(component.pointer)
@@ -90,14 +91,14 @@ class Schemas:
         return converted
 
     def target(self, schema: dict[str, Any]) -> Converted | None:
-        """What a converted schema refers to, if it is nothing but a `$ref`."""
+        """The target of a converted schema that is only a `$ref`; else None."""
         if schema.keys() != {"$ref"}:
             return None
         return self.component(self._named[schema["$ref"].removeprefix("#/$defs/")])
 
     def definitions(self, parts: SchemaParts, room: Room) -> dict[str, Any]:
-        """`$defs` for `parts`: all that can be reached, by name. Adds the notes on them. Raises
-        `SkipOperation` for what cannot be used, or needs more than `room` has."""
+        """`$defs` for `parts`: all reachable components, by name. Adds their notes. Raises
+        `SkipOperation` for an invalid one, or when `room` is exhausted."""
         reached: dict[str, Converted] = {}
         queue = list(parts.uses)
         while queue:
@@ -114,8 +115,8 @@ class Schemas:
         return {name: reached[name].schema for name in sorted(reached)}
 
     def vouch(self, schema: dict[str, Any], uses: Iterable[Component]) -> None:
-        """Raises `SkipOperation` for a schema that cannot be compiled. What it refers to is vouched
-        for by itself: once, however many refer to it."""
+        """Raises `SkipOperation` for a schema that does not compile. Referenced components are
+        checked separately, each once."""
         try:
             compiled_as_2020({**schema, "$defs": {self.name(one): True for one in uses}})
         except ValueError as error:
@@ -123,8 +124,7 @@ class Schemas:
             raise SkipOperation(f"its input schema cannot be compiled: {problem}") from error
 
     def _size(self, component: Component) -> int:
-        """Of a component, in bytes of JSON. Raises `SkipOperation` for one that cannot be
-        compiled."""
+        """Size of a component, in bytes of JSON. Raises `SkipOperation` if it does not compile."""
         if component not in self._sizes:
             converted = self.component(component)
             try:
@@ -138,7 +138,7 @@ class Schemas:
         return size
 
     def name(self, component: Component) -> str:
-        """`Pet` for `#/components/schemas/Pet`, which is unique; others get a hash."""
+        """The unique name in `$defs`: `Pet` for `#/components/schemas/Pet`; others get a hash."""
         if component not in self._names:
             self._names[component] = self._new_name(component)
             self._named[self._names[component]] = component

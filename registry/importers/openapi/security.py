@@ -1,7 +1,7 @@
-"""Security schemes (OpenAPI 3.1, sections 4.8.27 to 4.8.30) to the credentials that a call needs.
+"""Security schemes (OpenAPI 3.1, sections 4.8.27 to 4.8.30) to the credentials of a call.
 
-Only what travels with a call is read. How a token is come by (`flows`, `openIdConnectUrl`) is for
-the operator: an address that only a description names never sees a secret.
+Only what is sent with a call is read. How to obtain a token (`flows`, `openIdConnectUrl`) is
+configured by the operator: a URL that only a description names never receives a secret.
 """
 
 import re
@@ -13,11 +13,11 @@ from registry.importers.openapi.values import mapping, sequence, text
 from schemas.binding import Credential
 
 Alternatives = tuple[tuple[Credential, ...], ...]
-Identity = tuple[str, str]  # name and location of a parameter; a header's name in lower case
+Identity = tuple[str, str]  # of a parameter; header names in lower case
 
-ALTERNATIVES_LIMIT = 32  # of one operation; GitHub, Stripe and Kubernetes have 1 or 2
-_NAME_CHARS = 80  # of what should be a name
-SCOPES_LIMIT = 100  # of one credential; Google's largest list has 20
+ALTERNATIVES_LIMIT = 32  # per operation; GitHub, Stripe and Kubernetes have 1 or 2
+_NAME_CHARS = 80  # shown of a name
+SCOPES_LIMIT = 100  # per credential; Google's largest list has 20
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 
 
@@ -28,18 +28,18 @@ class Security:
         self._document = document
         self._read: dict[str, tuple[Credential, str | None]] = {}
         schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
-        read = [self._scheme(name)[0] for name in reversed(schemes)]  # the first of two wins
+        read = [self._scheme(name)[0] for name in reversed(schemes)]  # of duplicates the first wins
         self._keys = {_identity(one): one for one in read if one.kind == "apiKey"}
 
     @property
     def fills(self) -> frozenset[Identity]:
-        """The parameters that API keys go into. They are never arguments, not even of operations
-        that do not name the scheme: whoever can give a key can give somebody else's."""
+        """The parameters that carry API keys. They are never arguments, not even of operations that
+        do not name the scheme: a caller who can send a key can send another person's."""
         return frozenset(self._keys)
 
     def of(self, operation: DocumentOperation, notes: list[str]) -> Alternatives:
-        """One of these is to be satisfied, with all its members; an empty one among them: a call
-        may go without. None at all: nothing is wanted."""
+        """Alternative sets of credentials, of which a call needs one; an empty set: credentials are
+        optional. No alternatives: none are needed."""
         stated = operation.node.get("security", self._document.root.get("security"))
         if stated is not None and not isinstance(stated, list):
             notes.append("`security` is not a list; read as the only member of one")
@@ -51,7 +51,8 @@ class Security:
         return self._with_keys(operation, tuple(dict.fromkeys(found)))
 
     def _alternative(self, raw: object, notes: list[str]) -> tuple[Credential, ...]:
-        """What is no object may not pass for an empty one, which asks for nothing."""
+        """One alternative; an invalid one must not pass for an empty one, which needs no
+        credentials."""
         if isinstance(raw, dict):
             wanted = raw
         else:
@@ -72,11 +73,11 @@ class Security:
         return self._read[name]
 
     def _look(self, name: str) -> tuple[Credential, str | None]:
-        """The scheme without scopes, and what is wrong with it. One that cannot be understood can
-        still be satisfied: by the whole Authorization header, as the operator writes it."""
+        """The scheme without scopes, and the problem found. An unknown scheme can still be
+        satisfied: by a whole Authorization header, as the operator configures it."""
         components = mapping(self._document.root.get("components"))
         schemes = mapping(components.get("securitySchemes"))
-        # 3.2, section 4.30: what is no name of a component is a URI of a scheme
+        # 3.2, section 4.30: a name that is no component is a URI of a scheme
         raw = schemes.get(name, {"$ref": name} if "/" in name else None)
         called = name if name in schemes else name.rpartition("/")[2]
         if raw is None:
@@ -87,8 +88,8 @@ class Security:
             return Credential(called, "http"), f"security scheme {name!r}: {skip}"
 
     def _with_keys(self, operation: DocumentOperation, stated: Alternatives) -> Alternatives:
-        """With the API keys that `operation` has as parameters, and no `security` asks for: they
-        are hidden from callers, so nobody else could give them."""
+        """`stated` with the API keys among the operation's parameters that `security` does not
+        name: they are hidden from callers, so the gateway must send them."""
         asked = {_identity(one) for alternative in stated for one in alternative}
         found = self._parameters(operation)
         required = tuple(self._keys[one] for one in found if found[one] and one not in asked)
@@ -105,7 +106,7 @@ class Security:
                 try:
                     parameter = self._document.resolve(raw)
                 except SkipOperation:
-                    continue  # whoever reads the parameters says so
+                    continue  # reported where parameters are read
                 identity = identity_of(text(parameter.get("name")), text(parameter.get("in")))
                 if identity in self._keys:
                     found[identity] = parameter.get("required") is True
@@ -156,7 +157,7 @@ def _key(scheme: str, raw: dict[str, Any]) -> tuple[Credential, str | None]:
 
 
 def _http(scheme: str, named: str) -> Credential:
-    """Names of RFC 9110, section 11.1, in any case."""
+    """Credential of an HTTP scheme: names of RFC 9110, section 11.1, in any case."""
     if named == "basic":
         return Credential(scheme, "basic")
     return Credential(scheme, "bearer" if named == "bearer" else "http")

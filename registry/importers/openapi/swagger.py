@@ -1,4 +1,4 @@
-"""Swagger 2.0: the document, as far as it is not operations, in the words of OpenAPI 3."""
+"""Swagger 2.0: conversion of the document, except operations, to OpenAPI 3."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +9,8 @@ _FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}
 
 
 def upgraded(root: dict[str, Any]) -> dict[str, Any]:
-    """`root` with `servers` and `components`. What references point at stays in its place, so
-    nothing has to be rewritten; operations are upgraded one by one."""
+    """`root` with `servers` and `components`. Reference targets keep their place, so references
+    need no rewriting; operations are upgraded one by one."""
     schemes = {
         name: _security_scheme(mapping(scheme))
         for name, scheme in mapping(root.get("securityDefinitions")).items()
@@ -20,7 +20,7 @@ def upgraded(root: dict[str, Any]) -> dict[str, Any]:
         **root,
         "servers": list(servers(root, root.get("schemes"))),
         "components": components,
-        # Azure's descriptions: paths that differ in their queries only
+        # Azure: paths that differ in their queries only
         "paths": _paths(root),
     }
 
@@ -31,12 +31,12 @@ def _paths(root: dict[str, Any]) -> Any:
 
 
 def servers(root: dict[str, Any], schemes: object) -> Iterator[dict[str, Any]]:
-    """Server Objects for `host`, `basePath` and `schemes`, the best first. Without `schemes` it is
+    """Server Objects from `host`, `basePath` and `schemes`, the best first. Without `schemes` it is
     that of the description's own URL (2.0, "Swagger Object"), and for a file https."""
     host = text(root.get("host"))
     stated = text(root.get("basePath")).strip("/")
     base = f"/{stated}" if stated else ""
-    if "://" in host:  # many write a URL
+    if "://" in host:  # often a URL, although illegal
         scheme, _, rest = host.partition("://")
         schemes, host = [scheme.lower()], rest.partition("/")[0]
     if not host:

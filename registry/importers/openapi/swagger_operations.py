@@ -1,7 +1,7 @@
-"""Swagger 2.0: operations in the words of OpenAPI 3.
+"""Swagger 2.0: conversion of operations to OpenAPI 3.
 
-What several operations share, by reference or by path, is upgraded once: others remember objects by
-their identity.
+Objects shared by several operations, by reference or by path, are upgraded once: callers cache
+objects by identity.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,13 @@ from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.swagger import servers
 from registry.importers.openapi.values import mapping, sequence, text
 
-# of a parameter, beside its schema
+# kept of a parameter, beside its schema
 _OF_PARAMETER = frozenset(
     {"name", "in", "required", "description", "allowEmptyValue", "collectionFormat", "schema"}
     | {"x-toolgate", "x-example", "x-examples", "deprecated"}
 )
 _KEPT = ("name", "in", "required", "description", "allowEmptyValue", "x-toolgate", "deprecated")
-# style and explode; of `csv` in a path or a header, it is the default of 3.x
+# style and explode; for `csv` in a path or a header, the default of 3.x
 _FORMATS = {
     "multi": ("form", True),
     "csv": ("form", False),
@@ -30,15 +30,15 @@ _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 _FILE = {"type": "string", "format": "binary"}
 _JSON = ("application/json",)
 
-_Upgrade = tuple[dict[str, Any], dict[str, Any]]  # as it was, and as 3.x has it
+_Upgrade = tuple[dict[str, Any], dict[str, Any]]  # original and upgraded
 
 
 @dataclass(frozen=True, slots=True)
 class _Parameters:
-    """A list of parameters, taken apart."""
+    """Parameters split by location."""
 
     plain: dict[tuple[str, str], dict[str, Any]]  # upgraded, by name and location
-    forms: dict[str, dict[str, Any]]  # as they are
+    forms: dict[str, dict[str, Any]]  # not upgraded
     body: dict[str, Any] | None
 
 
@@ -49,14 +49,14 @@ class Swagger:
         self._document = document
         self._consumes = _types(document.root.get("consumes"), _JSON)
         self._produces = _types(document.root.get("produces"), _JSON)
-        # by identity, beside the object itself, so that no other one gets its identity
+        # by identity, with the object itself, which keeps its identity from being reused
         self._upgraded: dict[int, _Upgrade] = {}
         self._responses: dict[tuple[int, tuple[str, ...]], _Upgrade] = {}
 
     def operation(
         self, item: dict[str, Any], node: dict[str, Any], notes: list[str]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The path item and the operation. Raises `SkipOperation`."""
+        """The upgraded path item and operation. Raises `SkipOperation`."""
         shared = self._parameters(item.get("parameters"), notes)
         own = self._parameters(node.get("parameters"), notes)
         upgraded = {
@@ -71,7 +71,7 @@ class Swagger:
         return {key: value for key, value in item.items() if key != "parameters"}, upgraded
 
     def _servers(self, schemes: object) -> list[dict[str, Any]]:
-        """Its own, where the document's would not do."""
+        """The operation's own servers, where the document's do not fit."""
         usual = sequence(self._document.root.get("servers"))
         return [] if usual[:1] == (own := list(servers(self._document.root, schemes)))[:1] else own
 
@@ -105,7 +105,7 @@ class Swagger:
     def _body(
         self, shared: _Parameters, own: _Parameters, consumes: tuple[str, ...], notes: list[str]
     ) -> dict[str, Any] | None:
-        """The request body: one parameter of its own, or all that are in a form."""
+        """The request body: from one body parameter, or from all form parameters."""
         body = own.body or (None if own.forms else shared.body)
         forms = {**shared.forms, **own.forms}
         if body is not None:
@@ -121,7 +121,7 @@ class Swagger:
             try:
                 responses[code] = self._response(self._document.resolve(raw), produces)
             except SkipOperation:
-                responses[code] = raw  # reported by whoever wants it
+                responses[code] = raw  # reported where it is read
         return responses
 
     def _response(self, response: dict[str, Any], produces: tuple[str, ...]) -> dict[str, Any]:
@@ -132,14 +132,14 @@ class Swagger:
 
 
 def _types(stated: object, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Media types. An empty list would clear those of the document, which nobody means."""
+    """Media types. An empty list would override the document's, which is never meant."""
     named = [name for name in sequence(stated) if text(name)]
     return tuple(dict.fromkeys(named)) or usual
 
 
 def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
-    """What 2.0 has directly in a parameter."""
-    stated = parameter.get("schema")  # 3.x's way, in many documents
+    """Schema from the keywords that 2.0 has directly in a parameter."""
+    stated = parameter.get("schema")  # as in 3.x, in many documents
     if isinstance(stated, dict) and "type" not in parameter:
         return stated
     schema = {key: value for key, value in parameter.items() if key not in _OF_PARAMETER}

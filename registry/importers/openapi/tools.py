@@ -24,8 +24,8 @@ from schemas.tool import Annotations, ToolDraft
 
 # RFC 9110, section 9.2: GET, HEAD, OPTIONS and TRACE are safe, these and PUT and DELETE idempotent.
 # MCP: not destructive is "only additive updates". PUT and PATCH overwrite. POST is "according to
-# the resource's own semantics" (9.3.3), from creating to cancelling: the verb does not tell, so
-# nothing is claimed and MCP's default, destructive, holds.
+# the resource's own semantics" (9.3.3), from creating to cancelling: the verb does not decide, so
+# no hint is given and MCP's default, destructive, holds.
 _READ = Annotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
 )
@@ -45,13 +45,13 @@ _ANNOTATIONS = {
 
 
 class OpenApiDrafts:
-    """Makes drafts; what operations share is converted once."""
+    """Makes drafts; parts shared by operations are converted once."""
 
     def __init__(
         self, document: OpenApiDocument, room: Room, media_types: Sequence[str] = ()
     ) -> None:
-        """`room` is that of all input schemas; `media_types` are those of request bodies to
-        prefer."""
+        """`room` is the size budget of all input schemas; `media_types` are the preferred ones of
+        request bodies."""
         self._room = room
         self._document = document
         self._schemas = Schemas(document)
@@ -61,8 +61,8 @@ class OpenApiDrafts:
         self._responses = Responses(document, self._schemas.cycles)
 
     def draft(self, operation: DocumentOperation, name: str) -> tuple[ToolDraft, list[str]]:
-        """The tool and what was lost on the way. Raises `Skip`."""
-        self._room.take(0)  # nothing more is worth its time where there is none
+        """The tool and notes on losses. Raises `SkipOperation`."""
+        self._room.take(0)  # stop early when the budget is exhausted
         notes: list[str] = []
         inputs = Inputs(self._schemas, operation.marks)
         answered = self._responses.of(operation)
@@ -107,8 +107,8 @@ class OpenApiDrafts:
 
 
 def _texts(operation: DocumentOperation, schema: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Title and description: the summary names a tool, and opens its description. What its owner
-    says of it goes instead; where nobody says anything, what path and parameters say."""
+    """Title and description: the summary becomes the title, and opens the description. The owner's
+    texts take precedence; without any text, path and parameters are described."""
     marks = operation.marks
     summary = marks.title or " ".join(plain(text(operation.node.get("summary"))).split())
     description = marks.description or plain(text(operation.node.get("description")))

@@ -1,4 +1,4 @@
-"""Typed access to JSON that others wrote: a value of the wrong type counts as absent."""
+"""Typed access to untrusted JSON: a value of the wrong type counts as absent."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def text(value: object) -> str:
 
 
 def nested_at_most(value: object, levels: int) -> bool:
-    """Whether `value` holds no more than `levels` containers inside one another."""
+    """Whether containers in `value` are nested at most `levels` deep."""
     layer = [value]
     for _ in range(levels + 1):
         layer = [child for node in layer for child in _children(node)]
@@ -26,7 +26,7 @@ def nested_at_most(value: object, levels: int) -> bool:
 
 
 def _children(node: object) -> list[Any]:
-    """The members of a container; one stand-in for an empty one, which is a level all the same."""
+    """The members of a container; one stand-in for an empty one, which is a level, too."""
     if isinstance(node, dict):
         return list(node.values()) or [None]
     if isinstance(node, list):

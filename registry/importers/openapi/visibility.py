@@ -1,17 +1,17 @@
-"""Which properties are not for this direction: `readOnly` ones are never sent in a request."""
+"""Properties excluded from one direction: `readOnly` ones are never sent in a request."""
 
 from typing import Any, Literal
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.values import mapping, sequence
 
-_HOPS = 16  # through `$ref` and `allOf`; a flag that is further away is not seen
+_HOPS = 16  # through `$ref` and `allOf`; flags further away are ignored
 
 Flag = Literal["readOnly", "writeOnly"]
 
 
 class Visibility:
-    """Answers about raw schemas, through `$ref` and `allOf`; remembered per component."""
+    """Evaluates raw schemas, through `$ref` and `allOf`; cached per component."""
 
     def __init__(self, document: OpenApiDocument, flag: Flag = "readOnly") -> None:
         self._document = document
@@ -30,8 +30,8 @@ class Visibility:
         return any(self.hidden(part, hops - 1) for part in self._parts(raw, hops))
 
     def names(self, schema: object, hops: int = _HOPS) -> frozenset[str]:
-        """The properties that `schema` and what it includes leave out: a `required` in one part
-        may name a property of another."""
+        """The hidden properties of `schema` and the schemas that it includes: a `required` in one
+        part may name a property of another."""
         raw = mapping(schema)
         properties = self._named(raw)
         own = frozenset(name for name, value in properties.items() if self.hidden(value))
@@ -45,7 +45,7 @@ class Visibility:
 
     def _hidden_target(self, ref: str, hops: int) -> bool:
         if ref not in self._hidden:
-            self._hidden[ref] = False  # the answer where it refers to itself
+            self._hidden[ref] = False  # the answer for recursion
             self._hidden[ref] = self.hidden(self._find(ref), hops - 1)
         return self._hidden[ref]
 
@@ -65,4 +65,4 @@ class Visibility:
         try:
             return self._document.find(ref)
         except SkipOperation:
-            return None  # reported where the reference is converted
+            return None  # reported by the conversion of the reference
