@@ -25,8 +25,8 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 from schemas.source import Source
 
 LISTS = ("tools", "prompts", "resources")
-# Negative cache: a failed probe that took this long is remembered as long. Quicker failures, such as
-# a refused connection, are shared by the calls that waited for the probe: the next call probes again.
+# Negative cache: a failed probe that took this long is remembered as long. Quicker failures, such
+# as a refused connection, are shared by the calls that waited for the probe: the next probes again.
 FAILED_FOR_S = 1.0
 
 
