@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
+from msgspec.structs import fields
 from starlette.types import Receive, Scope
 
 from gateway.operations.operation import (
@@ -79,12 +80,19 @@ def read_query(operation: Operation, text: bytes) -> Any:
 def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
     """Raises ProblemDetails."""
     try:
-        return msgspec.convert(values, operation.query, strict=False)
+        query = msgspec.convert(values, operation.query, strict=False)
     except msgspec.ValidationError as error:
         what, path = _explained(error)
         raise bad_request(
             "A parameter is not as expected.", _parameter("".join(path[:1]), what)
         ) from error
+    for field in fields(query):  # msgspec takes the text "null" for None where that is allowed
+        if values.get(field.encode_name) is not None and getattr(query, field.name) is None:
+            what = "expected a value, found the text null"
+            raise bad_request(
+                "A parameter is not as expected.", _parameter(field.encode_name, what)
+            )
+    return query
 
 
 def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:

@@ -444,6 +444,13 @@ async def test_pages_have_a_limit(parts: AdminParts, serve: Serve, api: Admin) -
     assert len((await other("GET", "/tools?limit=100")).json["items"]) == 3
 
 
+async def test_the_text_null_is_no_value_of_a_parameter(api: Admin) -> None:
+    refused = await api("GET", "/tools?state=null")
+    assert refused.status == 400
+    assert refused.json["errors"][0]["parameter"] == "state"
+    assert (await api("GET", "/tools?source=null")).json == {"items": []}  # any text is a name
+
+
 async def test_nobody_sees_or_changes_what_another_tenant_has(
     api: Admin, parts: AdminParts, serve: Serve, database: Database
 ) -> None:
