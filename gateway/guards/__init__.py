@@ -1,1 +1,1 @@
-"""What every HTTP request passes first, as plain ASGI middleware."""
+"""ASGI middleware in front of every HTTP request."""

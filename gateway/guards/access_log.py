@@ -1,4 +1,4 @@
-"""One line for each HTTP request, when `logging.access` asks for it."""
+"""Access log: one line per HTTP request, enabled by `logging.access`."""
 
 import logging
 import time

@@ -1,6 +1,7 @@
 """Authentication of HTTP requests: bearer tokens and API keys.
 
-Nothing is refused here: `Identity` says why nobody is known, and whoever needs to know raises it.
+Refuses no request: `Identity` carries the reason why the caller is anonymous, and the code that
+requires a principal raises it.
 """
 
 import hmac
@@ -40,11 +41,11 @@ from schemas.hybrid import (
 
 log = logging.getLogger("toolgate.auth")
 
-USED_EVERY_S = 60.0  # `last_used` is written no more often
+USED_EVERY_S = 60.0  # minimum interval between writes of `last_used`
 
 
 class UnknownKey(InvalidTokenError):
-    """A key that is unknown, wrong, expired or revoked: nobody is told which."""
+    """The API key is unknown, wrong, expired or revoked; clients never learn which."""
 
 
 class KeyTable:
@@ -52,19 +53,20 @@ class KeyTable:
         """`clock`: seconds since the epoch."""
         self._clock = clock
         self._keys: dict[str, tuple[KnownKey, Identity]] = {}
-        self._used: dict[str, float] = {}  # since that was last written
+        self._used: dict[str, float] = {}  # keys used since the last write
 
     async def load(self, pool: Pool) -> None:
-        """Read all of them again."""
+        """Reload all keys from the registry."""
         found = {known.key.id: known for known in await known_keys(pool)}
         self._keys = {id_: (known, self._identity(known)) for id_, known in found.items()}
 
     def read(self, text: bytes) -> Identity:
-        """Who has the key `text`. Raises UnknownKey."""
+        """The identity that the API key `text` belongs to. Raises UnknownKey."""
         _, id_, secret = [*text.decode("latin-1").split("_", 2), "", ""][:3]
         known, identity = self._keys.get(id_, (None, None))
         given = digest_of(secret)
-        # compared where there is no such key, too: the time tells nothing
+        # constant time: an unknown key is compared too, so timing does not reveal that it is
+        # unknown
         same = hmac.compare_digest(given, known.digest if known else bytes(len(given)))
         same = same and is_key(text)
         if known is None or identity is None or not same or not self._is_good(known):
@@ -73,7 +75,7 @@ class KeyTable:
         return identity
 
     async def write_uses(self, pool: Pool) -> None:
-        """Have the registry know which keys were used since that was last done."""
+        """Write to the registry which keys were used since the last write."""
         used, self._used = self._used, {}
         if not used:
             return
@@ -111,7 +113,7 @@ BEARER = b"bearer "
 
 
 class Refusals(NamedTuple):
-    """How a header says what is wrong with its token."""
+    """Faults for a bad token in one header."""
 
     header: str
     invalid: StatusKind
@@ -135,9 +137,9 @@ class Authenticator:
         public_url: str = "",
         bound: Callable[[str], frozenset[str]] | None = None,
     ) -> None:
-        """`tenant` is of whom nothing else is known. `clock`: seconds since the epoch. `bound`: see
-        Tokens; it counts while `auth.bind_audience` is "endpoint". Raises ToolgateError for keys
-        that are of no use."""
+        """`tenant`: the default tenant, for callers that no token assigns to one. `clock`: seconds
+        since the epoch. `bound`: see Tokens; used only while `auth.bind_audience` is "endpoint".
+        Raises ToolgateError for unusable keys."""
         self._anonymous = Identity(Principal("anonymous", tenant))
         self._open = auth.mode == "none"
         self._issuers = issuers_of(auth, tenant, public_url) if auth.mode == "jwt" else []
@@ -168,14 +170,14 @@ class Authenticator:
         return replace(caller, scope_token=said)
 
     async def run(self) -> None:
-        """Keep the keys that are fetched, until cancelled."""
+        """Refresh the remote key sets until cancelled."""
         async with anyio.create_task_group() as tasks:
             for issuer in self._issuers:
                 if isinstance(issuer.keys, RemoteKeys):
                     tasks.start_soon(issuer.keys.run)
 
     def reload(self) -> None:
-        """Read key files again. Raises ToolgateError, and all is as it was."""
+        """Read key files again. Raises ToolgateError and then keeps the previous keys."""
         local = [one.keys for one in self._issuers if isinstance(one.keys, LocalKeys)]
         for keys, ring in [(keys, keys.read()) for keys in local]:
             if ring != keys.ring:
@@ -183,11 +185,11 @@ class Authenticator:
                 log.info("keys_changed", extra={"keys": len(ring.keys)})
 
     async def load_revocations(self, pool: Pool) -> None:
-        """Read again what is good no longer."""
+        """Load the list of revoked tokens from the registry."""
         self._tokens.revoke(await revoked(pool))
 
     async def tidy(self, pool: Pool) -> None:
-        """What the registry need not know at once, or any longer."""
+        """Periodic maintenance: deferred writes to the registry and removal of expired rows."""
         if self.keys is not None:
             await self.keys.write_uses(pool)
         if self._issuers:
@@ -208,7 +210,7 @@ class Authenticator:
         return token.identity
 
     def _holder(self, sent: list[bytes], refusals: Refusals) -> Identity | Fault:
-        """Who has the one key that was sent."""
+        """The identity of the single API key that was sent."""
         reason = "sent more than once"
         if self.keys is not None and len(sent) == 1:
             try:
@@ -218,7 +220,7 @@ class Authenticator:
         return _refused(refusals, StatusFault(refusals.invalid), reason)
 
     async def _read(self, sent: list[bytes], refusals: Refusals, path: str) -> Token | Fault:
-        """The one token that was sent, with or without "Bearer" before it."""
+        """The single bearer token that was sent, with or without the "Bearer" prefix."""
         try:
             if len(sent) > 1:
                 raise InvalidTokenError("sent more than once")
@@ -235,11 +237,12 @@ class Authenticator:
 
 
 def _bearer(value: bytes) -> bytes:
-    """The token of an Authorization header; empty when it is of another kind."""
+    """The token of an Authorization header; empty for another scheme."""
     return value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else b""
 
 
 def _refused(refusals: Refusals, fault: Fault, reason: str) -> Fault:
-    """`fault`, noted. `reason` is a kind of mistake; what stands in tokens is not for the log."""
+    """Log the refusal and return `fault`. `reason` is a category of mistake: token contents are
+    never logged."""
     log.info("token_refused", extra={"header": refusals.header, "reason": reason})
     return fault

@@ -1,8 +1,8 @@
-"""The metadata of the authorization server (RFC 8414), fetched to be shown to old clients.
+"""Proxy for the authorization server's metadata (RFC 8414), for clients of older revisions.
 
-Clients of MCP 2025-03-26 look for it at the origin of the server that they call. It is passed on as
-it is: its `issuer` is the authorization server's, and clients that compare it with our origin are
-none of that revision.
+Clients of MCP 2025-03-26 look for it at the origin of the MCP server. The document is passed on
+unchanged: its `issuer` is the authorization server's, and clients that compare it with our origin
+do not speak that revision.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from schemas.errors import Unreachable
 
 log = logging.getLogger("toolgate.auth")
 
-AGAIN_S = 5.0  # after a failure: clients that try again need not all be passed on
+AGAIN_S = 5.0  # backoff after a failure, so that retries of clients are not all passed on
 NEEDED = ("issuer", "token_endpoint")
 
 
@@ -32,7 +32,7 @@ class NoMetadata(Unreachable):
 
 
 class _Unusable(Exception):
-    """Why, in words that are fit for the log."""
+    """The metadata cannot be used; the message is safe to log."""
 
 
 class AuthorizationServer:
@@ -44,7 +44,7 @@ class AuthorizationServer:
         self._fetching = Lock()
 
     async def metadata(self) -> bytes:
-        """Encoded, as it came. Raises NoMetadata. However many ask, one request is made."""
+        """The encoded document, unchanged; single-flight. Raises NoMetadata."""
         if time.monotonic() >= self._good_until:
             async with self._fetching:
                 if time.monotonic() >= self._good_until:
@@ -63,7 +63,7 @@ class AuthorizationServer:
             self._good_until = time.monotonic() + AGAIN_S
 
     async def _fetch(self) -> bytes:
-        """The first of the usual places that has it. Raises _Unusable."""
+        """The document from the first well-known location that has it. Raises _Unusable."""
         try:
             async with asyncio.timeout(self._settings.metadata_timeout_s), _client() as http:
                 for url in well_known(self._issuer):
@@ -78,7 +78,7 @@ class AuthorizationServer:
         raise _Unusable("it is at none of the usual places")
 
     async def _read(self, http: aiohttp.ClientSession, url: str) -> bytes | None:
-        """None where there is nothing."""
+        """The body; None for 404."""
         limit = self._settings.metadata_bytes
         async with http.get(url, allow_redirects=False) as response:
             if response.status != 200:
@@ -90,7 +90,8 @@ class AuthorizationServer:
 
 
 def well_known(issuer: str) -> list[str]:
-    """RFC 8414, section 3.1, and OpenID Connect Discovery 1.0 in both its forms (section 5)."""
+    """Metadata locations: RFC 8414, section 3.1, and both forms of OpenID Connect Discovery 1.0
+    (section 5)."""
     parts = urlsplit(issuer.rstrip("/"))
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path
     places = [
@@ -118,7 +119,7 @@ def checked(body: bytes, issuer: str) -> bytes:
 
 
 def _client() -> aiohttp.ClientSession:
-    """One for each fetch: there are few of them."""
+    """A new session per fetch: fetches are rare."""
     return aiohttp.ClientSession(
         headers={"Accept": "application/json"}, cookie_jar=aiohttp.DummyCookieJar()
     )

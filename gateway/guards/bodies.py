@@ -1,9 +1,8 @@
-"""How many bytes of request bodies may be on their way or in use at the same time, of all clients
-and of one address.
+"""Memory budget of request bodies, in total and per client address.
 
-A body counts from before its first byte until its request is answered: what was decoded of it lives
-as long. A body of at most SMALL_BYTES does not count: the server holds as much of any connection
-anyway. Who sends it need not be known here, see `read_body`.
+A body counts from before its first byte until its request is answered, because what was decoded of
+it lives as long. A body of at most SMALL_BYTES does not count: the server buffers as much for any
+connection anyway. The sender need not be authenticated here, see `read_body`.
 """
 
 from collections import Counter
@@ -19,9 +18,9 @@ from schemas.errors import Fault, Overloaded, TooManyRequests
 
 SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_WATER_LIMIT)
 SHARE = 8  # of the memory limit, for all bodies
-CLIENT_SHARE = 4  # of that, for those of one address
-UNKNOWN_BYTES = 64 << 20  # for all bodies, where nobody knows how much memory there is
-AGAIN_S = 1.0  # nobody knows when a request ends
+CLIENT_SHARE = 4  # of that, for the bodies of one address
+UNKNOWN_BYTES = 64 << 20  # for all bodies, where the memory size is unknown
+AGAIN_S = 1.0  # Retry-After: the end of a request cannot be predicted
 CHUNKED = -1  # no Content-Length
 FEW_DIGITS = len(str(SMALL_BYTES))
 
@@ -30,12 +29,12 @@ OF_CLIENT = "Too many bytes of bodies at a time from this address (limits.client
 
 
 class BodyBudget:
-    """The bytes that count now."""
+    """Counter of the bytes in use, in total and per client network."""
 
     def __init__(
         self, limits: LimitsSettings, refused: Callable[[str], None] = lambda _limit: None
     ) -> None:
-        """`refused` hears the name of the limit."""
+        """`refused` is called with the name of the exceeded limit."""
         self.reconfigure(limits)
         self._refused = refused
         self._clients: Counter[str | None] = Counter()  # by network
@@ -47,9 +46,9 @@ class BodyBudget:
         self._of_client = limits.client_bodies_bytes or most // CLIENT_SHARE
 
     def take(self, client: str | None, size: int, held: int = 0) -> None:
-        """Count `size` more bytes of a client's body, which has `held` already; None: of whichever
-        client of a proxy, which have only the bound of all. Raises TooManyRequests and Overloaded,
-        unless it is the only one: one body is always taken."""
+        """Count `size` more bytes of a client's body, which has `held` already. `client` None:
+        behind a trusted proxy, where only the total is bounded. Raises TooManyRequests and
+        Overloaded, except for the only body: one is always accepted."""
         of_client = self._clients.get(client, 0)
         if client is not None and of_client > held and of_client + size > self._of_client:
             self._refused("client_bodies_bytes")
@@ -61,7 +60,7 @@ class BodyBudget:
         self.held_bytes += size
 
     def give_back(self, client: str | None, size: int) -> None:
-        """Count `size` bytes of a client no longer."""
+        """Release `size` bytes of a client."""
         self.held_bytes -= size
         self._clients[client] -= size
         if not self._clients[client]:
@@ -69,16 +68,16 @@ class BodyBudget:
 
 
 class BodyGuard:
-    """Refuses a body for which there is no room before it is read: 429, or 503."""
+    """Refuses a body that exceeds the budget before it is read: 429 or 503."""
 
     def __init__(self, app: ASGIApp, budget: BodyBudget, largest_bytes: int) -> None:
-        """`largest_bytes`: no front reads a body that says it is larger."""
+        """`largest_bytes`: fronts read no body whose declared length exceeds it."""
         self._app = app
         self._budget = budget
         self._largest = largest_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        bodied = scope["type"] == "http" and scope["method"] != "GET"  # that of a GET is not read
+        bodied = scope["type"] == "http" and scope["method"] != "GET"  # bodies of GET are not read
         size = declared(scope) if bodied else 0
         if 0 <= size <= SMALL_BYTES or size > self._largest:
             await self._app(scope, receive, send)
@@ -100,13 +99,13 @@ class BodyGuard:
 
 
 class _Body:
-    """One body, and how many bytes of the budget it has."""
+    """One body and its share of the budget."""
 
     def __init__(self, budget: BodyBudget, client: str, receive: Receive) -> None:
         self._budget = budget
         self._client = client
         self._receive = receive
-        self._size = 0  # so far
+        self._size = 0  # received so far
         self._held = 0
 
     def grow(self, size: int) -> None:
@@ -117,7 +116,7 @@ class _Body:
             self._held = self._size
 
     async def receive(self) -> Message:
-        """The next message of a body that does not say how large it is. Raises as `grow` does."""
+        """The next message of a body without Content-Length. Raises as `grow` does."""
         message = await self._receive()
         self.grow(len(message.get("body", b"")))
         return message
@@ -128,11 +127,10 @@ class _Body:
 
 
 def declared(scope: Scope) -> int:
-    """The bytes that a request says its body has: 0 for none or few, CHUNKED where it does not
-    say."""
+    """Declared body size: 0 for none or a small one, CHUNKED without a Content-Length."""
     for name, value in scope["headers"]:
         if name == b"content-length":
-            if len(value) < FEW_DIGITS:  # most have, and every request comes through here
+            if len(value) < FEW_DIGITS:  # fast path: true of most requests
                 return 0
             return int(value) if value.isdigit() else CHUNKED
         if name == b"transfer-encoding":

@@ -1,4 +1,4 @@
-"""What verified tokens say: claims, read without trusting that they are of the expected type."""
+"""Claims of verified tokens, read without trusting that they have the expected type."""
 
 import math
 from collections.abc import Mapping
@@ -6,15 +6,15 @@ from typing import Any
 
 from jwt.exceptions import DecodeError
 
-# Who the token is about, else the application that it was made for (light-oauth2's names too).
+# Subject of the token, else the client application (light-oauth2's names too).
 NAMES = ("sub", "user_id", "userId", "client_id", "cid")
-NAME_LIMIT = 255  # OpenID Connect Core 1.0, section 2: `sub` has no more
+NAME_LIMIT = 255  # OpenID Connect Core 1.0, section 2: limit of `sub`
 
 Claims = Mapping[str, Any]
 
 
 def claim(claims: Claims, path: str) -> Any:
-    """The claim of this name, else what stands at the dotted path; None when there is none."""
+    """The claim with this name, else the value at the dotted path; None when absent."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -39,14 +39,14 @@ def moment(value: Any) -> float:
 
 
 def name(claims: Claims) -> str | None:
-    """The first of NAMES, if it is fit to stand in logs and in the database."""
+    """The first of NAMES that is present and safe for logs and the database."""
     found = next((claims[one] for one in NAMES if claims.get(one)), None)
     usable = isinstance(found, str) and len(found) <= NAME_LIMIT and found.isprintable()
     return found if usable else None
 
 
 def audiences(claims: Claims) -> frozenset[str]:
-    """RFC 7519, section 4.1.3: one text, or a list of them. Raises DecodeError."""
+    """Values of `aud`. RFC 7519, section 4.1.3: one text, or a list of them. Raises DecodeError."""
     found = claims.get("aud", [])
     texts = found if isinstance(found, list) else [found]
     if not all(isinstance(text, str) for text in texts):
@@ -55,11 +55,11 @@ def audiences(claims: Claims) -> frozenset[str]:
 
 
 def scopes(claims: Claims) -> frozenset[str]:
-    """Of `scope`, else of `scp`."""
+    """Scopes from `scope`, else from `scp`."""
     return words(claims.get("scope", claims.get("scp")))
 
 
 def words(value: Any) -> frozenset[str]:
-    """Of a list of texts, or of one text with blanks between them; others count for nothing."""
+    """Words of a list of texts, or of one space-separated text; other types give none."""
     texts = value if isinstance(value, list) else [value]
     return frozenset(word for text in texts if isinstance(text, str) for word in text.split())

@@ -1,14 +1,14 @@
-"""What one client's connection may take: time and bytes for headers, time for a body, time to read
-what is sent to it; and how many connections there may be.
+"""Limits of client connections: bytes and timeout of headers, timeout of a body, timeout of reading
+a response, number of connections.
 
-uvicorn's protocol has no bounds of these kinds, and its parser none for headers: a header that
-never ends would be kept. A connection beyond the limit is answered with 503, but for the probes of
-whoever looks after the gateway. What arrived of requests that are not complete has the same bounds
-as large bodies, in all and by client address: thousands of slow clients fill the memory, too. The
-clients of a trusted proxy have only the bound of all: whose a request is it says in a header.
+uvicorn's protocol has no such limits, and its parser none for headers: a header that never ends
+would be buffered. A connection beyond the limit is answered with 503, except for health probes.
+Bytes of incomplete requests have the same budget as large bodies, in total and by client address:
+thousands of slow clients fill the memory, too. Clients behind a trusted proxy share only the total,
+because a request's client is named in a header, which is not complete yet.
 
-uvicorn reads on with each response, whatever it has parsed already: without a bound, one client
-that pipelines requests and takes no responses would fill the memory.
+uvicorn reads on with each response, whatever it has parsed already: without backpressure, one
+client that pipelines requests and reads no responses would fill the memory.
 """
 
 import resource
@@ -29,10 +29,10 @@ from gateway.networks import network
 from schemas.errors import Fault, Overloaded, TooManyRequests
 from schemas.jsonrpc import encode, error_reply
 
-SHARE = 0.75  # of the files that may be open: calls to services need some, too
-SPARE = 32  # connections beyond the limit that are looked at, because they may be probes
-PIECE_BYTES = 16384  # a client that takes less within send_timeout_s takes nothing
-PART_BYTES = 131072  # that count of a request on its way: a larger body has a budget of its own
+SHARE = 0.75  # of the open-file limit: calls to services need some, too
+SPARE = 32  # connections beyond the limit that are accepted, because they may be probes
+PIECE_BYTES = 16384  # least progress within send_timeout_s; a client that reads less is dropped
+PART_BYTES = 131072  # counted of an incomplete request: a larger body has a budget of its own
 FULL = "Too many connections; try again later"
 REASONS = {
     408: b"Request Timeout",
@@ -40,7 +40,7 @@ REASONS = {
     431: b"Request Header Fields Too Large",
 }
 Network = IPv4Network | IPv6Network
-HEAD, BODY, DONE = "header", "body", ""  # what of a request is on its way
+HEAD, BODY, DONE = "header", "body", ""  # the part of a request that is incomplete
 
 
 class TooSlow(Fault):
@@ -61,7 +61,7 @@ class TooManyPipelined(Fault):
 
 
 class _InTurn(FlowControl):
-    """Nothing more is read while requests wait for the response before theirs."""
+    """Flow control: reading stays paused while requests wait for an earlier response."""
 
     def __init__(self, transport: Transport, waiting: Sized) -> None:
         super().__init__(transport)
@@ -73,24 +73,24 @@ class _InTurn(FlowControl):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """`bounded` makes one for some limits."""
+    """HTTP protocol with limits; `bounded` makes a subclass for given limits."""
 
     limits: LimitsSettings
-    connections_limit: int  # 0: none
-    refused: Callable[[str], None]  # hears the name of the limit
-    parts: BodyBudget  # of what arrived of requests that are not complete
-    proxies: Sequence[Network]  # that are trusted
+    connections_limit: int  # 0: unlimited
+    refused: Callable[[str], None]  # called with the name of the exceeded limit
+    parts: BodyBudget  # budget of incomplete requests
+    proxies: Sequence[Network]  # trusted
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._part = HEAD
-        self._timer: TimerHandle | None = None  # for the rest of that part
-        self._timed = DONE  # which part the timer is for
-        self._head_raw = 0  # bytes, of a head that comes in pieces
-        self._head_bytes = 0  # bytes, of what was understood of it
+        self._timer: TimerHandle | None = None  # timeout of the incomplete part
+        self._timed = DONE  # the part that the timer is for
+        self._head_raw = 0  # bytes, of a head that arrives in pieces
+        self._head_bytes = 0  # bytes, of the parsed headers
         self._head_fields = 0
         self._refusal: Fault | None = None
-        self._extra = False  # beyond the limit of connections
+        self._extra = False  # beyond the connection limit
         self._send_timer: TimerHandle | None = None
         self._unsent = 0  # bytes
         self._held = 0  # bytes of `parts`
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # line breaks between requests have ended uvicorn's own timer
             self._time(HEAD) if idle else self._untime()
         else:
-            if in_head and self._part is HEAD:  # one header may be longer than what is read at once
+            if in_head and self._part is HEAD:  # one header may be longer than one read
                 self._head_raw += len(data)
                 if self._head_raw > self.limits.header_bytes:
                     self._give_up(self._too_large("header_bytes"))
@@ -142,7 +142,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_fields += 1
         if self._head_fields > self.limits.headers:
             raise self._too_large("headers")
-        if self._part is HEAD:  # not a trailer: it comes when everything has been decided
+        if self._part is HEAD:  # not a trailer: those come after the request is routed
             self._add(len(name) + len(value) + 4)
             super().on_header(name, value)
 
@@ -194,9 +194,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _hold(self, size: int) -> None:
-        """Count what arrived of a request, and hang up where that is too much."""
+        """Count received bytes of a request; close the connection when the budget is exceeded."""
         if self._part is BODY and self.cycle is not None and self.cycle.response_complete:
-            return  # what follows a refusal is not kept
+            return  # data after a refusal is discarded
         try:
             self.parts.take(self._sender(), size, self._held)
         except (TooManyRequests, Overloaded) as fault:
@@ -210,7 +210,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._held = 0
 
     def _sender(self) -> str | None:
-        """Whose bytes count together; None for those of a proxy."""
+        """Budget key of the client: its network; None behind a trusted proxy."""
         address = self.client[0] if self.client else ""
         return None if self.proxies and _is_in(address, self.proxies) else network(address)
 
@@ -228,7 +228,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return fault
 
     def _time(self, part: str) -> None:
-        """`part` has to be complete in time, from now unless that time runs already."""
+        """Start the timeout of `part` unless it runs already."""
         if self._timed is part and self._timer is not None:
             return
         self._untime()
@@ -245,7 +245,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer, part = None, self._timed
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:  # it is us who do not read
+        if self.flow.read_paused:  # reading is paused by us, so the client is not late
             self._time(part)
             return
         self.refused(f"{part}_timeout_s")
@@ -255,7 +255,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._give_up(TooSlow(text))
 
     def _give_up(self, fault: Fault) -> None:
-        """Say why, if nothing else is being said, and hang up."""
+        """Send `fault` unless a response has started, and close the connection."""
         self._untime()
         cycle = self.cycle
         running = cycle is not None and not cycle.response_complete
@@ -263,7 +263,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._abort()
             return
         if running:
-            cycle.disconnected = True  # whoever reads the body learns that no more comes
+            cycle.disconnected = True  # wakes the reader of the body: no more comes
             cycle.message_event.set()
         self.transport.write(_raw(fault))
         self.transport.close()
@@ -286,7 +286,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._send_timer = None
 
     def _abort(self) -> None:
-        """Hang up, whatever was not taken yet."""
+        """Close the connection without flushing."""
         self.transport.abort()
 
 
@@ -296,9 +296,8 @@ def bounded(
     parts: BodyBudget | None = None,
     proxies: Sequence[str] = (),
 ) -> type[BoundedProtocol]:
-    """The protocol of connections within `limits`; `refused` hears the names of those that were
-    exceeded. `parts`: the budget of requests that are not complete, where others change it;
-    `proxies`: addresses and networks of those that are trusted."""
+    """A protocol class with `limits`; `refused` is called with the name of an exceeded one.
+    `parts`: the shared budget of incomplete requests; `proxies`: trusted addresses and networks."""
     return type(
         "Bounded",
         (BoundedProtocol,),

@@ -1,8 +1,7 @@
-"""The way to the protocol fronts: by exact path, and only when there is something to serve.
+"""Dispatch to the protocol fronts by exact path, once the catalog is loaded.
 
-Before the router, because every call comes through here, and a dictionary beats regular
-expressions. Nothing is listed or called before the catalog is there: an empty list would be
-believed.
+It stands before the router because every call passes here, and a dictionary lookup beats regular
+expressions. Listing and calling wait for the catalog: clients would believe an empty list.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +13,8 @@ from schemas.errors import Fault, Unavailable
 
 
 class FrontDoor:
-    """Sends a request to the front of its path, 503 while `ready()` says no or `shed()` why not,
-    else further on."""
+    """Dispatches a request to the front of its path, and others to the router; 503 while `ready()`
+    is false or `shed()` returns a fault."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Who may look at the numbers and the state of the gateway: a client on its machine, or one with
-the operator's token.
+"""Access control of metrics and status: a client on the same machine, or one with the operator's
+token.
 
-A request on loopback that a proxy passed on comes from somewhere else.
+A request on loopback that a proxy passed on comes from elsewhere.
 """
 
 from hmac import compare_digest
@@ -11,10 +11,10 @@ from starlette.types import Scope
 from config.endpoints import Metrics
 from config.networks import is_loopback
 
-# What proxies add; some only X-Forwarded-Proto or -Host (Envoy without use_remote_address).
+# Headers that proxies add; some only X-Forwarded-Proto or -Host (Envoy without use_remote_address).
 PASSED_ON = frozenset({b"forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"via"})
 X_FORWARDED = b"x-forwarded-"
-MAPPED = "::ffff:"  # IPv4 on a socket of IPv6
+MAPPED = "::ffff:"  # IPv4 on an IPv6 socket
 BEARER = b"bearer "
 
 
@@ -35,7 +35,7 @@ class Insight:
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether a client on this machine sent the request, and no proxy passed it on."""
+    """Whether a client on this machine sent the request directly, not through a proxy."""
     address = (scope.get("client") or ("",))[0].removeprefix(MAPPED)
     return is_loopback(address) and not any(_of_proxy(name) for name, _ in scope["headers"])
 

@@ -1,7 +1,7 @@
-"""Whose tokens are taken, with which keys, and how what they say is understood.
+"""Trusted token issuers: their keys, audiences, tenants and claim mappings.
 
-The `iss` of a token decides whose it is before any key is tried: what one issuer has signed is
-never verified with a key of another.
+The `iss` of a token selects the issuer before any key is tried: what one issuer has signed is never
+verified with a key of another.
 """
 
 import re
@@ -34,14 +34,14 @@ ANY_AUDIENCE = (
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """Of which tenant a token is."""
+    """Maps a token's claims to its tenant."""
 
-    default: str  # of all, where no claim says it
+    default: str  # where no claim names a tenant
     claim: str = ""
-    ids: Mapping[str, str] | None = None  # by the value of the claim; None: that is the id
+    ids: Mapping[str, str] | None = None  # by the value of the claim; None: the value is the id
 
     def of(self, claims: Claims) -> str:
-        """Raises InvalidTokenError."""
+        """The tenant id. Raises InvalidTokenError."""
         if not self.claim:
             return self.default
         value = said.claim(claims, self.claim)
@@ -58,14 +58,14 @@ class Issuer:
     iss: str  # "" for any
     keys: KeySource
     tenants: Tenants
-    audiences: frozenset[str] = frozenset()  # one of them has to be in `aud`; none: any
+    audiences: frozenset[str] = frozenset()  # accepted values of `aud`; empty: any
     required: tuple[str, ...] = ()
     roles_claim: str = ""
-    prefix: str = ""  # of its principals: two issuers may mean different people by one name
-    reserved: frozenset[str] = frozenset()  # prefixes of others
+    prefix: str = ""  # of its principals: two issuers may use one name for different people
+    reserved: frozenset[str] = frozenset()  # prefixes of other issuers
 
     def check(self, claims: Claims, audiences: frozenset[str]) -> None:
-        """Raises InvalidTokenError for what was not made for us, or lacks something."""
+        """Raises InvalidTokenError for a wrong issuer or audience, or a missing claim."""
         if self.iss and claims.get("iss") != self.iss:
             raise InvalidIssuerError("its `iss` is another one")
         if self.audiences and not any(plain(one) in self.audiences for one in audiences):
@@ -75,7 +75,7 @@ class Issuer:
                 raise MissingRequiredClaimError(path)
 
     def name(self, claims: Claims) -> str | None:
-        """The id of the principal; None when nobody usable is named."""
+        """The id of the principal; None without a usable one."""
         name = said.name(claims)
         if name is None or len(name) + len(self.prefix) > said.NAME_LIMIT:
             return None
@@ -89,13 +89,13 @@ class Issuer:
 
 
 def plain(audience: str) -> str:
-    """A URL with and without "/" at its end is the same audience."""
+    """Normal form of an audience: a URL with and without a final "/" is the same."""
     return audience.rstrip("/") if "://" in audience else audience
 
 
 def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
-    """Those of the settings, with keys as far as they are in files; `host_id` is the tenant where
-    nothing else says it. Raises ToolgateError for keys that are of no use."""
+    """Issuers of the settings, with keys as far as they are in files; `host_id` is the default
+    tenant. Raises ToolgateError for unusable keys."""
     public = frozenset({plain(public_url)} if auth.bind_audience == "server" else ())
     reserved = frozenset({*auth.issuers, RESERVED_ISSUER})
     tenants = Tenants(host_id, auth.tenant_claim, auth.tenants or None)
@@ -151,7 +151,7 @@ def _one(audience: str) -> frozenset[str]:
 
 
 def takes_any_audience(auth: Auth) -> bool:
-    """Whether tokens of some issuer are good whomever they were made for."""
+    """Whether some issuer accepts tokens for any audience."""
     if auth.mode != "jwt" or auth.bind_audience != "off" or auth.audience:
         return False
     own = bool(auth.key_file or auth.jwks_file or auth.jwks_url)

@@ -1,18 +1,18 @@
-"""Keys that tokens are verified with: PEM files, and key sets fetched from a URL (RFC 7517).
+"""Keys that verify tokens: PEM files, and key sets fetched from a URL (RFC 7517).
 
-Public ones only. A file that can sign has no place on a gateway, and a shared secret (HS256) would
-let everybody who verifies tokens make them, so both are refused, not ignored. The one exception is
-the secret of development, which comes from no file. A certificate is taken for its key; nobody
-looks at its dates or at who issued it.
+Public keys only. A file that can sign has no place on a gateway, and a shared secret (HS256) would
+let every verifier forge tokens, so both are refused, not ignored. The one exception is the
+development secret, which comes from no file. A certificate is used for its key only; its dates and
+issuer are not checked.
 
-They are fetched when the gateway starts, and again after `auth.jwks_ttl_s`, whatever the issuer
-says of caching: a key that it took back must work no longer within a time that is known here. A
-token that names an unknown key has them fetched, too, but not more often than every
-`auth.jwks_cooldown_s`, however many such tokens come. While they cannot be fetched the last ones
-serve, for `auth.jwks_stale_s`. A set without a usable key counts as one that could not be fetched.
+Key sets are fetched when the gateway starts, and again after `auth.jwks_ttl_s`, whatever the
+issuer's caching headers are: a withdrawn key must stop working within a known time. A token with an
+unknown key id triggers a fetch, too, at most every `auth.jwks_cooldown_s`, however many such tokens
+come. While fetching fails the last keys serve, for `auth.jwks_stale_s`. A set without a usable key
+counts as a failed fetch.
 
-The gateway starts without them. Whoever comes with a token then gets 503, and no 401: a client that
-is told that its token is bad throws it away and bothers its user.
+The gateway starts without them. Requests with a token then get 503, not 401: a client whose token
+is called bad discards it and asks its user to log in again.
 """
 
 import asyncio
@@ -57,14 +57,14 @@ READERS: Mapping[str, Callable[[dict[str, Any]], object]] = {
 
 
 class UnusableKey(ToolgateError):
-    """A key that no token can be verified with; says why."""
+    """A key that cannot verify tokens; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     id: str | None  # `kid`
-    material: PublicKey | str  # text: the secret of development
-    algorithms: tuple[str, ...]  # those that are accepted and suit it
+    material: PublicKey | str  # text: the development secret
+    algorithms: tuple[str, ...]  # accepted ones that suit the key
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class KeyRing:
     """Finds the key for a token."""
 
     keys: tuple[Key, ...]
-    named: bool  # a `kid` must be right; a single key from a PEM file has none
+    named: bool  # `kid` must match; a single key from a PEM file has none
 
     def find(self, header: Mapping[str, Any]) -> Key | None:
-        """The key for a token with this header, which is not yet to be trusted."""
+        """The key for a token with this header, which is still unverified."""
         kid = header.get("kid")
         suited = [key for key in self.keys if header.get("alg") in key.algorithms]
         for key in suited:
@@ -85,22 +85,22 @@ class KeyRing:
 
 
 class LocalKeys:
-    """Keys of a file, as it was when it was last read, or the secret of development."""
+    """Keys of a file as last read, or the development secret."""
 
     def __init__(self, ring: KeyRing | None, read: Callable[[], KeyRing], path: str = "") -> None:
-        """`path` is that of the file, if it is one."""
+        """`path`: the file, if there is one."""
         self.ring = ring
         self.read = read
         self.path = path
 
     async def look_again(self) -> bool:
-        """Whether there may be other keys now than there were: files are read when told to."""
+        """Whether the keys may have changed; never, because files are read only on reload."""
         return False
 
 
 def file_keys(setting: str, path: str, accepted: Sequence[str]) -> LocalKeys:
-    """`setting` is that of the path, and ends in key_file or jwks_file. Raises ToolgateError that
-    names it."""
+    """Keys of a file. `setting` names the path and ends in key_file or jwks_file. Raises
+    ToolgateError that names it."""
 
     def read() -> KeyRing:
         return _load(setting, path, accepted)
@@ -109,7 +109,7 @@ def file_keys(setting: str, path: str, accepted: Sequence[str]) -> LocalKeys:
 
 
 def secret_keys(secret: str) -> LocalKeys:
-    """The only key of all that signs what it verifies, and for HS256 alone."""
+    """The development secret: the only key that also signs, and for HS256 alone."""
     ring = KeyRing((Key(None, secret, ("HS256",)),), named=False)
     return LocalKeys(ring, lambda: ring)
 
@@ -130,7 +130,7 @@ def _load(setting: str, path: str, accepted: Sequence[str]) -> KeyRing:
 def _pem(data: bytes, accepted: Sequence[str]) -> Key:
     if b"PRIVATE KEY-----" in data:
         raise UnusableKey("found a private key")
-    if data.count(b"PUBLIC KEY-----") > 2:  # where one begins, and where it ends
+    if data.count(b"PUBLIC KEY-----") > 2:  # one BEGIN and one END line per key
         raise UnusableKey("found several keys; a JWKS file (auth.jwks_file) can have them")
     try:
         if b"-----BEGIN CERTIFICATE-----" in data:
@@ -143,8 +143,8 @@ def _pem(data: bytes, accepted: Sequence[str]) -> Key:
 
 
 def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
-    """The usable keys of a JWKS; those that are not are left out, as RFC 7517 (5) has it. Raises
-    Unusable when none is left, and for what nobody should have published."""
+    """The usable keys of a JWKS; others are left out, as RFC 7517 (5) has it. Raises Unusable when
+    none is left, and for a set that contains secrets."""
     keys, reasons = [], []
     for number, jwk in enumerate(_members(data), 1):
         try:
@@ -161,7 +161,7 @@ def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
 
 
 def _members(data: bytes) -> list[dict[str, Any]]:
-    """The keys as they stand there. Raises Unusable where one is secret."""
+    """The keys as published. Raises Unusable if one is secret."""
     try:
         members = msgspec.json.decode(data)["keys"]
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -197,7 +197,7 @@ def _from_jwk(jwk: Mapping[str, Any], accepted: Sequence[str]) -> Key:
 
 
 def _suited(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str, ...]]:
-    """The key, if it is of a kind that we know, and the algorithms that suit it."""
+    """The key, if its type is supported, and the algorithms that suit it."""
     match key:
         case RSAPublicKey():
             if key.key_size < RSA_BITS:
@@ -216,11 +216,11 @@ def _suited(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str,
     return key, algorithms
 
 
-FIRST_PAUSE_S = 1.0  # after a failure, while there are no keys; twice as long after each
+FIRST_PAUSE_S = 1.0  # backoff while there are no keys; doubles with each failure
 
 
 class RemoteKeys:
-    """Those of one issuer. `run` keeps them."""
+    """Key set of one issuer, fetched by `run`."""
 
     def __init__(
         self,
@@ -230,40 +230,40 @@ class RemoteKeys:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = url
-        self.ring: KeyRing | None = None  # None: never fetched, or too long ago
+        self.ring: KeyRing | None = None  # None: never fetched, or stale
         self._accepted = accepted
         self._auth = auth
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._fetched = -float("inf")  # when that succeeded last, s
+        self._fetched = -float("inf")  # time of the last success, s
         self._tried = -float("inf")
-        self._failures = 0  # since then
-        self._fetches = 0  # that have ended
+        self._failures = 0  # since the last success
+        self._fetches = 0  # completed fetches
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Fetch periodically until cancelled."""
         while True:
             wait_s = self._due() - self._clock()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-                continue  # somebody else may have fetched them meanwhile
+                continue  # another task may have fetched meanwhile
             async with self._turn:
                 await self._fetch()
 
     async def look_again(self) -> bool:
-        """Fetch them for a token whose key is not among them; False when that was done too short
-        a time ago. However many ask, one request is made."""
+        """Fetch because a token has an unknown key; False during the cooldown. Single-flight:
+        concurrent callers share one request."""
         asked, fetches = self._clock(), self._fetches
         async with self._turn:
             if self._fetches > fetches:
-                return True  # while we waited for our turn, and perhaps began before
+                return True  # during our wait for the lock; perhaps begun before it
             if asked - self._tried < self._pause_s():
                 return False
             await self._fetch()
             return True
 
     async def check(self) -> str | None:
-        """Fetch them; the reason why they are of no use, if so."""
+        """Fetch; the reason why the keys are unusable, if so."""
         async with self._turn:
             return await self._fetch()
 
@@ -273,14 +273,14 @@ class RemoteKeys:
         return self._fetched + self._auth.jwks_ttl_s
 
     def _pause_s(self) -> float:
-        """At least, between two attempts."""
+        """Minimum pause between two attempts, s."""
         if self.ring is None:
             growing = FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 30)
             return min(growing, self._auth.jwks_cooldown_s)
         return self._auth.jwks_cooldown_s
 
     async def _fetch(self) -> str | None:
-        """The reason why that failed, if so."""
+        """The reason of the failure, if any."""
         self._tried = self._clock()
         try:
             async with asyncio.timeout(self._auth.jwks_timeout_s):
@@ -304,13 +304,13 @@ class RemoteKeys:
         return reason
 
     def _take(self, ring: KeyRing) -> None:
-        """What was verified with a ring is remembered as long as that ring is there."""
+        """Replace the ring; verified tokens stay cached only while their ring is current."""
         if ring != self.ring:
             self.ring = ring
             log.info("jwks_changed", extra={"url": self.url, "keys": len(ring.keys)})
 
     async def _read(self) -> bytes:
-        """Raises Unusable."""
+        """The body of the key set. Raises Unusable."""
         limit = self._auth.jwks_bytes
         headers = {"Accept": "application/jwk-set+json, application/json;q=0.9"}
         async with (

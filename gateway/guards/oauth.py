@@ -1,8 +1,8 @@
 """The gateway as an OAuth 2.1 protected resource: metadata, resource identifiers, scopes.
 
-RFC 9728 (metadata of the resource), RFC 6750 section 3 (challenges), and what the revisions of MCP
-make of them: 2025-06-18 and later look for the metadata; 2025-03-26 looks for that of the
-authorization server at our own origin.
+RFC 9728 (metadata of the resource), RFC 6750 section 3 (challenges), and their use by MCP
+revisions: clients of 2025-06-18 and later look for the metadata; those of 2025-03-26 look for that
+of the authorization server at our own origin.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -27,19 +27,19 @@ class ResourceIdentifiers:
     def __init__(
         self, public_url: str, endpoints: Collection[str], *, main: str = "", whole: bool = False
     ) -> None:
-        """`endpoints` are paths, and `main` is the one that is meant where none is named: "" for
-        the server. `whole`: tokens are for the server, and not for one of them."""
+        """`endpoints` are paths; `main` is the default one: "" for the whole server. `whole`:
+        tokens are issued for the server, not for one endpoint."""
         self._public = urlsplit(public_url.rstrip("/")) if public_url else None
         self._endpoints = frozenset(endpoints)
         self._main = main
         self._whole = whole
 
     def serve(self, endpoints: Collection[str]) -> None:
-        """These are the endpoints from now on."""
+        """Replace the endpoints."""
         self._endpoints = frozenset(endpoints)
 
     def endpoint(self, path: str) -> str | None:
-        """The endpoint that serves `path`, which is its own or one below."""
+        """The endpoint that serves `path`: an exact match or a parent."""
         path = path.rstrip("/")
         while path:
             if path in self._endpoints:
@@ -65,8 +65,8 @@ class ResourceIdentifiers:
         return f"{origin}{WELL_KNOWN}{prefix}{endpoint}"
 
     def _base(self, scope: Scope) -> tuple[str, str]:
-        """Origin, and the path in front of all of ours. Without `public_url` the client knows
-        best: its Host is one that is served here, or it would not have come this far."""
+        """Origin and path prefix of all endpoints. Without `public_url` they come from the client's
+        Host, which the origin guard has checked."""
         if self._public is not None:
             return f"{self._public.scheme}://{self._public.netloc}", self._public.path
         host = next((value for name, value in scope["headers"] if name == b"host"), b"")
@@ -77,7 +77,7 @@ class ResourceIdentifiers:
 
 
 NAME = "Toolgate"
-METADATA_AGE_S = 300  # for which clients may keep what they were told
+METADATA_AGE_S = 300  # max-age of the metadata
 CHALLENGE = b'Bearer realm="toolgate"'
 SCOPE = b'scope="'
 
@@ -90,8 +90,8 @@ class UnknownResource(InvalidRequest):
 
 
 def demanding(identify: Identify, required: Sequence[str]) -> Identify:
-    """Whoever `identify` knows has all scopes of `required`, or a refusal. So long as nothing is
-    required, or nobody has to say who they are, nothing changes."""
+    """Wrap `identify` to refuse verified principals that lack a scope of `required`. Without
+    required scopes or authentication it changes no result."""
     if not required:
         return identify
     wanted = frozenset(required)
@@ -108,8 +108,8 @@ def demanding(identify: Identify, required: Sequence[str]) -> Identify:
 
 
 class Challenges:
-    """Completes the WWW-Authenticate of every front: where the metadata is that leads to a token
-    (RFC 9728, section 5.1), and all scopes that the token needs."""
+    """Completes the WWW-Authenticate of every front: the URL of the resource metadata (RFC 9728,
+    section 5.1), and all scopes that the token needs."""
 
     def __init__(
         self, app: ASGIApp, resources: ResourceIdentifiers, required: Sequence[str]
@@ -137,7 +137,7 @@ class Challenges:
         return b'%b, resource_metadata="%b"' % (self._scoped(challenge), url)
 
     def _scoped(self, challenge: bytes) -> bytes:
-        """One list of scopes in all, those that every call needs first."""
+        """Merge the scopes into one list, those that every call needs first."""
         before, given, after = challenge.partition(SCOPE)
         named, end, rest = after.partition(b'"')
         scopes = dict.fromkeys([*self._required, *named.decode("latin-1").split()])
@@ -148,7 +148,7 @@ class Challenges:
 
 
 class WellKnown:
-    """The documents below /.well-known; where there is nothing to tell, 404."""
+    """The documents below /.well-known; 404 where none applies."""
 
     def __init__(
         self, oauth: OAuth, resources: ResourceIdentifiers, legacy: Metadata | None
@@ -159,11 +159,11 @@ class WellKnown:
         self._legacy = legacy
 
     async def resource(self, request: Request) -> Response:
-        """RFC 9728, section 3.2; for all endpoints, and for each."""
+        """RFC 9728, section 3.2: metadata of the server and of each endpoint."""
         return await self._answer(request, self._resource)
 
     async def authorization_server(self, request: Request) -> Response:
-        """RFC 8414 at our own origin, where 2025-03-26 has clients look."""
+        """RFC 8414 at our own origin, where clients of 2025-03-26 look."""
         return await self._answer(request, self._authorization_server)
 
     async def _answer(
@@ -193,7 +193,7 @@ class WellKnown:
             "resource_name": f"{NAME} {endpoint}".strip(),
             "resource_documentation": told.documentation,
         }
-        # RFC 9728, section 3.2: what has no value is left out
+        # RFC 9728, section 3.2: members without a value are omitted
         return encode({name: value for name, value in document.items() if value})
 
     async def _authorization_server(self, _scope: Scope, _endpoint: str) -> bytes:

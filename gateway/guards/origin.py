@@ -1,8 +1,8 @@
-"""Host and Origin: a web page must not reach a gateway on somebody's own machine.
+"""Host and Origin checks against DNS rebinding: a web page must not reach a gateway on localhost.
 
 DNS rebinding makes a page's own host name resolve to 127.0.0.1; the Host and Origin headers still
-tell (MCP 2025-11-25, transports: security warning). An absent Origin is no browser's cross-site
-request and is let in. A request of HTTP/1.1 has exactly one Host (RFC 9112, 3.2).
+reveal it (MCP 2025-11-25, transports: security warning). An absent Origin is no browser's
+cross-site request and is let in. A request of HTTP/1.1 has exactly one Host (RFC 9112, 3.2).
 """
 
 import re
@@ -21,7 +21,7 @@ FOREIGN_HOST = "This host name is not served here (server.allowed_hosts)"
 NO_HOST = "A request of HTTP/1.1 needs a Host header"
 HOSTS = "A request has one Host header, not several"
 FOREIGN_ORIGIN = "This origin may not call the gateway (server.allowed_origins)"
-OPEN_PATHS = frozenset({"/health", "/ready"})  # probes come by address
+OPEN_PATHS = frozenset({"/health", "/ready"})  # probes use the IP address
 
 
 class OriginGuard:
@@ -34,8 +34,9 @@ class OriginGuard:
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_origin_regex=LOOPBACK_ORIGIN,
             allow_methods=["GET", "POST", "PUT", "DELETE"],
-            # A page that sends its cookies along gets no answer to read without this. We look at
-            # no cookie; who asks is in Authorization, which a browser never adds by itself.
+            # Without this header a page that sends cookies cannot read the answer. We ignore
+            # cookies; the caller is identified by Authorization, which browsers never add on their
+            # own.
             allow_credentials=True,
             allow_headers=["*"],
             expose_headers=[
@@ -49,7 +50,7 @@ class OriginGuard:
         self._hosts = frozenset(host.lower() for host in (*LOOPBACK_HOSTS, *hosts))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._loopback = re.compile(LOOPBACK_ORIGIN)
-        self._seen_hosts: set[bytes] = set()  # Host headers as sent that are known to be ours
+        self._seen_hosts: set[bytes] = set()  # accepted Host headers, as sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,8 +74,8 @@ class OriginGuard:
         await app(scope, receive, send)
 
     def _refusal(self, scope: Scope, host: bytes | None, checked: bool) -> Fault | None:
-        """What is wrong with the Host of a request; probes are `checked` for none but its being
-        there."""
+        """The fault of a request's Host header; for probes (not `checked`) it only has to be
+        present."""
         if host is None:
             return InvalidRequest(NO_HOST) if scope.get("http_version") == "1.1" else None
         return Forbidden(FOREIGN_HOST) if checked and not self._known_host(host) else None

@@ -1,4 +1,4 @@
-"""How a request is refused before, or in spite of, its front; always with a request id."""
+"""HTTP error responses outside the fronts; always with a request id."""
 
 import logging
 
@@ -14,12 +14,12 @@ log = logging.getLogger("toolgate.app")
 
 
 async def not_found(request: Request, _error: Exception) -> Response:
-    """There is nothing by this path; `/` lists what there is."""
+    """404 for an unknown path; `/` lists the known ones."""
     return refusal(InvalidRequest(f"Nothing is served at {request.url.path[:100]}; see /"), 404)
 
 
 async def crashed(request: Request, error: Exception) -> Response:
-    """A bug of ours: the log has the whole story under the id that the client gets."""
+    """500 for a bug: the log has the traceback under the request id that the client gets."""
     response = refusal(InternalError("Internal error"), 500)
     extra = {"request_id": response.headers["x-request-id"], "path": request.url.path[:100]}
     log.error("unexpected_error", exc_info=error, extra=extra)
@@ -32,7 +32,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, fault: Fault) -> No
 
 
 def refusal(fault: Fault, status: int | None = None) -> Response:
-    """The answer that says `fault`, with its status or another one."""
+    """The response for `fault`, with its status or another one."""
     status = fault.status if status is None else status
     request_id = new_request_id()
     headers = {"X-Request-Id": request_id}

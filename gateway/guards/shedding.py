@@ -1,12 +1,12 @@
-"""Refuses new work before memory runs out, or while the event loop lags behind.
+"""Load shedding: refuses new work before memory runs out, or while the event loop lags.
 
-A task looks a few times in a second; a request looks at what that found. Work is taken again when
-there is clearly less of the trouble, so that the gateway does not change its mind all the time.
+A task samples memory and lag a few times per second; requests read the last sample. Work resumes
+only when the load is clearly lower (hysteresis), so that the state does not flap.
 
-Memory that was freed is not always given back to the system: glibc keeps it for the next
-allocation. So it is trimmed before anybody is refused, and again while calls are refused. What is
-left when no call runs is what the gateway takes by itself; refusing calls would not lower it, so
-work is taken again above that.
+Freed memory is not always returned to the system: glibc keeps it for the next allocation. So the
+heap is trimmed before any request is refused, and again while calls are refused. What remains when
+no call runs is the gateway's own baseline; refusing calls would not lower it, so work resumes above
+that.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from schemas.errors import Overloaded
 log = logging.getLogger("toolgate.limits")
 
 LOOK_EVERY_S = 0.25
-SHARE = 0.8  # of the memory that there is, where the settings do not say how much
-RELIEF = 0.95  # of the memory limit, below which work is taken again
-RECLAIM_EVERY = 8  # looks, while memory is full: collecting and trimming take some milliseconds
-SETTLED = 3  # times in a row that this brought nothing back while no call ran
-GAIN = 0.02  # of the memory: less is nothing
+SHARE = 0.8  # of the machine's memory, without a limit in the settings
+RELIEF = 0.95  # of the memory limit, below which work resumes
+RECLAIM_EVERY = 8  # samples, while memory is full: collecting and trimming take some milliseconds
+SETTLED = 3  # consecutive reclaims without effect while no call ran
+GAIN = 0.02  # of the memory: less counts as no effect
 CGROUPS = ("memory.max", "memory/memory.limit_in_bytes")  # version 2, version 1
 CGROUP = Path("/sys/fs/cgroup")
 STATM = Path("/proc/self/statm")
@@ -46,32 +46,32 @@ class Shedding:
         used: Callable[[], int] | None = None,
         running: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`refused` hears the name of the limit; `used` gives the bytes that the process takes,
-        `running` the calls that run."""
+        """`refused` is called with the name of the limit; `used` returns the resident bytes of the
+        process, `running` the number of running calls."""
         self._refused = refused
         self._running = running
         self.reconfigure(limits)
         self._used = used or resident_bytes
         self._full = self._late = False
-        self.lag_s = 0.0  # when it was last looked
+        self.lag_s = 0.0  # at the last sample
         self.memory_bytes = 0
-        self._reason = ""  # why new work is refused; "" when it is not
+        self._reason = ""  # why new work is refused; "" when it is accepted
 
     def reconfigure(self, limits: LimitsSettings) -> None:
         self._limit = memory_limit(limits)
         self._settling = _Settling()
-        self._floor = 0  # bytes that stay while no call runs, if that is above the limit
+        self._floor = 0  # baseline bytes while no call runs, if above the limit
         self._lag_limit_s = limits.lag_s
 
     def refusal(self) -> Overloaded | None:
-        """Why a new request is not served, if so."""
+        """The fault for a new request, or None when work is accepted."""
         if not self._reason:
             return None
         self._refused("memory_bytes" if self._full else "lag_s")
         return Overloaded(self._reason)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Sample until cancelled."""
         clock = asyncio.get_running_loop().time
         due = clock()
         while True:
@@ -82,7 +82,7 @@ class Shedding:
             due = now
 
     def look(self, lag_s: float) -> None:
-        """Take note of how things are: the loop is `lag_s` behind."""
+        """Take a sample; the event loop is `lag_s` behind."""
         self._look_at_lag(lag_s)
         self._look_at_memory()
         reason = TOO_FULL if self._full else TOO_LATE if self._late else ""
@@ -92,7 +92,7 @@ class Shedding:
         self._reason = reason
 
     def _look_at_lag(self, lag_s: float) -> None:
-        """Twice in a row counts: once is a hiccup."""
+        """Two consecutive lags count: one is a hiccup."""
         both_above = min(self.lag_s, lag_s) > self._lag_limit_s
         both_below = max(self.lag_s, lag_s) < self._lag_limit_s / 2
         self._late = (self._late or both_above) and not both_below
@@ -116,7 +116,7 @@ class Shedding:
         return max(self._limit, self._floor + int(self._limit * (1 - RELIEF)))
 
     def _look_again(self) -> None:
-        """Work is taken again when memory came back, or when no more of it does."""
+        """Resume work when memory was reclaimed, or when no more can be."""
         settling = self._settling
         settling.looks += 1
         if settling.looks % RECLAIM_EVERY:
@@ -128,40 +128,40 @@ class Shedding:
         self._full = self.memory_bytes >= self._limit * RELIEF and settling.times < SETTLED
 
     def _reclaim(self) -> None:
-        """Collect rings of objects that nobody needs, and give freed memory back to the system."""
+        """Collect reference cycles, and return freed memory to the system."""
         gc.collect()
         trim()
         self.memory_bytes = self._used()
 
 
 class _Settling:
-    """The memory that stays while calls are refused and none runs."""
+    """Detects the baseline: memory that remains while calls are refused and none runs."""
 
     def __init__(self) -> None:
         self.looks = 0
-        self.times = 0  # in a row
+        self.times = 0  # consecutive
         self.bytes = 0
 
     def note(self, memory_bytes: int, running: int) -> None:
-        """Take note of what is left after memory was reclaimed while `running` calls ran."""
+        """Record the memory left after a reclaim while `running` calls ran."""
         gained = memory_bytes < self.bytes * (1 - GAIN)
         self.times = 0 if running or gained or not self.bytes else self.times + 1
         self.bytes = memory_bytes
 
 
 def memory_limit(limits: LimitsSettings) -> int:
-    """Bytes that the process may take; 0: nobody knows."""
+    """Memory limit of the process in bytes; 0: unknown."""
     return limits.memory_bytes or int(SHARE * (machine_bytes() or 0))
 
 
 def trim() -> None:
-    """Give memory that was freed back to the system, where the C library can (glibc)."""
+    """Return freed memory to the system, where the C library can (glibc)."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def resident_bytes() -> int:
-    """What the process takes of the memory; where nobody says, the most that it ever took."""
+    """Resident memory of the process; its peak where the system does not report it."""
     try:
         return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
@@ -169,7 +169,7 @@ def resident_bytes() -> int:
 
 
 def machine_bytes(cgroup: Path = CGROUP) -> int | None:
-    """What the control group of the process may take, or the machine has; None: nobody knows."""
+    """Memory limit of the process's control group, else of the machine; None: unknown."""
     return min(_known(cgroup), default=None)
 
 

@@ -1,8 +1,8 @@
-"""Bearer tokens: JWTs (RFC 7519) that somebody we trust has signed.
+"""Bearer tokens: JWTs (RFC 7519) signed by a trusted issuer.
 
-Only `exp` must be there. Times are checked here and not by the library, because its clock cannot
-be set, and because a token that is remembered has to be checked against them again. What depends on
-the endpoint that is called is checked every time.
+Only `exp` is required. Times are checked here and not by the library, because its clock cannot be
+set, and because a cached token has to be checked against them again. What depends on the called
+endpoint is checked every time.
 """
 
 import base64
@@ -31,35 +31,35 @@ from gateway.guards.keys import Key, KeyRing
 from registry.access.revocations import Revoked
 from schemas.errors import ToolgateError
 
-KNOWN_BYTES = 32 << 20  # of the tokens that are remembered; what they say takes some times as much
-MARK_LENGTH = 16  # of 64 hexadecimal digits: enough to tell the tokens of a day apart
+KNOWN_BYTES = 32 << 20  # of cached tokens; their decoded claims take some times as much
+MARK_LENGTH = 16  # of 64 hexadecimal digits: enough to distinguish the tokens of a day
 
 _jws = PyJWS()
 
 
 class KeysMissing(ToolgateError):
-    """Nobody can tell yet whether a token is good: the keys of its issuer are not there."""
+    """The token cannot be verified yet: the keys of its issuer have not been fetched."""
 
 
 @dataclass(slots=True, eq=False)
 class Token:
-    """What a verified token says."""
+    """Claims and metadata of a verified token."""
 
     issuer: Issuer
     key: Key
-    ring: KeyRing  # that had the key
+    ring: KeyRing  # that contained the key
     tenant: str
     claims: Mapping[str, Any]
     scopes: frozenset[str]
     audiences: frozenset[str]
     ends: float  # s since the epoch; `auth.leeway_s` after its `exp`
     size: int  # bytes of its text
-    principal: Principal | None = None  # None: it names nobody
+    principal: Principal | None = None  # None: without a usable subject
     identity: Identity | None = field(default=None, repr=False)  # likewise
 
 
 class Tokens:
-    """Verifies tokens, and remembers those that were good until they end."""
+    """Verifies tokens, and caches valid ones until they expire."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class Tokens:
         clock: Callable[[], float],
         bound: Callable[[str], frozenset[str]] | None = None,
     ) -> None:
-        """`clock`: seconds since the epoch. `bound`: of which one has to be in the `aud` of whoever
-        calls a path; None: that does not depend on it."""
+        """`clock`: seconds since the epoch. `bound`: accepted audiences of tokens for a path, one
+        of which has to be in `aud`; None: independent of the path."""
         self._auth = auth
         self._clock = clock
         self._bound = bound
@@ -80,13 +80,14 @@ class Tokens:
         self._revoked = Revoked()
 
     async def read(self, text: bytes, path: str = "") -> Token:
-        """Raises ExpiredSignatureError, another InvalidTokenError, or KeysMissing."""
+        """The verified token. Raises ExpiredSignatureError, another InvalidTokenError, or
+        KeysMissing."""
         if len(text) > self._auth.token_limit_bytes:
             raise InvalidTokenError("longer than auth.token_limit_bytes")
         digest = hashlib.sha256(text).digest()
         known = self._known.get(digest)
         if known is not None and known.ring is not known.issuer.keys.ring:
-            self._forget(digest)  # other keys than it was verified with
+            self._forget(digest)  # verified with keys that have been replaced since
             known = None
         token = known or await self._verified(text, digest)
         if token.ends <= self._clock():
@@ -99,19 +100,19 @@ class Tokens:
         return token
 
     def revoke(self, revoked: Revoked) -> None:
-        """From now on these are good no longer, and no others."""
+        """Replace the set of revoked tokens."""
         self._revoked = revoked
         for digest in [one for one, token in self._known.items() if self._is_revoked(token)]:
             self._forget(digest)
 
     def still_good(self, token: Token) -> bool:
-        """Whether a token that was good still is, for what began with it and goes on."""
+        """Whether a token is still valid; checked for streams that outlive the request."""
         ring = token.issuer.keys.ring
         has_key = ring is token.ring or (ring is not None and token.key in ring.keys)
         return has_key and token.ends > self._clock() and not self._is_revoked(token)
 
     def _remember(self, digest: bytes, token: Token) -> None:
-        self._forget(digest)  # somebody else may have come with it meanwhile
+        self._forget(digest)  # another request may have cached it meanwhile
         self._known[digest] = token
         self._known_bytes += token.size
         while len(self._known) > self._auth.cached_tokens or self._known_bytes > KNOWN_BYTES:
@@ -123,10 +124,10 @@ class Tokens:
             self._known_bytes -= token.size
 
     async def _verified(self, text: bytes, digest: bytes) -> Token:
-        """The token, which may have ended."""
+        """The verified token, which may have expired."""
         issuer = self._issuer(text)
         key, ring = await _key(issuer, _jws.get_unverified_header(text))
-        # the key's algorithms, never what the token asks for (RFC 8725, 3.1)
+        # the key's algorithms, never those of the token's header (RFC 8725, 3.1)
         claims = _object(_jws.decode(text, key.material, algorithms=list(key.algorithms)))
         audiences = said.audiences(claims)
         issuer.check(claims, audiences)
@@ -151,7 +152,7 @@ class Tokens:
         return token
 
     def _name(self, token: Token, mark: str) -> None:
-        """Say whose it is, if it says so itself."""
+        """Set the principal, if the token names one."""
         name = token.issuer.name(token.claims)
         if name is None:
             return
@@ -161,9 +162,9 @@ class Tokens:
         token.identity = Identity(token.principal, verified=True, still=still)
 
     def _issuer(self, text: bytes) -> Issuer:
-        """The one whose token it claims to be. Raises InvalidIssuerError."""
+        """The issuer that the token claims. Raises InvalidIssuerError."""
         if len(self._issuers) == 1:
-            return self._issuers[0]  # which looks at `iss` later
+            return self._issuers[0]  # which checks `iss` later
         claimed = _claimed_issuer(text)
         found = self._by_iss.get(claimed) if claimed else None
         found = found or self._by_iss.get("")
@@ -183,7 +184,7 @@ class Tokens:
 
 
 async def _key(issuer: Issuer, header: Mapping[str, Any]) -> tuple[Key, KeyRing]:
-    """Raises InvalidTokenError, and KeysMissing."""
+    """The key of a token and its ring. Raises InvalidTokenError, and KeysMissing."""
     ring = issuer.keys.ring
     key = None if ring is None else ring.find(header)
     if key is None and await issuer.keys.look_again():
@@ -204,7 +205,7 @@ def _object(payload: bytes) -> dict[str, Any]:
 
 
 def _claimed_issuer(text: bytes) -> str | None:
-    """What stands in a token that nobody has verified."""
+    """The `iss` of an unverified token."""
     parts = text.split(b".")
     if len(parts) != 3:
         raise DecodeError("it is no JWT: expected three parts with dots between them")
@@ -217,6 +218,6 @@ def _claimed_issuer(text: bytes) -> str | None:
 
 
 def _issued(claims: Mapping[str, Any]) -> float:
-    """s since the epoch; those that do not say it were issued before anything."""
+    """`iat`, s since the epoch; tokens without it count as issued before any revocation."""
     issued = claims.get("iat")
     return issued if isinstance(issued, int | float) else -float("inf")
