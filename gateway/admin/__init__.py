@@ -1,1 +1,1 @@
-"""What operators ask the gateway."""
+"""Admin API and health endpoints for operators."""

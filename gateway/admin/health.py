@@ -1,4 +1,4 @@
-"""/health, /ready and /metrics, and what they know."""
+"""The /health, /ready and /metrics endpoints, and the state behind them."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,11 +15,11 @@ CHALLENGE = 'Bearer realm="toolgate metrics"'
 CLOSED = "Metrics are for this machine only (metrics.open, metrics.token)"
 TOLD = "Metrics need the token of metrics.token"
 
-WELL = frozenset({"ok", "disabled"})  # states that take nothing from what is served
+WELL = frozenset({"ok", "disabled"})  # states that do not degrade the status
 
 
 class Health:
-    """Whether this process can serve, and how well."""
+    """Readiness and health of this process."""
 
     def __init__(
         self,
@@ -27,8 +27,8 @@ class Health:
         broken: Callable[[], Mapping[str, str]] = dict,
         parts: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`broken`: the sources that are not called because they fail, with "open" or
-        "half-open". `parts`: what else serving depends on, by name, with its state."""
+        """`broken`: sources whose circuit breaker is "open" or "half-open". `parts`: other
+        dependencies of serving, by name, with their state."""
         self.feed = feed
         self.broken = broken
         self.parts = parts
@@ -36,7 +36,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be served. A lost database alone does not prevent that."""
+        """Whether requests can be served. Losing the database alone does not prevent that."""
         return self.feed.loaded and not self.draining
 
     @property
@@ -50,7 +50,7 @@ class Health:
 
     @property
     def details(self) -> dict[str, object]:
-        """What the status comes from."""
+        """The states that the status is derived from."""
         feed, broken = self.feed, self.broken()
         return {
             "database": feed.database,
@@ -62,7 +62,7 @@ class Health:
 
 
 class Probes:
-    """The endpoints. Sources are named with their state, never with their address."""
+    """The HTTP endpoints. Sources appear with name and state, never with their address."""
 
     def __init__(self, health: Health, registry: CollectorRegistry, insight: Insight) -> None:
         self._health = health
@@ -73,7 +73,7 @@ class Probes:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """The verdict, and what it rests on for those who may look."""
+        """The status; with its details for authorized clients."""
         health = self._health
         details = health.details if self._insight.allows(request.scope) else {}
         body = {"status": health.status, **details}

@@ -1,8 +1,9 @@
-"""The admin API over HTTP: identity, scopes, rates, repeats, operations, answers.
+"""The admin API over HTTP: authentication, scopes, rate limits, idempotency keys, dispatch,
+responses.
 
-A secret that an answer holds is not kept: who repeats the request gets the rest of it.
+A secret in a response is not stored: a repeated request gets the response without it.
 
-Knows operations as they are declared, and nothing of what they do.
+Dispatches declared operations; it does not know what they do.
 """
 
 import logging
@@ -40,7 +41,7 @@ from gateway.operations.serving import (
 from gateway.state.rates import LocalRates
 from schemas.errors import TooManyRequests, Unavailable, whole_seconds
 
-# Answers are for who asked and for now, and nothing for a browser to make something of.
+# Responses are private and must not be cached or rendered by a browser.
 COMMON = {
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
@@ -50,7 +51,7 @@ COMMON = {
 async def send_response(
     send: Send, response: OperationResponse, request_id: str, *, head: bool
 ) -> None:
-    """`head`: only what would stand in front of the body."""
+    """`head`: send the headers only."""
     headers = {**COMMON, "x-request-id": request_id}
     headers |= {name.lower(): value for name, value in response.headers.items()}
     if response.status not in {204, 304}:
@@ -68,7 +69,7 @@ class RequestRates:
         self._rates = LocalRates()
 
     def count(self, identity: Identity, client: str) -> None:
-        """One request of a principal; strangers are told apart by address. Raises
+        """Count one request of a principal, or of a client address for anonymous callers. Raises
         TooManyRequests."""
         if not self._most:
             return
@@ -88,13 +89,13 @@ class RequestRates:
 
 log = logging.getLogger("toolgate.admin")
 
-GET_BYTES = 65536  # of a body that no operation takes
+GET_BYTES = 65536  # read of the body of an operation without one
 REALM = 'Bearer realm="toolgate"'
 
 
 @dataclass(frozen=True, slots=True)
 class AdminAction:
-    """What was asked for, and what became of it, for those who remember it."""
+    """A request and its outcome, for the audit log."""
 
     principal: Principal
     operation: str
@@ -118,7 +119,7 @@ class AdminApi:
         record: Record,
         refusal: ProblemDetails | None = None,
     ) -> None:
-        """`refusal`: why nobody is served. `record` hears of everything that is asked for."""
+        """`refusal`: fault returned to every request. `record` is called with every action."""
         self._root = settings.path
         self._limit_bytes = settings.body_limit_bytes
         self._identify = identify
@@ -129,7 +130,7 @@ class AdminApi:
         self.serve(operations)
 
     def serve(self, operations: Sequence[Operation]) -> None:
-        """These are the operations from now on."""
+        """Replace the operations."""
         self.operations = OperationServer(operations, self._repeats, self._root)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,7 +150,7 @@ class AdminApi:
 
     async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> OperationResponse:
         if self._refusal is not None:
-            raise replace(self._refusal)  # one that is raised again would grow its traceback
+            raise replace(self._refusal)  # raising the same instance again would grow its traceback
         identity = await self._identify(scope)
         client = (scope.get("client") or ("", 0))[0]
         self._count(identity, client)
@@ -188,22 +189,23 @@ class AdminApi:
         return response
 
     def _count(self, identity: Identity, client: str) -> None:
-        """Raises Problem."""
+        """Apply the rate limit. Raises Problem."""
         try:
             self.rates.count(identity, client)
         except TooManyRequests as fault:
             raise again_later(fault) from fault
 
     async def _body(self, scope: Scope, receive: Receive, headers: Headers) -> bytes:
-        """Raises Problem. No operation takes a body by GET, and a small one is read to say so."""
+        """The request body. Raises Problem. Operations by GET take none; a small one is read to
+        report it."""
         limit = min(self._limit_bytes, GET_BYTES) if scope["method"] == "GET" else self._limit_bytes
         try:
             return await receive_body(receive, headers, limit)
-        except (TooManyRequests, Unavailable) as fault:  # no room for more of it
+        except (TooManyRequests, Unavailable) as fault:  # memory budget of bodies exceeded
             raise again_later(fault) from fault
 
     def _route(self, found: list[str] | None) -> tuple[dict[str, Operation], dict[str, str]]:
-        """The operations of a path, and the names in it. Raises Problem."""
+        """Operations of a path, and its path parameters. Raises Problem."""
         for parts, methods in self.operations.routes.items() if found is not None else ():
             if found is None or len(parts) != len(found):
                 continue
@@ -220,7 +222,7 @@ def again_later(fault: TooManyRequests | Unavailable) -> ProblemDetails:
 
 
 def check_known(identity: Identity, headers: Headers) -> Principal:
-    """Raises Problem for strangers."""
+    """The principal. Raises Problem for anonymous callers."""
     if identity.refusal is None:
         return identity.principal
     came = "authorization" in headers or "x-api-key" in headers
@@ -230,7 +232,7 @@ def check_known(identity: Identity, headers: Headers) -> Principal:
 
 
 def check_scope(principal: Principal, scope: str) -> None:
-    """Raises Problem for who may not."""
+    """Raises Problem without the scope."""
     if scope and not allows(principal, scope):
         challenge = f'{REALM}, error="insufficient_scope", scope="{scope}"'
         text = f"This takes the scope {scope}."

@@ -1,4 +1,4 @@
-"""The admin API's operations as tools: who is shown which, and how often they may be asked for."""
+"""The admin API's operations as tools: visibility and rate limits."""
 
 from gateway.abc import Handler, Middleware
 from gateway.admin.service import RequestRates
@@ -13,7 +13,7 @@ from schemas.jsonrpc import Request
 
 
 class OperationLists(Lists):
-    """Lists of operations: what the scopes of the caller open, and no rule denies."""
+    """Lists of operations that the caller's scopes permit and no rule denies."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class OperationLists(Lists):
         return self.catalog(context)
 
     async def is_short(self, _context: Context, _catalog: Catalog, _chosen: Chosen) -> bool:
-        return False  # there is no search here
+        return False  # no search here
 
 
 def counting(rates: RequestRates) -> Middleware:
-    """Middleware that counts each message as a request to the admin API. It raises
+    """Rate-limit middleware: each message counts as a request to the admin API. Raises
     TooManyRequests."""
 
     def counted(handler: Handler) -> Handler:

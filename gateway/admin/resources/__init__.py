@@ -1,1 +1,1 @@
-"""The operations, a module for each kind of thing."""
+"""Operations of the admin API, one module per resource type."""

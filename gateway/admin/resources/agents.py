@@ -1,4 +1,4 @@
-"""Agents, and the skills that they have."""
+"""Agents, and the skills granted to them."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -22,7 +22,7 @@ READ, WRITE = "admin:registry:read", "admin:registry:write"
 
 
 class AgentRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What an agent is for, and the model that it runs on, for people to know."""
+    """Purpose and model of an agent; informational."""
 
     description: Annotated[str, Meta(max_length=65536)] = ""
     model_provider: Annotated[str, Meta(max_length=64)] | None = None
@@ -32,8 +32,8 @@ class AgentRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SkillGrant(Struct, frozen=True, forbid_unknown_fields=True):
-    """Skills in their order. `priority`: greater is listed first; `sequence`: the place of the
-    first of them among equal ones, by default behind the others."""
+    """An ordered list of skills. `priority`: higher ones are listed first; `sequence`: position of
+    the first one among equal priorities, by default after the others."""
 
     skills: Annotated[tuple[SkillName, ...], Meta(min_length=1, max_length=1000)]
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
@@ -41,7 +41,7 @@ class SkillGrant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentView(Struct, frozen=True):
-    """An agent; `skills` are those that it was given, the most important first."""
+    """An agent; `skills` are those granted to it, highest priority first."""
 
     name: str
     description: str

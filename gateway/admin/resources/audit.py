@@ -1,4 +1,4 @@
-"""What the audit log says, and whether anybody has touched it."""
+"""Audit log: search of its records, and verification of the hash chains."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -30,8 +30,8 @@ READ = "admin:audit:read"
 
 
 class RecordView(Struct, frozen=True):
-    """A record, and where it stands in its chain. A rule that is none of the tenant's now has no
-    name in it; the hash is over the record as it was written."""
+    """A record, and its position in its chain. A rule that is no longer one of the tenant's is not
+    named; the hash covers the record as it was written."""
 
     chain_id: str
     sequence: int
@@ -40,7 +40,7 @@ class RecordView(Struct, frozen=True):
 
 
 class AuditFilter(Paging, frozen=True):
-    """Records of a principal, a tool, and so on."""
+    """Filters of records by principal, tool, and so on."""
 
     principal: Line | None = None
     subject: Line | None = None
@@ -52,7 +52,7 @@ class AuditFilter(Paging, frozen=True):
 
 class AuditOperations:
     def __init__(self, ground: Ground, key: bytes) -> None:
-        """`key`: what the chains are keyed with."""
+        """`key`: the HMAC key of the chains."""
         self._ground = ground
         self._key = key
         self._verifying = False
@@ -102,14 +102,14 @@ class AuditOperations:
         return ListPage(records, cursor(found.next) if found.next else "")
 
     async def _known(self, asked: OperationInput) -> frozenset[str] | None:
-        """The rules that may be named; None: all."""
+        """Rules whose names the caller may see; None: all."""
         if self._ground.is_operator(asked):
             return None
         stored = await Policies(self._ground.pool, asked.tenant).all()
         return BUILT_INS | {one.name for one in stored}
 
     async def verify(self, asked: OperationInput) -> ChainReport:
-        if not self._ground.is_own(asked):  # theirs stand in the same chains as everybody's
+        if not self._ground.is_own(asked):  # other tenants' records share the chains
             raise conflict("Chains are verified by people of the gateway's own tenant only.")
         if self._verifying:
             raise unavailable("The audit log is being verified; try again later.")

@@ -1,4 +1,4 @@
-"""Embeddings: how far they are, and their repair. Workers make them, after requests."""
+"""Embeddings: progress and repair. Workers make them asynchronously, after requests."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -23,20 +23,20 @@ Names = Annotated[tuple[ToolName, ...], Meta(max_length=1000)]
 
 
 class Refresh(Struct, frozen=True, forbid_unknown_fields=True):
-    """`force`: also those that are ready."""
+    """`force`: include embeddings that are ready."""
 
     tools: Annotated[tuple[ToolName, ...], Meta(min_length=1, max_length=1000)]
     force: bool = False
 
 
 class Retry(Struct, frozen=True, forbid_unknown_fields=True):
-    """Without `tools` all that have failed."""
+    """Names of tools to retry; without `tools` all that have failed."""
 
     tools: Names = ()
 
 
 class Queued(Struct, frozen=True):
-    """How many texts wait for a worker by this."""
+    """Number of texts that this request queued."""
 
     queued: int
 
@@ -88,7 +88,7 @@ class EmbeddingOperations:
         return Queued(await population.backfill(self._ground.pool))
 
     async def _ids(self, asked: OperationInput, names: Sequence[str]) -> list[str]:
-        """Raises Problem for what is not served."""
+        """Ids of the named tools. Raises Problem for tools that are not served."""
         tools = await ToolStore(self._ground.pool).tools(asked.tenant)
         known = {tool.name: tool.id for tool in tools}
         for name in names:

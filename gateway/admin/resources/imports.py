@@ -1,4 +1,4 @@
-"""What is to be imported, as a client says it."""
+"""Request bodies of imports."""
 
 from typing import Annotated, Any, Literal
 
@@ -51,13 +51,13 @@ class _Import(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
 
 
 class ImportRequest(_Import, frozen=True, tag=True, kw_only=True):
-    url: HttpUrl | None = None  # of the description; or `document`
+    url: HttpUrl | None = None  # of the description; alternative to `document`
     document: Document | None = None
-    base_url: HttpUrl | None = None  # where calls go
+    base_url: HttpUrl | None = None  # base URL of calls
 
 
 class OpenAPIImport(ImportRequest, frozen=True, tag="openapi", kw_only=True):
-    """OpenAPI or Swagger."""
+    """An OpenAPI or Swagger description."""
 
     only_marked: bool = False
     media_types: Annotated[tuple[Line, ...], Meta(max_length=10)] = ()
@@ -80,7 +80,7 @@ class GraphQLImport(ImportRequest, frozen=True, tag="graphql", kw_only=True):
 
 
 class HybridImport(ImportRequest, frozen=True, tag="hybrid", kw_only=True):
-    """The spec.yaml or schema.json of a hybrid service."""
+    """A spec.yaml or schema.json of a hybrid service."""
 
     side: Literal["query", "command"] | None = None
     dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"

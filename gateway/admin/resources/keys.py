@@ -1,4 +1,4 @@
-"""Keys of machines, and tokens that are good no longer."""
+"""API keys for machines, and revocation of tokens."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -49,8 +49,8 @@ Words = Annotated[tuple[ScopeName, ...], Meta(max_length=WORDS_LIMIT)]
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """`principal`: who a caller with it is; without it key:NAME, or, where a key was that before,
-    another one. `scopes` and `roles`: of those that its maker has."""
+    """`principal`: the identity of callers with this key; by default key:NAME, or a new one if an
+    earlier key used that. `scopes` and `roles`: a subset of the creator's."""
 
     name: Name
     principal: Who | None = None
@@ -63,15 +63,15 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MadeKey(Struct, frozen=True):
-    """`secret` is what to send; it is told once, and not to who repeats the request."""
+    """`secret` is the key to send; it is returned once, and not for a repeated request."""
 
     key: ApiKey
     secret: str | None
 
 
 class NewRevocation(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one token, by its `jti`; or of all tokens of `subject` that were issued before a time.
-    `expires`: when they have ended by themselves."""
+    """Revokes one token by its `jti`, or all tokens of `subject` issued before a time. `expires`:
+    when the revoked tokens have expired anyway."""
 
     expires: Time
     jti: Who | None = None
@@ -154,7 +154,7 @@ class KeyOperations:
 
     async def revoke(self, asked: OperationInput) -> None:
         if not await self._keys(asked).revoke(asked.names["key"]):
-            await self.get(asked)  # revoked before is as good
+            await self.get(asked)  # idempotent: an earlier revocation is as good
 
     async def revocations(self, asked: OperationInput) -> ListPage[Revocation]:
         found = await self._revocations(asked).all()
@@ -184,7 +184,7 @@ class KeyOperations:
 
 
 def check_principal(asked: OperationInput, principal: str | None) -> None:
-    """With a key of somebody else's one could be them, and agree to one's own calls. Raises
+    """Forbids keys of another principal: their holder could approve their own calls. Raises
     Problem."""
     own = asked.principal
     if principal not in (None, own.id) and ALL not in own.scopes:
@@ -195,8 +195,8 @@ def check_principal(asked: OperationInput, principal: str | None) -> None:
 def check_given(
     own: Principal, scopes: Sequence[str], roles: Sequence[str], operator_role: str
 ) -> None:
-    """A key gets at most what its maker has; who has `admin` may give anything but the role of
-    operators. Raises Problem."""
+    """Limits a key to the scopes and roles of its creator; `admin` may grant all but the operator
+    role. Raises Problem."""
     all_ = ALL in own.scopes
     mistakes = [
         *(

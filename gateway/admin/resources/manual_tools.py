@@ -1,9 +1,9 @@
-"""Tools made by hand: made, edited and removed as by command.
+"""Manual tools: created, edited and removed as on the command line.
 
-Who makes one by this API is no operator: its calls lead to public addresses only, unless
-imports.private_networks says more. What reaches further takes the role admin.operator_role: sources
-of the settings, whose credentials would go with any request, sources that an operator imported, and
-what runs in the gateway (functions, scripts).
+Users of this API are not operators by default: calls of their tools reach public addresses only,
+unless imports.private_networks allows more. The role admin.operator_role is required for more
+reach: sources of the settings, whose credentials would go with any request, sources that an
+operator imported, and code that runs in the gateway (functions, scripts).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,12 +41,12 @@ from registry.tools.by_hand.making import make, way_of
 from registry.tools.by_hand.tools import ManualTools
 
 WRITE = "admin:registry:write"
-RUNS_HERE = frozenset({"function", "script", "code"})  # ways of a tool, without a source
+RUNS_HERE = frozenset({"function", "script", "code"})  # kinds of tools without a source
 
 
 class ToolEdit(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is left out stays. All but `description` of tools made by hand only; `title`: "" takes
-    it away; `examples`: arguments of calls."""
+    """Omitted members are unchanged. Only `description` applies to imported tools; `title`: ""
+    removes it; `examples`: arguments of calls."""
 
     description: Description | None = None
     title: Line | None = None
@@ -57,7 +57,7 @@ class ToolEdit(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Makings:
-    """What the settings of now say of tools that are made by hand."""
+    """Current settings that manual tools depend on."""
 
     sources: Callable[[], Mapping[str, SourceSettings]]
     functions: Callable[[], Mapping[str, Function]]
@@ -144,7 +144,8 @@ class ManualToolOperations:
     async def _guarded(
         self, asked: OperationInput, address: Address, known: KnownSources
     ) -> Address:
-        """Raises Problem for a source that is not for who asks."""
+        """The address, restricted as the source requires. Raises Problem for a source that the
+        caller may not use."""
         new = address.name not in known.sources
         if self._is_of_settings(asked, address.name):
             self._check_operator(asked, f"A tool of {address.name}, which the settings name,")
@@ -156,7 +157,7 @@ class ManualToolOperations:
         return replace(address, guarded=not own and not self._makings.private_networks)
 
     async def _check_schema_of(self, asked: OperationInput, name: str) -> None:
-        """What the arguments of an operator's tool may be is the operator's to say."""
+        """Requires the operator role to edit the input schema of an operator's tool."""
         tool = await self._manual(asked).standing(name)
         source = await ToolStore(self._ground.pool).source(asked.tenant, tool.source)
         if not tool.source:
@@ -170,12 +171,12 @@ class ManualToolOperations:
         return self._ground.is_own(asked) and source in self._makings.sources()
 
     def _check_trusted(self, asked: OperationInput, source: str) -> None:
-        """With private networks allowed, sources of admins are trusted, too."""
+        """With private networks allowed, sources imported by admins are trusted, too."""
         if not self._makings.private_networks:
             self._check_operator(asked, f"A tool of {source}, which an operator imported,")
 
     def _check_operator(self, asked: OperationInput, what: str) -> None:
-        """Raises Problem."""
+        """Requires the operator role. Raises Problem."""
         if not self._ground.is_operator(asked):
             text = f"{what} takes the role {self._ground.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)

@@ -1,4 +1,4 @@
-"""Rules of who may do what, and calls that wait until somebody agrees."""
+"""Policy rules, and calls that wait for approval."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ READ, WRITE = "admin:policy:read", "admin:policy:write"
 
 
 class RuleView(Struct, frozen=True):
-    """A rule. Those of the settings have no version, and are changed there."""
+    """A rule. Rules of the settings have no version, and are changed there."""
 
     name: str
     rule: Rule
@@ -53,7 +53,7 @@ class Decide(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Explain(Struct, frozen=True, forbid_unknown_fields=True):
-    """A call, and who makes it; without `arguments` it is about what they see."""
+    """A call and its caller to evaluate; without `arguments` visibility is evaluated."""
 
     tool: ToolName
     principal: Line = "anonymous"
@@ -74,8 +74,8 @@ class PolicyOperations:
         catalogs: Catalogs,
         levels: int,
     ) -> None:
-        """`engine` gives that of a tenant, as it decides now; arguments nested deeper than `levels`
-        are not looked at."""
+        """`engine` returns the current one of a tenant; arguments nested deeper than `levels` are
+        not inspected."""
         self._ground = ground
         self._policy = policy
         self._rules = policy.rules
@@ -170,7 +170,7 @@ class PolicyOperations:
             raise _changed(error) from error
 
     async def explain(self, asked: OperationInput) -> Explanation:
-        """By the rules as this gateway knows them."""
+        """Evaluates the rules as this gateway knows them."""
         body: Explain = asked.body
         if body.toolset is not None and body.toolset not in self._toolsets:
             raise not_found("toolset", body.toolset)
@@ -209,7 +209,7 @@ class PolicyOperations:
         return shown
 
     async def _shown(self, asked: OperationInput, *found: Approval) -> tuple[Approval, ...]:
-        """Without what rules of the settings say."""
+        """The approvals, without the details of rules of the settings."""
         if self._is_operator(asked):
             return found
         stored = {one.name for one in await self._policies(asked).all()} - set(self._rules)

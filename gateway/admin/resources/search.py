@@ -1,4 +1,4 @@
-"""Search: tools by what they do, as `toolgate tools search` finds them."""
+"""Semantic search for tools, the same as `toolgate tools search`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
@@ -16,8 +16,7 @@ Find = Callable[[SearchQuery], Awaitable[SearchResult]]
 
 
 class SearchRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is looked for, and what it has to be of. `words`: by words alone, the last of which may
-    be half typed."""
+    """Query and filters. `words`: lexical search only, whose last word may be a prefix."""
 
     query: Annotated[str, Meta(min_length=1, max_length=65536)]
     limit: Annotated[int, Meta(ge=1, le=100)] = 5
@@ -30,11 +29,11 @@ class SearchRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchHits(Struct, frozen=True):
-    """The best first. `note`: why something may be missing."""
+    """Hits, best first. `note`: why results may be incomplete."""
 
     hits: tuple[Hit, ...]
     note: str | None
-    model: str | None  # whose vectors were searched
+    model: str | None  # the embedding model whose vectors were searched
 
 
 class SearchOperations:

@@ -1,4 +1,4 @@
-"""Secrets: credentials of sources that the gateway stores. Written here, and never told."""
+"""Secrets: credentials of sources that the gateway stores. Write-only."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ READ, WRITE = "admin:secrets:read", "admin:secrets:write"
 
 
 class Forcing(Struct, frozen=True, forbid_unknown_fields=True):
-    """`force`: also what nothing asks for yet."""
+    """`force`: store it even if no security scheme requires it yet."""
 
     force: bool = False
 
@@ -36,7 +36,7 @@ class SecretOperations:
         host_id: str,
         wanted: Callable[[], Mapping[str, SourceSettings]],
     ) -> None:
-        """`host_id`: the tenant of the gateway, the only one whose secrets it reads. `wanted`: the
+        """`host_id`: the gateway's own tenant, the only one whose secrets it reads. `wanted`: the
         sources of the settings."""
         self._ground = ground
         self._keys = keys
@@ -96,7 +96,7 @@ class SecretOperations:
         for one in await secrets.all():
             if (one.source, one.scheme) == (source, scheme):
                 return one
-        raise not_found("secret", scheme)  # somebody has deleted it since
+        raise not_found("secret", scheme)  # deleted concurrently
 
     async def delete(self, asked: OperationInput) -> None:
         source, scheme = asked.names["source"], asked.names["scheme"]
@@ -104,11 +104,11 @@ class SecretOperations:
             raise not_found("secret", f"{source}/{scheme}")
 
     async def of(self, tenant: str, source: str) -> bool:
-        """Whether there are any for a source."""
+        """Whether a source has any secrets."""
         return any(one.source == source for one in await self._secrets(tenant).all())
 
     async def forget(self, tenant: str, source: str) -> None:
-        """The source has gone: another one of its name is to have none of its secrets."""
+        """Delete the secrets of a removed source: a namesake must not inherit them."""
         secrets = self._secrets(tenant)
         for one in await secrets.all():
             if one.source == source:

@@ -1,6 +1,7 @@
 """Sessions of MCP clients, at all gateways that share their state.
 
-Their ids are not told: who has one may try it. What stands for one here is of no use elsewhere.
+Session ids are not returned, because they could be used to hijack a session; a handle replaces
+them, which is useless elsewhere.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from gateway.state.sessions import Sessions
 
 
 class SessionView(Struct, frozen=True):
-    """An open session. `client` is what that says of itself."""
+    """An open session. `client` is the client's own description."""
 
     id: str
     principal: str

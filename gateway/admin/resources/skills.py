@@ -1,4 +1,4 @@
-"""Skills: imported from what is uploaded, linked with tools, rolled back, exported, removed."""
+"""Skills: uploaded, linked with tools, rolled back, exported, removed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,15 +34,15 @@ class FileUpload(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SkillUpload(Struct, frozen=True, forbid_unknown_fields=True):
-    """A skill as a directory has it. `document`: its SKILL.md."""
+    """Contents of a skill's directory. `document`: its SKILL.md."""
 
     document: Annotated[str, Meta(min_length=1)]
     files: tuple[FileUpload, ...] = ()
 
 
 class SkillImport(Struct, frozen=True, forbid_unknown_fields=True):
-    """Skills, all of which are imported, or none. `strict`: none, if a tool that one of them names
-    is not here; `dry_run`: only tell what would become of them."""
+    """Skills to import, atomically. `strict`: reject all if a tool that one of them names is
+    missing; `dry_run`: only report the outcome."""
 
     skills: Annotated[tuple[SkillUpload, ...], Meta(min_length=1, max_length=FOUND_LIMIT)]
     strict: bool = False
@@ -54,26 +54,26 @@ class SkillsSaved(Struct, frozen=True):
 
 
 class ToolLinks(Struct, frozen=True, forbid_unknown_fields=True):
-    """`access`: how far the skill may use them; by default as far as each tool needs."""
+    """`access`: the skill's access level to the tools; by default what each tool requires."""
 
     tools: Annotated[tuple[ToolName, ...], Meta(min_length=1, max_length=1000)]
     access: Access | None = None
 
 
 class DependencyRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`required`: it is loaded before the skill, and not only named by it."""
+    """`required`: loaded before the skill, and not only mentioned by it."""
 
     required: bool = True
 
 
 class SkillRollback(Struct, frozen=True, forbid_unknown_fields=True):
-    """`to`: the number of a version."""
+    """`to`: a version number."""
 
     to: Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class SkillRow(Struct, frozen=True):
-    """A skill, in short."""
+    """Summary of a skill."""
 
     name: str
     description: str
@@ -84,8 +84,8 @@ class SkillRow(Struct, frozen=True):
 
 
 class SkillView(Struct, frozen=True):
-    """All of a skill. `tools`: with how far it may use them; `missing`: tools that its SKILL.md
-    names and that are not here; `document`: its SKILL.md."""
+    """Details of a skill. `tools`: with their access levels; `missing`: tools that its SKILL.md
+    names and the registry lacks; `document`: its SKILL.md."""
 
     name: str
     description: str
@@ -109,7 +109,7 @@ class SkillText(Struct, frozen=True):
 
 
 class SkillExport(Struct, frozen=True):
-    """A skill as it can be imported: its SKILL.md, and the files beside it."""
+    """A skill in import format: its SKILL.md, and the files beside it."""
 
     name: str
     document: str
@@ -240,7 +240,7 @@ class SkillOperations:
         return skill
 
     def _folder(self, number: int, upload: SkillUpload) -> SkillFolder:
-        """Raises ImportRejected."""
+        """The parsed upload. Raises ImportRejected."""
         files = ((one.path, one.content) for one in upload.files)
         text = upload.document.encode()
         return made_folder(Path(f"skills[{number}]"), text, files, self._limits)

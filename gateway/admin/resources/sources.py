@@ -1,8 +1,8 @@
-"""Sources: what is imported, and its care.
+"""Sources: imports and their maintenance.
 
-Who imports by this API is no operator: descriptions and calls lead to public addresses only, unless
-imports.private_networks says more. What the settings name stays as they have it, because their
-credentials go where it leads; for the same reason a source keeps its address while it exists.
+Users of this API are not operators by default: descriptions and calls reach public addresses only,
+unless imports.private_networks allows more. Sources of the settings cannot be changed here, because
+their credentials go where their address leads; so a source keeps its address while it exists.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ from registry.sources.store import ToolStore
 from schemas.source import Origin, Outcome, Source, Version
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
-TOLD = 1000  # outcomes
+TOLD = 1000  # maximum number of outcomes in a result
 
 
 class SourceView(Struct, frozen=True):
@@ -57,12 +57,12 @@ class SourceView(Struct, frozen=True):
     exclude: tuple[str, ...]
     tools: int
     updated: str
-    number: int | None  # of the version that is served
+    number: int | None  # of the served version
     rolled_back_from: int | None
     guarded: bool  # public addresses only
-    in_settings: bool  # they say what it is
-    origin: Origin | None  # who had it imported last
-    left_over: bool  # settings had it imported, and name it no longer
+    in_settings: bool  # defined by the settings
+    origin: Origin | None  # of the last import
+    left_over: bool  # imported from settings that no longer name it
 
 
 class SourceUpload(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,13 +70,13 @@ class SourceUpload(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RollbackRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`to`: the number of a version; without it the one before."""
+    """`to`: a version number; by default the previous one."""
 
     to: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
 
 class ImportResult(Struct, frozen=True):
-    """What an import did. `outcomes`: the first of those that are not plainly imported."""
+    """Result of an import. `outcomes`: the first of those with a remark."""
 
     source: str
     counts: Mapping[str, int]
@@ -94,13 +94,13 @@ class SourceOperations:
         lister: Lister | None,
         secrets: SecretOperations,
     ) -> None:
-        """`wanted`: those of the settings, which are about the tenant of the gateway."""
+        """`wanted`: sources of the settings, which belong to the gateway's own tenant."""
         self._ground = ground
         self._limits = limits
         self._wanted = wanted
         self._lister = lister
         self._secrets = secrets
-        self._running: Counter[str] = Counter()  # imports, by tenant
+        self._running: Counter[str] = Counter()  # running imports by tenant
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -226,7 +226,7 @@ class SourceOperations:
         return ToolStore(self._ground.pool)
 
     def _sources(self, asked: OperationInput) -> Sources:
-        # whoever is asked gets what the settings and the own tenant's secrets have for that name
+        # an upstream server is sent the credentials that settings and own tenant have for that name
         lister = self._lister if self._is_own(asked) else None
         return Sources(self._store, asked.tenant, self._limits, lister=lister)
 
@@ -250,7 +250,7 @@ class SourceOperations:
 
     @contextmanager
     def _turn(self, tenant: str) -> Iterator[None]:
-        """Inside, an import of a tenant runs. Raises Problem."""
+        """Limits concurrent imports, per tenant and in total. Raises Problem."""
         limits, running = self._limits, self._running
         if running[tenant] >= limits.tenant_at_once:
             text = "Other imports of this tenant run (imports.tenant_at_once); try again later."
@@ -288,12 +288,12 @@ class SourceOperations:
 
 
 def _number(asked: OperationInput) -> int | None:
-    """The version that If-Match is about; None without it."""
+    """The version number in If-Match; None without it."""
     return None if asked.present is None else asked.present.number
 
 
 def _shown(asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without what URLs may tell."""
+    """The members without secrets in URLs."""
     return {**asked, "location": without_queries(asked.get("location", ""))}
 
 

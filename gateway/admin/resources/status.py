@@ -1,4 +1,4 @@
-"""How the gateway is, and its toolsets."""
+"""Status of the gateway, and its toolsets."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,8 +21,8 @@ READ = "admin:registry:read"
 
 
 class GatewayStatus(Struct, frozen=True):
-    """This gateway. `sources` are those of the settings, with how their import went; these, and
-    the numbers of all tenants together, are told to its own tenant, and to operators."""
+    """Status of this gateway. `sources` are those of the settings, with the result of their import;
+    they and totals over all tenants are visible to the gateway's own tenant and to operators."""
 
     status: str
     version: str
@@ -36,8 +36,8 @@ class GatewayStatus(Struct, frozen=True):
 
 
 class ToolsetView(Struct, frozen=True):
-    """A toolset of the settings, and how many tools are in it. What it is made of is told to the
-    gateway's own tenant."""
+    """A toolset of the settings, and its number of tools. Its filters are visible to the gateway's
+    own tenant."""
 
     name: str
     sources: tuple[str, ...]

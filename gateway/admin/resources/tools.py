@@ -1,4 +1,4 @@
-"""Tools: what is served, what waits for approval, what was taken out of service."""
+"""Tools: served, waiting for approval, disabled."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -41,7 +41,7 @@ Description = Annotated[
 
 
 class ToolRow(Struct, frozen=True):
-    """A tool, in short."""
+    """Summary of a tool."""
 
     name: str
     source: str
@@ -56,8 +56,8 @@ class ToolRow(Struct, frozen=True):
 
 
 class ToolView(TaggedView, frozen=True):
-    """All of a tool. `waiting` is what it says of itself and nobody has approved; `approved` what
-    it said before."""
+    """Details of a tool. `waiting`: its own description that awaits approval; `approved`: the last
+    approved one."""
 
     untagged = frozenset({"embedding"})  # workers change it, after requests
     name: str
@@ -96,7 +96,7 @@ class DescribeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
-    """What helps to find a tool, and to judge it. What is left out stays; "" or [] takes away."""
+    """Metadata for search and policy. Omitted members are unchanged; "" or [] removes a value."""
 
     domain: Name128 | None = None
     namespace: Name128 | None = None
@@ -109,8 +109,7 @@ class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ToolFilter(Paging, frozen=True):
-    """Tools of a source, in a state, with a text in their names; of a tier, a domain, a namespace;
-    called by a protocol."""
+    """Filters of tools by source, state, part of the name, tier, domain, namespace and protocol."""
 
     source: Line | None = None
     state: State | None = None
@@ -123,7 +122,7 @@ class ToolFilter(Paging, frozen=True):
 
 class ToolOperations:
     def __init__(self, ground: Ground, tiers: Sequence[str]) -> None:
-        """`tiers`: those that tools may have."""
+        """`tiers`: the permitted ones."""
         self._ground = ground
         self._tiers = tiers
 
@@ -211,7 +210,7 @@ class ToolOperations:
         return await self.get(asked)
 
     def check_tier(self, tier: str | None) -> None:
-        """Raises Problem for one that there is not; "" is none."""
+        """Raises Problem for an unknown tier; "" is none."""
         if tier and tier not in self._tiers:
             text = f"expected one of {', '.join(self._tiers)}"
             raise invalid("There is no such tier.", Mistake(text, pointer="/tier"))
@@ -244,7 +243,7 @@ class ToolOperations:
 
 
 def version_of(asked: OperationInput) -> int | None:
-    """The one that If-Match is about; None without it."""
+    """The version in If-Match; None without it."""
     return None if asked.present is None else asked.present.version
 
 
