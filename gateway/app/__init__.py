@@ -10,5 +10,5 @@ __all__ = ["Gateway", "build_app", "load_services"]
 
 
 def build_app(settings: Settings) -> Starlette:
-    """The gateway as an ASGI application, for a server of your own."""
+    """The gateway as an ASGI application, for any ASGI server."""
     return Gateway(settings).app()

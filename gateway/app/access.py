@@ -1,4 +1,6 @@
-"""Access, wired: identities, limits and breakers, stored secrets, guards, policy and audit."""
+"""Wiring of access control: identities, limits and circuit breakers, stored secrets, guards, policy
+and audit.
+"""
 
 import asyncio
 import logging
@@ -43,24 +45,24 @@ Take = Callable[[Mapping[str, Mapping[str, SchemeSettings]]], None]
 
 class StoredSecrets:
     def __init__(self, settings: SecretsSettings, host_id: str, take: Take) -> None:
-        """`take` gets them by source and scheme, whenever they have been read."""
+        """`take` is called with all entries, by source and scheme, after each load."""
         self._keys = Keys.of(settings)
         self._host_id = host_id
         self._take = take
         self._complaints: list[str] = []
 
     async def load(self, pool: Pool) -> None:
-        """One that cannot be read takes nothing from the others."""
+        """Load all secrets; an unreadable one does not affect the others."""
         entries, refused = await Secrets(pool, self._host_id, self._keys).read()
         complaints = [str(error) for error in refused]
-        if complaints != self._complaints:  # it is read every few seconds
+        if complaints != self._complaints:  # log only changes: secrets are read every few seconds
             for complaint in complaints:
                 log.error("secret_unreadable", extra={"reason": complaint})
         self._complaints = complaints
         self._take(entries)
 
 
-ENDPOINTS = 1024  # whose audiences are remembered
+ENDPOINTS = 1024  # size of the audience cache
 
 
 class Identities:
@@ -70,8 +72,8 @@ class Identities:
         sweep: Callable[[], None],
         resources: ResourceIdentifiers | None = None,
     ) -> None:
-        """`sweep` ends the streams of those who are known no longer. `resources`: the endpoints,
-        where they may change. Raises ToolgateError for keys that are of no use."""
+        """`sweep` closes the streams of callers that are no longer authenticated. `resources`: the
+        endpoints, where they may change. Raises ToolgateError for unusable keys."""
         auth = settings.auth
         self._sweep = sweep
         self._every_s = auth.revocation_s
@@ -85,27 +87,27 @@ class Identities:
 
     @property
     def loads(self) -> Mapping[str, Load]:
-        """By the names of notices."""
+        """Loaders by the name of the notification that triggers them."""
         if not self._identifies:
             return {}
         keys = {"keys": self._load_keys} if self.authenticator.keys is not None else {}
         return {**keys, "revocations": self._load_revocations}
 
     async def run(self) -> None:
-        """What needs no database, until cancelled."""
+        """Tasks without a database, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.authenticator.run)
             if self._identifies:
                 tasks.start_soon(self._sweep_often)
 
     async def tidy(self, pool: Pool) -> None:
-        """Until cancelled."""
+        """Periodic maintenance until cancelled."""
         while self._identifies:
             await asyncio.sleep(USED_EVERY_S)
             await self.settle(pool)
 
     async def settle(self, pool: Pool | None) -> None:
-        """Write what the registry does not know yet, if it is there."""
+        """Flush pending writes to the registry, if it is available."""
         if pool is not None and self._identifies:
             with suppress(psycopg.OperationalError, PoolTimeout):
                 await self.authenticator.tidy(pool)
@@ -120,7 +122,7 @@ class Identities:
         self._sweep()
 
     async def _sweep_often(self) -> None:
-        """Tokens expire, and keys are taken back, without anybody's saying so."""
+        """Periodic sweep: tokens expire, and keys are withdrawn, without a notification."""
         while True:
             await asyncio.sleep(self._every_s)
             self._sweep()
@@ -129,7 +131,7 @@ class Identities:
 def bound_audiences(
     settings: Settings, resources: ResourceIdentifiers | None = None
 ) -> Callable[[str], frozenset[str]]:
-    """What the audience of who calls a path has to be, while `auth.bind_audience` is "endpoint"."""
+    """Accepted audiences by path, while `auth.bind_audience` is "endpoint"."""
     resources, mcp = resources or resources_of(settings), settings.mcp.path
     public = settings.server.public_url.rstrip("/")
 
@@ -147,26 +149,26 @@ def bound_audiences(
 
 class Bounds:
     def __init__(self, settings: Settings, counter: Counter) -> None:
-        """`counter` is that of all gateways together."""
+        """`counter` is shared by all gateways."""
         refused = RefusalCounts()
         self.refusals = refused
         self.limiting = Limiting(settings.limits, _rates(settings, counter), refused.add)
         self.breaker = Breaker(settings.breaker, refused.add)
         self.bodies = BodyBudget(settings.limits, refused.add)
-        self._parts = BodyBudget(settings.limits, refused.add)  # of requests on their way
+        self._parts = BodyBudget(settings.limits, refused.add)  # of incomplete requests
         self.shedding = Shedding(settings.limits, refused.add, running=self._running)
         self._limits = settings.limits
         self._proxies = settings.server.trusted_proxies
 
     def reconfigure(self, limits: LimitsSettings) -> None:
-        """Hold the calls from now on against other limits; those that run count on."""
+        """Replace the limits for new calls; running calls stay counted."""
         self.limiting = self.limiting.with_limits(limits)
         self.shedding.reconfigure(limits)
         self.bodies.reconfigure(limits)
         self._parts.reconfigure(limits)
 
     def protocol(self) -> type[BoundedProtocol]:
-        """Of the connections of clients, for uvicorn."""
+        """Protocol class of client connections, for uvicorn."""
         return bounded(self._limits, self.refusals.add, self._parts, self._proxies)
 
     def show(self, metrics: Metrics) -> None:
@@ -202,9 +204,9 @@ class Access:
         secrets: Load,
         catalogs: Catalogs,
     ) -> None:
-        """`settled` returns when the database is there, or will never be. `sweep` ends the streams
-        of those who are known no longer. `counter` is that of all gateways together. `secrets`
-        reads the credentials of sources."""
+        """`settled` returns when the database is available, or never will be. `sweep` closes the
+        streams of callers that are no longer authenticated. `counter` is shared by all gateways.
+        `secrets` reads the credentials of sources."""
         self._database = database
         self._settled = settled
         self.bounds = Bounds(settings, counter)
@@ -227,8 +229,8 @@ class Access:
         self._feed = AccessFeed(loads, settings.auth.revocation_s)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Take other rules, limits, guardrails and endpoints; `guards` and `middleware` are of them
-        from now on. Raises InvalidExpression, before anything has changed."""
+        """Replace rules, limits, guardrails and endpoints; `guards` and `middleware` use them from
+        now on. Raises InvalidExpression, before anything has changed."""
         guardrails = Guardrails(settings.guardrails)
         self.sight.reconfigure(settings.policy, settings.limits.json_depth)
         self._guardrails, self._judging = guardrails, self._judges(settings)
@@ -239,7 +241,7 @@ class Access:
         return Judging(self.sight, Approving(settings.policy, self._pool, shown_to_people))
 
     async def load(self, pool: Pool) -> None:
-        """Before anybody is served: keys, revocations, rules, secrets."""
+        """Load keys, revocations, rules and secrets, before the first request."""
         await self._feed.load(pool)
         await self.auditing.begin(pool)
 
@@ -249,23 +251,23 @@ class Access:
 
     @property
     def middleware(self) -> Sequence[Middleware]:
-        """Around every message, from the outside in."""
+        """Middleware of every message, outermost first."""
         return [*self.auditing.middleware, self.bounds.limiting.middleware]
 
     @property
     def guards(self) -> Sequence[Guard]:
-        """Around every call of a tool, from the outside in: what remembers, what decides, what
-        limits, what looks at arguments and results, what spares a source that fails."""
+        """Guards of every tool call, outermost first: audit, policy, limits, guardrails on
+        arguments and results, circuit breaker."""
         bounds = self.bounds
         before = [*self.auditing.guards, self._judging.guard, bounds.limiting.guard]
         return [*before, self._guardrails.guard, bounds.breaker.guard]
 
     def remember(self, action: AdminAction) -> None:
-        """What somebody did by the admin API."""
+        """Record an action of the admin API in the audit log."""
         self.auditing.remember(action)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Background tasks until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.identities.run)
             await self._settled()
@@ -277,10 +279,10 @@ class Access:
             await self._feed.run(database)
 
     async def settle(self) -> None:
-        """After the last call, while the database is open: what must be in it."""
+        """Flush pending writes after the last call, while the database is open."""
         await self.auditing.settle()
         await self.identities.settle(self._pool())
 
     async def close(self) -> None:
-        """After the last call."""
+        """Release resources after the last call."""
         await self.auditing.close()

@@ -1,4 +1,4 @@
-"""The admin API, wired."""
+"""Wiring of the admin API."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,27 +48,27 @@ OPEN = ProblemDetails(
 
 @dataclass(frozen=True, slots=True)
 class AdminParts:
-    """Of a gateway, for the API."""
+    """Parts of a gateway that the admin API uses."""
 
     settings: Settings
     opened: Callable[[], Pool | None]
-    wanted: Callable[[], Mapping[str, SourceSettings]]  # the sources of the settings, as they are
+    wanted: Callable[[], Mapping[str, SourceSettings]]  # current sources of the settings
     lister: Lister
     identify: Identify
     health: Health
     catalogs: Catalogs
     sessions: Sessions
     node: str
-    streams: Callable[[], int]  # that are open here
-    engine: Callable[[str], Engine]  # the rules of a tenant
+    streams: Callable[[], int]  # number of open streams in this process
+    engine: Callable[[str], Engine]  # policy engine of a tenant
     record: Callable[[AdminAction], None]
     find: Find
-    functions: Callable[[], Mapping[str, Function]]  # of the settings, as they are
+    functions: Callable[[], Mapping[str, Function]]  # current functions of the settings
     scripts: Callable[[], Scripts]
 
 
 class Below(BaseRoute):
-    """Everything at `path` and below; Starlette's Mount leaves out what has line breaks."""
+    """Route for `path` and everything below; Starlette's Mount does not match line breaks."""
 
     def __init__(self, path: str, app: ASGIApp) -> None:
         self._path = path
@@ -95,9 +95,9 @@ def admin_api(parts: AdminParts) -> AdminApi:
 
 
 def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
-    """All that there are, and the one that describes them."""
+    """All operations, and the one that describes them."""
 
-    @cache  # it takes some time, and nothing in it changes
+    @cache  # slow and constant
     def described() -> dict[str, Any]:
         return describe(all_, parts.settings.admin.path, SERVER.version)
 

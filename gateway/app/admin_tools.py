@@ -1,6 +1,6 @@
-"""The admin API's operations as tools, wired: a toolset with a dispatcher of its own.
+"""Wiring of the admin API's operations as tools: a toolset with a dispatcher of its own.
 
-Imported only where `admin.tools` is on. Nothing else in the gateway lists, finds or calls them.
+Imported only where `admin.tools` is on. No other part of the gateway lists, finds or calls them.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def admin_fronts(
     middleware: Sequence[Middleware],
     answering: Answering,
 ) -> dict[str, ASGIApp]:
-    """By their paths. `middleware` stands in front of that of `access`."""
+    """Fronts by path. `middleware` runs before that of `access`."""
     operations = OperationCatalogs(api.operations.by_id.values(), catalogs.shaping)
     catalogs.fix(ADMIN_TOOLSET, operations.whole)
     lists = OperationLists(

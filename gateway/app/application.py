@@ -1,4 +1,4 @@
-"""The ASGI application: what is served at which path, and the guards in front of it."""
+"""The ASGI application: its routes, and the guards in front of them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ def fronts(
     dispatchers: tuple[Dispatcher, Dispatcher],
     identify: Identify,
 ) -> dict[str, ASGIApp]:
-    """`dispatchers`: that of MCP and `/rpc`, and that of the portal paths."""
+    """Fronts by path. `dispatchers`: for MCP and `/rpc`, and for the portal paths."""
     main, on_portal = dispatchers
     batches = batches_of(settings)
     front = rpc_front(settings, main, identify, batches)
@@ -78,7 +78,7 @@ def fronts(
 
 
 def batches_of(settings: Settings) -> Batches:
-    """The runner of batches, which all fronts share."""
+    """The batch runner that all fronts share."""
     rpc = settings.rpc
     return Batches(
         BatchLimits(
@@ -99,7 +99,7 @@ def mcp_front(
     identify: Identify,
     batches: Batches,
 ) -> McpFront:
-    """What the paths of MCP share."""
+    """The parts shared by the paths of MCP."""
     mcp, server = settings.mcp, settings.server
     return McpFront(
         dispatcher,
@@ -124,14 +124,14 @@ def mcp_front(
 def rpc_front(
     settings: Settings, dispatcher: Dispatcher, identify: Identify, batches: Batches
 ) -> Front:
-    """What the paths of JSON-RPC share."""
+    """The parts shared by the paths of JSON-RPC."""
     largest = settings.server.body_limit_bytes, settings.limits.stranger_body_bytes
     profiles = _profiles(settings)
     return Front(dispatcher, identify, batches, *largest, profiles, settings.mcp.path)
 
 
 def rpc_rules(settings: Settings) -> Rules:
-    """How `/rpc` reads and answers."""
+    """Parsing and response rules of `/rpc`."""
     return Rules(JSON_RPC, spec=True, legacy=settings.rpc.legacy)
 
 
@@ -169,7 +169,7 @@ def application(
     metrics: CollectorRegistry,
     lifespan: Lifespan[Starlette],
 ) -> Starlette:
-    """`fronts` by their paths; `admin` is None where there is no admin API."""
+    """`fronts` by path; `admin` is None without an admin API."""
     probes = Probes(health, metrics, Insight(settings.metrics))
     largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(
@@ -204,7 +204,7 @@ def application(
 
 
 def proxies(trusted: Sequence[str]) -> list[Middleware]:
-    """What gives a request the address of the client that one of these proxies names."""
+    """Middleware that replaces the client address by the one that a trusted proxy names."""
     if not trusted:
         return []
     return [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(trusted))]

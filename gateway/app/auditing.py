@@ -1,4 +1,4 @@
-"""The audit log in a gateway: what remembers, and what writes it down."""
+"""Wiring of the audit log: recorder and writer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ class Auditing(Collector):
     def __init__(
         self, settings: Settings, pool: Callable[[], Pool | None], refusals: Refusals
     ) -> None:
-        """`pool` gives None until the database has answered."""
+        """`pool` returns None until the database has answered."""
         audit = settings.audit
         self._settings = audit
         self._pool = pool
@@ -44,7 +44,7 @@ class Auditing(Collector):
         return self._trail.identifying(identify) if self.enabled else identify
 
     def remember(self, action: AdminAction) -> None:
-        """What somebody did by the admin API."""
+        """Record an action of the admin API."""
         if not self.enabled:
             return
         writer, principal = self._writer, action.principal
@@ -67,12 +67,12 @@ class Auditing(Collector):
         )
 
     async def begin(self, pool: Pool) -> None:
-        """Before anybody is served. Raises psycopg.Error and PoolTimeout."""
+        """Start a chain, before the first request. Raises psycopg.Error and PoolTimeout."""
         if self.enabled:
             await self._writer.begin(pool)
 
     async def run(self) -> None:
-        """Until cancelled; the database is there."""
+        """Write records until cancelled; requires the database."""
         pool = self._pool()
         if not self.enabled or pool is None:
             return
@@ -87,7 +87,7 @@ class Auditing(Collector):
             self._trail.sum_up()
 
     async def settle(self) -> None:
-        """While the database is still open."""
+        """Flush, while the database is still open."""
         if self.enabled:
             self._trail.sum_up()
             await self._writer.settle()
@@ -118,7 +118,7 @@ class Auditing(Collector):
 
 
 def spool_dir(settings: Settings) -> Path:
-    """Where records wait for the database."""
+    """Directory of records that wait for the database."""
     if settings.audit.spool_dir:
         return Path(settings.audit.spool_dir).expanduser()
     beside = directory_of(settings.database.data_dir)

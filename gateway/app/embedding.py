@@ -1,4 +1,4 @@
-"""Embeddings in a gateway: its workers, and the embedder that searches ask."""
+"""Wiring of embeddings: the workers, and the embedder of search queries."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger("toolgate.embedding")
 
 
 class Embeddings(Collector):
-    """Nothing is loaded before there is a text or a query. What fails here stops no gateway."""
+    """Loads lazily, with the first text or query. Failures here stop no gateway."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Embeddings(Collector):
         settled: Callable[[], Awaitable[object]],
         after: After = nothing,
     ) -> None:
-        """`settled` returns when the database is there, or will never be; `after` as in `Crew`."""
+        """`settled` returns when the database is available or has failed; `after` as in `Crew`."""
         self._settings = settings
         self._database = database
         self._settled = settled
@@ -52,11 +52,11 @@ class Embeddings(Collector):
 
     @property
     def embedder(self) -> Embedder | None:
-        """What queries are embedded with; None: `serving.note` says why there is nothing."""
+        """Embedder of queries; None: `serving.note` has the reason."""
         return self.serving.embedder
 
     async def run(self) -> None:
-        """Until stopped or cancelled."""
+        """Run the workers until stopped or cancelled."""
         await self._settled()
         database = self._database()
         if database is None or not self._usable:
@@ -71,7 +71,7 @@ class Embeddings(Collector):
             beside.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Begin to stop: workers finish what they have in hand."""
+        """Begin a graceful shutdown: workers finish their current batch."""
         if self._crew is not None:
             self._crew.stop()
 

@@ -1,4 +1,4 @@
-"""One gateway process: its parts, wired, from the first request to the last."""
+"""One gateway process: wiring and lifecycle of its parts."""
 
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -41,11 +41,11 @@ from registry.search.indexes import ensure_indexes
 
 
 class Gateway:
-    """The parts of one gateway process, wired."""
+    """The wired parts of one gateway process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._drained_by = 0.0  # monotonic time
+        self._drained_by = 0.0  # deadline, monotonic time
         self.principal = Principal("anonymous", settings.tenant.host_id)
         self.metrics = Metrics()
         self.legacy_use = LegacyUse()
@@ -99,7 +99,7 @@ class Gateway:
             await self.upstreams.client.close()
 
     def drain(self) -> None:
-        """Begin to stop: streams end, new work is refused, what runs may finish."""
+        """Begin a graceful shutdown: close streams, refuse new work, let running calls finish."""
         if not self.health.draining:
             self._drained_by = time.monotonic() + self.settings.server.drain_s
         self.health.draining = True
@@ -107,12 +107,11 @@ class Gateway:
         self.shared.hub.close()
 
     async def reconfigure(self, settings: Settings) -> None:
-        """Take what can change without a restart: see `gateway.app.reloading`. Calls that run go on
-        as they began.
+        """Apply settings that need no restart: see `gateway.app.reloading`. Running calls finish
+        with the old ones.
 
-        Raises ToolgateError, before anything has changed, for certificates that cannot be used,
-        and for a Python service or function that cannot be loaded; one that is loaded already
-        stays as it is.
+        Raises ToolgateError, before anything has changed, for unusable certificates, and for a
+        Python service or function that cannot be loaded; one that is already loaded stays as it is.
         """
         settings = taken(self.settings, settings)
         loaded = self.upstreams.load(settings)
@@ -136,8 +135,8 @@ class Gateway:
         )
 
     async def _serve_anew(self, before: Settings) -> None:
-        """Serve what comes from now on by the settings of now. The catalogs take a moment; all else
-        changes at once."""
+        """Rebuild what serves new requests from the current settings. The catalogs take a moment;
+        all else changes at once."""
         settings = self.settings
         if (before.toolsets, before.profiles) != (settings.toolsets, settings.profiles):
             await self.catalogs.reconfigure(settings.toolsets, shaping_of(settings))
@@ -175,7 +174,7 @@ class Gateway:
         return self.feed.database
 
     def _states(self) -> dict[str, str]:
-        """States of what serving depends on, beside the database and the sources."""
+        """States of the parts that serving depends on, beside the database and the sources."""
         away, state = self.shared.stores.away, self.embeddings.state
         shared = {} if away is None else {"redis": "unreachable" if away() else "ok"}
         failed = state == "ok" and self.search.model_failed
@@ -226,7 +225,7 @@ class Gateway:
         )
 
     def _connect(self) -> None:
-        """Let those hear of each other that are made one after the other."""
+        """Connect callbacks between parts that are constructed one after the other."""
         hub, sight = self.shared.hub, self.access.sight
         self.feed.before.append(self.access.load)
         self.federation.refresh = self.feed.refresh
@@ -237,7 +236,7 @@ class Gateway:
         self.catalogs.on_change(hub.changed)
 
     def _show(self) -> None:
-        """Let metrics tell of all this."""
+        """Register the metrics collectors."""
         counted = (self.legacy_use, self.mismatches, self.embeddings, self.access.auditing)
         for collector in counted:
             self.metrics.registry.register(collector)
@@ -270,7 +269,7 @@ class Gateway:
 
     @property
     def _middleware(self) -> list[Middleware]:
-        """In front of that of access."""
+        """Middleware before that of access."""
         return [telling, self.metrics.middleware, self.legacy_use.middleware]
 
     def _answering(self) -> Answering:
@@ -293,7 +292,7 @@ class Gateway:
 
 
 def shaping_of(settings: Settings) -> Shaping:
-    """How lists of tools are written."""
+    """Format of tool lists."""
     shown = settings.answers.fields == "shown"
     most = settings.search.limit_max
     return Shaping(settings.budgets, Profiles(settings.profiles), shown, most)

@@ -26,7 +26,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[ToolList], float]], ...] = (
 
 
 class ListGauges(Collector):
-    """Of the lists of one tenant that somebody asked for."""
+    """Gauges of a tenant's lists that clients have requested."""
 
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
         self._catalog = catalog
@@ -48,7 +48,7 @@ def show(
     state: FeedState,
     health: Health,
 ) -> None:
-    """`catalog` gives that of the default tenant."""
+    """Register the gauges. `catalog` returns that of the default tenant."""
     metrics.registry.register(ServerGauges(federation.servers))
     metrics.registry.register(ListGauges(catalog))
     sessions, hub, parking = shared.sessions, shared.hub, federation.parking

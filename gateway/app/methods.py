@@ -1,4 +1,4 @@
-"""The table of methods: who serves each, and which revisions have them."""
+"""The method tables: handlers, and the revisions that have them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,10 +47,11 @@ from schemas.tool import RelayedResult, ToolResult
 
 
 def reading(outcome: Callable[[Context, Request], Awaitable[Any]]) -> ReadResource:
-    """`outcome` is that of the dispatcher, so that all middleware sees the reading too."""
+    """Resource reader for internal use; `outcome` is the dispatcher's, so all middleware runs."""
 
     async def read(uri: str, context: Context) -> Mapping[str, Raw] | None:
-        # a revision that has the method, whatever the caller speaks, and asks nothing back
+        # a revision that has the method, whatever the caller uses, and without server-to-client
+        # requests
         asking = replace(context, revision=V2025_11_25, params={}, peer=None)
         asked = Request("2.0", "resources/read", {"uri": uri}, context.request_id)
         result = await outcome(asking, asked)
@@ -111,9 +112,9 @@ def dispatchers(
     find: Find,
     pool: Callable[[], Pool | None],
 ) -> tuple[Dispatcher, Dispatcher]:
-    """Of MCP and `/rpc`, and of the portal paths, whose tools/list is another one. `upstreams` is
-    keyed by the class of the bindings that it executes; `pool` gives the registry's connections,
-    None until it has answered."""
+    """Dispatchers of MCP and `/rpc`, and of the portal paths, whose tools/list differs. `upstreams`
+    is keyed by the class of the bindings that it executes; `pool` returns the registry's
+    connections, None until it has answered."""
     mcp, verify_scope = settings.mcp, settings.auth.verify_scope
     fail_closed = mcp.when_down == "fail_closed"
     lists = Lists(
@@ -162,7 +163,7 @@ def dispatchers(
 
 
 def guarded(upstreams: Mapping[type, Upstream], guards: Sequence[Guard]) -> Execute:
-    """What executes calls, behind `guards`."""
+    """The executor of calls, wrapped in `guards`."""
 
     async def reach(call: Call) -> ToolResult | RelayedResult:
         upstream = upstreams[type(call.tool.binding)]
@@ -192,7 +193,7 @@ def _own(settings: Settings, lists: Lists, finding: SearchTools, skills: SkillPa
 
 
 def tool_methods(lists: Lists, tools: ToolMethods) -> Table:
-    """Of tools alone."""
+    """Methods of tools alone."""
     return {
         "tools/list": Method(tools.list, _tools),
         "tools/call": Method(tools.call, _tools),
@@ -203,7 +204,7 @@ def tool_methods(lists: Lists, tools: ToolMethods) -> Table:
 def session_methods(
     lists: Lists, shared: Shared, instructions: str, of_toolsets: Mapping[str, str]
 ) -> Table:
-    """What every endpoint of MCP has; `of_toolsets` are the instructions of those of toolsets."""
+    """Methods of every MCP endpoint; `of_toolsets` has the instructions of toolset endpoints."""
     lifecycle = Lifecycle(lists, instructions, of_toolsets)
     logging = LogLevels(lists, shared.sessions.change)
     subscriptions = Subscriptions(shared.hub, shared.sessions, lists)
@@ -218,7 +219,7 @@ def session_methods(
 
 
 def _served(lists: Lists, federation: Federation, shared: Shared, skills: SkillFiles) -> Table:
-    """What other servers have, beside tools; and skills, which look like that."""
+    """Methods relayed to other servers, beside tools; and skills, which are served alike."""
     relay = federation.relay
     prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)
     resources = ResourceMethods(lists, relay, shared.hub, shared.kept, skills)

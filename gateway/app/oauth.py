@@ -1,4 +1,4 @@
-"""What OAuth clients are told, wired."""
+"""Wiring of OAuth metadata for clients."""
 
 from starlette.middleware import Middleware
 from starlette.routing import Route
@@ -12,8 +12,8 @@ AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 
 
 class ToldToClients:
-    """The routes and the ASGI middleware of a protected resource; none where no tokens are taken,
-    or no authorization server is known."""
+    """The routes and the ASGI middleware of a protected resource; empty without token
+    authentication or a known authorization server."""
 
     def __init__(self, settings: Settings, resources: ResourceIdentifiers) -> None:
         oauth = settings.oauth
@@ -37,7 +37,7 @@ class ToldToClients:
 
 
 def endpoints_of(settings: Settings) -> list[str]:
-    """The paths of all endpoints that take tokens."""
+    """Paths of all endpoints that accept tokens."""
     mcp, portal, admin = settings.mcp.path, settings.portal, settings.admin
     endpoints = [mcp, *(f"{mcp}/{name}" for name in settings.toolsets), settings.rpc.path]
     if portal.enabled:

@@ -1,4 +1,4 @@
-"""Which settings a gateway takes while it runs, and which need a restart. Pure."""
+"""Hot reload: which settings apply while a gateway runs, and which need a restart. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from config.access import Admin
 from config.settings import Imports, Settings
 
-# Sections, and of each the members that were built into what runs.
+# Reloadable sections, and of each the members that need a restart.
 TAKEN: Mapping[str, frozenset[str]] = {
     "sources": frozenset(),
     "upstream": frozenset({"python_threads", "python_calls"}),
@@ -37,11 +37,11 @@ SERVED = (
     "toolsets",
     "limits",
     "admin",
-)  # how requests are served
+)  # settings that rebuild the request path
 
 
 def taken(running: Settings, wanted: Settings) -> Settings:
-    """`wanted` as far as a running gateway can take it; all else as it is in `running`."""
+    """`running` with the reloadable settings of `wanted`."""
     return replace(
         running,
         **{

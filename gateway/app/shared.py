@@ -1,4 +1,4 @@
-"""State that gateways of the same clients share, wired, and its expiry."""
+"""Wiring and expiry of the state that gateways of the same clients share."""
 
 import asyncio
 import logging
@@ -37,14 +37,14 @@ class Shared:
         catalogs: Catalogs,
         opened: Callable[[], Database | None],
     ) -> None:
-        """`opened` gives the registry's database, None until it has answered."""
+        """`opened` returns the registry's database, None until it has answered."""
         mcp, answers, limits = settings.mcp, settings.answers, settings.limits
         tells_apart = self._tells_apart = (
             settings.auth.mode != "none"
-        )  # principals: they are known, and not all one
+        )  # whether callers have distinct principals
         self._catalogs = catalogs
         self._beat_s = settings.state.beat_s
-        self.rules: Callable[[str], bytes] = _no_rules  # the version of those of a tenant
+        self.rules: Callable[[str], bytes] = _no_rules  # version of a tenant's rules
         keep = Keep(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
         self.stores = make_stores(settings.state, keep, opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
@@ -84,12 +84,12 @@ class Shared:
         self.asks = Asks(self.bus.node, said, mcp.ask_timeout_s, mcp.asks)
 
     def reconfigure(self, limits: LimitSettings) -> None:
-        """Take other bounds on what one principal has open."""
+        """Replace the limits of open resources per principal."""
         self.hub.bound_owners(limits.principal_streams)
         self.sessions.bound_owners(limits.principal_sessions if self._tells_apart else 0)
 
     async def run(self) -> None:
-        """Hear the other nodes, and be known to them, until cancelled."""
+        """Receive from other nodes, and send heartbeats, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.stores.run)
             tasks.start_soon(self.bus.run)
@@ -112,7 +112,7 @@ REAP_EVERY_S = 30
 
 
 async def reap(shared: Shared, idempotency: Idempotency) -> None:
-    """Until cancelled. What is in use is kept from expiring, too."""
+    """Periodic expiry until cancelled; also renews state in use."""
     while True:
         await asyncio.sleep(REAP_EVERY_S)
         reaped = shared.sessions.reap()

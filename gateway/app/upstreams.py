@@ -1,4 +1,4 @@
-"""The upstreams, wired: the HTTP client, Python services, MCP servers behind the gateway."""
+"""Wiring of the upstreams: the HTTP client, Python services, MCP servers behind the gateway."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ _NONE: Mapping[str, hybrid.Service] = {}
 def load_services(
     sources: Mapping[str, SourceSettings], loaded: Mapping[str, hybrid.Service] = _NONE
 ) -> dict[str, hybrid.Service]:
-    """The services written in Python. Raises ToolgateError that names every source that fails."""
+    """Load the Python services. Raises ToolgateError that names every source that fails."""
     services: dict[str, hybrid.Service] = {}
     broken: list[str] = []
     for name, source in sources.items():
@@ -77,7 +77,7 @@ def load_services(
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is written in Python, by the names that the settings give it."""
+    """Loaded Python services and functions, by their names in the settings."""
 
     services: dict[str, Service]
     functions: dict[str, Function]
@@ -85,14 +85,14 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What upstreams are made of."""
+    """Shared components of the upstreams."""
 
     client: Client
     uploads: Uploads
     downloads: Downloads
     python: PythonUpstream
     mcp: Upstream
-    functions: Mapping[str, Function]  # by the names in the settings of now
+    functions: Mapping[str, Function]  # by their names in the current settings
     timeout_of: Callable[[str], float]  # seconds, by the name of a source
     scripts: Callable[[], Scripts]
 
@@ -124,7 +124,7 @@ class Upstreams:
 
     @property
     def described(self) -> dict[str, Sequence[Action]]:
-        """The actions of each service that is written in Python."""
+        """The actions of each Python service."""
         return {name: service.actions for name, service in self.services.items()}
 
     def by_binding(
@@ -147,13 +147,13 @@ class Upstreams:
         return {binding: make(parts) for binding, make in UPSTREAMS.items()}
 
     def validates(self, source: str) -> bool:
-        """Whether the answers of a source are held against its description."""
+        """Whether responses of a source are validated against its description."""
         adjusted = self._settings.sources.get(source)
         return adjusted is not None and adjusted.validate_answers == "report"
 
     def load(self, settings: Settings) -> Loaded:
-        """What other settings name; what is loaded already stays as it is. Raises ToolgateError,
-        also for certificates that cannot be used."""
+        """Load what new settings add; loaded code stays as it is. Raises ToolgateError, also for
+        unusable certificates."""
         contexts(settings.sources)
         return Loaded(
             load_services(settings.sources, self.services),
@@ -161,7 +161,7 @@ class Upstreams:
         )
 
     async def reconfigure(self, settings: Settings, loaded: Loaded) -> bool:
-        """Take what has been loaded, and how sources are called; returns whether that is new."""
+        """Apply loaded code and settings of sources; returns whether the latter have changed."""
         before, self._settings = self._settings, settings
         self.services.clear()
         self.services.update(loaded.services)
@@ -193,9 +193,9 @@ class Federation:
         self._hub = shared.hub
         self._catalogs = catalogs
         self._sealer: Sealer | None = None
-        self._watched: dict[tuple[Place, str], Located] = {}  # as it was when that began
+        self._watched: dict[tuple[Place, str], Located] = {}  # as it was when the watch began
         self.refresh: Callable[[str], Awaitable[None]] = _nothing  # read a source's lists again
-        self.came: Callable[[str], None] = _unheard  # hears of servers that answer again
+        self.came: Callable[[str], None] = _unheard  # called with servers that have recovered
         self.servers = Servers(ways, self, upstream)
         self.lister = Lister(self.servers, upstream)
         self.parking = Parking(mcp.parked_calls, mcp.parked_s)
@@ -211,18 +211,19 @@ class Federation:
         self._toolsets = tuple(settings.toolsets)
 
     async def sealer(self) -> Sealer:
-        """Of what clients carry for us. Raises Unavailable while the secret cannot be read."""
+        """Encryption of state that clients hold. Raises Unavailable while the secret cannot be
+        read."""
         if self._sealer is None:
             self._sealer = Sealer(await self._stores.secret())
         return self._sealer
 
     def follow(self, tenant: str) -> None:
-        """The catalog of `tenant` has been loaded: watch the servers in it."""
+        """Watch the servers in the catalog of `tenant`, which has been loaded."""
         if tenant == self._tenant:
             self.servers.follow(self._catalogs.of(tenant).sources.values())
 
     def down(self, tenant: str, catalog: Catalog) -> Sequence[str]:
-        """The servers of `catalog` that do not answer."""
+        """The servers of `catalog` that are unreachable."""
         failures = self.servers.failures() if tenant == self._tenant else {}
         return [name for name in catalog.servers if name in failures]
 
