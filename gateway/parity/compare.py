@@ -1,6 +1,6 @@
-"""Two servers' answers to the same vector, side by side. Pure.
+"""Comparison of two servers' answers to the same vector. Pure.
 
-What no two servers can agree on is left out: request ids, times, and marks made for the run.
+Values that differ between any two servers are ignored: request ids, times, and marks of the run.
 """
 
 import json
@@ -23,11 +23,11 @@ class VectorDifference:
     label: str
     finding: Deviation  # `expected` is the first server's, `actual` the other's
     reason: str | None = None  # the ledger's, where it explains the difference
-    unknown: bool = False  # the ledger has the vector, and not what light-hybrid-4j answers to it
+    unknown: bool = False  # the ledger has the vector, but not light-hybrid-4j's answer to it
 
 
 def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
-    """Where the answers to one run differ."""
+    """Differences between the answers to one run."""
     reason, unknown = _reason(one, other), _unknown(one, other)
     several = len(one.run.steps) > 1
     found: list[VectorDifference] = []
@@ -40,9 +40,9 @@ def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
 
 
 def _reason(one: VectorOutcome, other: VectorOutcome) -> str | None:
-    """Why the two may differ: one answers as the vector wants it, and the other as the ledger says
-    of light-hybrid-4j. Any other answer, such as that of a server that lacks the feature, is not
-    what the ledger is about."""
+    """The ledger's reason, if one answer is what the vector expects and the other what the ledger
+    records of light-hybrid-4j. Any other answer, such as that of a server that lacks the feature,
+    is not covered by the ledger."""
     ledger = one.run.vector.ledger
     if ledger is None or ledger.legacy is None or one.passed == other.passed:
         return None
@@ -63,7 +63,7 @@ def _compared(one: Played, other: Played, mark: str, other_mark: str) -> Iterato
     if one.answer.status != other.answer.status:
         yield Deviation("status", str(one.answer.status), str(other.answer.status))
     first, second = _type(one.answer), _type(other.answer)
-    if first and second and first != second:  # one that names none is light-hybrid-4j's way
+    if first and second and first != second:  # light-hybrid-4j may send no type
         yield Deviation("content-type", first, second)
     try:
         ours, theirs = parse(one.answer.body), parse(other.answer.body)
@@ -82,7 +82,7 @@ def _type(answer: VectorAnswer) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """The answers to a batch come in any order."""
+    """Sorted answers to a batch, whose order is undefined."""
     if not isinstance(value, list):
         return value
     return sorted(value, key=lambda one: json.dumps(one.get("id")) if isinstance(one, dict) else "")

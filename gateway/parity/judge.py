@@ -1,7 +1,7 @@
-"""Whether an answer is what a vector expects. Pure.
+"""Checks whether an answer is what a vector expects. Pure.
 
-Expected JSON may hold matchers, objects with one member that begins with $: tests/vectors/hybrid/
-README.md has them.
+Expected JSON may hold matchers, objects with one member that begins with $; they are described in
+tests/vectors/hybrid/README.md.
 """
 
 import json
@@ -18,7 +18,7 @@ from schemas.errors import ToolgateError
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One thing that is not as expected."""
+    """One deviation from the expected answer."""
 
     where: str  # status, header content-type, body.error.code
     expected: str
@@ -31,7 +31,7 @@ class _Missing:
 
 
 MISSING = _Missing()
-BODY_SHOWN = 500  # bytes of an answer that is told
+BODY_SHOWN = 500  # bytes of an answer that are shown
 TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None),
     "array": list, "object": dict,
@@ -39,8 +39,8 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def judge(expect: Expect, answer: VectorAnswer, *, lenient_type: bool = False) -> list[Deviation]:
-    """What is wrong with `answer`; empty when nothing is. `lenient_type` forgives an answer that
-    names no media type."""
+    """Deviations of `answer`; empty when it matches. `lenient_type` accepts an answer without a
+    media type."""
     found = list(_status(expect, answer))
     for name, expected in expect.headers.items():
         actual = answer.headers.get(name.lower(), MISSING)
@@ -80,7 +80,7 @@ def _body(expect: Expect, answer: VectorAnswer) -> Iterator[Deviation]:
 
 
 def parse(body: bytes) -> Any:
-    """JSON, to the letter. Raises ValueError."""
+    """Strictly parsed JSON. Raises ValueError."""
     try:
         return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except RecursionError as error:
@@ -94,7 +94,7 @@ def _no_constant(name: str) -> None:
 def differences(
     expected: Any, actual: Any, where: str, *, exact: bool = False, matchers: bool = True
 ) -> Iterator[Deviation]:
-    """Where `actual` is not `expected`; members that `expected` lacks count if `exact`."""
+    """Where `actual` differs from `expected`; members that `expected` lacks count if `exact`."""
     how = {"exact": exact, "matchers": matchers}
     if matchers and (matcher := _matcher(expected)) is not None:
         if not _matches(*matcher, actual):
@@ -158,7 +158,7 @@ def _includes(value: list[Any], actual: Any) -> bool:
 
 
 def _unordered(value: list[Any], actual: Any) -> bool:
-    """Whether the members can be paired; several may fit the same one."""
+    """Whether the members can be matched in pairs; several may fit the same one."""
     if not isinstance(actual, list) or len(actual) != len(value):
         return False
     if not value:
@@ -184,7 +184,7 @@ MATCHERS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def shown(value: Any) -> str:
-    """A value for a person; texts without quotes, matchers by what they mean."""
+    """A value in readable form; texts without quotes, matchers by their meaning."""
     if value is MISSING or isinstance(value, str):
         return str(value)
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in MATCHERS:

@@ -1,4 +1,4 @@
-"""Vectors played to a server, one after the other."""
+"""Plays vectors to a server, one after the other."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ T = TypeVar("T", VectorRequest, Expect)
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One step, sent."""
+    """One step that was sent."""
 
     answer: VectorAnswer | None
     failure: str | None  # why there is no answer
-    as_legacy: bool  # whether light-hybrid-4j answers like this, so far as that is known
+    as_legacy: bool  # whether this is light-hybrid-4j's answer, if known
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class VectorOutcome:
     run: VectorRun
     played: tuple[Played, ...]
     findings: tuple[Deviation, ...] = ()
-    mark: str = ""  # what stood in the place of %RUN%
+    mark: str = ""  # value of %RUN%
 
     @property
     def passed(self) -> bool:
@@ -39,15 +39,15 @@ class VectorOutcome:
 
 @dataclass(frozen=True, slots=True)
 class VectorPlan:
-    """Which runs are due, and how many are not, by the reason."""
+    """The runs to play, and the number of skipped ones by reason."""
 
     due: tuple[VectorRun, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan(runs: Iterable[VectorRun], compat: Mode, *, legacy: bool, rpc: bool) -> VectorPlan:
-    """`legacy`: light-hybrid-4j is expected, and vectors to which its answer is unknown are left
-    out. So are those for /rpc unless the target has that (`rpc`)."""
+    """Select the runs. `legacy`: light-hybrid-4j's answers are expected, and vectors without a
+    known one are skipped. So are those for /rpc unless the target has it (`rpc`)."""
     due: list[VectorRun] = []
     left_out: dict[str, int] = {}
     other = "spec" if compat == "strict" else "strict"
@@ -95,7 +95,7 @@ def _at(finding: Deviation, index: int, steps: int) -> Deviation:
 
 
 def legacy_expectation(run: VectorRun, index: int) -> Expect:
-    """What light-hybrid-4j answers to a step."""
+    """The answer of light-hybrid-4j to a step."""
     ledger = run.vector.ledger
     if ledger is None or ledger.legacy is None:
         return run.steps[index].expect

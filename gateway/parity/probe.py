@@ -1,4 +1,4 @@
-"""Whether a server is there at all, and has the services that the vectors call."""
+"""Checks that a server is reachable, and has the services that the vectors call."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ _NO_ACTION = {
 
 
 async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:
-    """Raises ToolgateError where the server, or a path that `runs` need, is not there."""
+    """Raises ToolgateError where the server, or a path that `runs` need, is missing."""
     for target in _targets(runs):
         url = sender.url(target)
         try:
@@ -46,8 +46,9 @@ async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:
 async def equipped(
     sender: Sender, suite: Suite, runs: Sequence[VectorRun], tokens: Mapping[str, str]
 ) -> None:
-    """Raises ToolgateError where the server lacks what files of `suite` need; before anything else
-    is called, because a real service of the same name would take the vectors for commands."""
+    """Raises ToolgateError where the server lacks services that files of `suite` need; checked
+    before other calls, because a real service of the same name would take the vectors for
+    commands."""
     for needed in sorted({file.needs for file in suite.files if file.needs is not None}):
         for target in _targets(run for run in runs if _calls(run, needed)):
             if await _lacking(sender, _call(needed, target, tokens), tokens):
@@ -76,8 +77,8 @@ def _call(needed: str, target: Target, tokens: Mapping[str, str]) -> VectorReque
 
 
 async def _lacking(sender: Sender, given: VectorRequest, tokens: Mapping[str, str]) -> bool:
-    """Whether the server says that there is no such action. Any other refusal, and silence, is for
-    the vectors to judge."""
+    """Whether the server reports an unknown action. Other refusals, and timeouts, are judged by the
+    vectors."""
     try:
         answer = await sender.send(given, tokens)
         said = parse(answer.body)

@@ -1,4 +1,4 @@
-"""What came of it, for a person and for machines. Pure: it prints nothing."""
+"""Reports of parity runs, for people and machines. Pure: it prints nothing."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from gateway.parity.compare import VectorDifference
 from gateway.parity.play import VectorOutcome, VectorPlan
 from gateway.parity.vectors import Mode
 
-SHOWN = 60  # characters of an expectation; the last column is cut to the terminal by whoever prints
+SHOWN = 60  # characters of an expectation; the printing code cuts the last column to the terminal
 LONGEST = 300
-FIXTURE = "L1"  # the plainest vector of all; when it fails, the target is not set up
-FEW = 3  # failures that say nothing of the target as a whole
+FIXTURE = "L1"  # the plainest vector; its failure indicates that the target is not set up
+FEW = 3  # failures, below which the target as a whole is not judged
 UNKNOWN = "unknown there: the ledger does not say what the other answers"
 SIGNS = {  # of a target that is not set up
     b"ERR10000": (
@@ -60,7 +60,7 @@ def difference_rows(differences: Iterable[VectorDifference]) -> list[Row]:
 
 
 def difference_notes(differences: Iterable[VectorDifference]) -> list[str]:
-    """Of each vector that differs, what the ledger says of it, if anything."""
+    """The ledger's notes on each vector that differs."""
     notes = [
         f"{one.label} differs on purpose: {one.reason}" if one.reason
         else f"{one.label} differs, {UNKNOWN}"
@@ -88,13 +88,13 @@ def cut(text: str, length: int = SHOWN) -> str:
 
 
 def applied(outcomes: Iterable[VectorOutcome]) -> list[str]:
-    """The vectors that passed because a difference from light-hybrid-4j is meant."""
+    """The vectors that passed because of an intended difference from light-hybrid-4j."""
     meant = (o.run.vector.id for o in outcomes if o.passed and o.run.vector.ledger is not None)
     return list(dict.fromkeys(meant))
 
 
 def hints(outcomes: Sequence[VectorOutcome], compat: Mode, server: str = "The target") -> list[str]:
-    """What probably is wrong with the target as a whole."""
+    """Likely causes that concern the target as a whole."""
     found = [f"{server}: {_OTHER_MODE.format(_other(compat))}"] if _of_other(outcomes) else []
     first = next((one for one in outcomes if one.run.vector.id == FIXTURE and not one.passed), None)
     if first is None or first.played[0].answer is None:
@@ -110,7 +110,7 @@ _OTHER_MODE = (
 
 
 def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:
-    """Whether the failures are those of a target in the mode that was not asked for."""
+    """Whether the failures suggest a target in the other mode."""
     of_one: list[bool] = []
     of_both: list[bool] = []
     for outcome in outcomes:

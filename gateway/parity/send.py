@@ -1,4 +1,4 @@
-"""One request of a vector, as HTTP, and the answer to it."""
+"""Sends one request of a vector over HTTP, and reads the answer."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ ANSWER_LIMIT_BYTES = 64 * 2**20
 
 
 class Unanswered(ToolgateError):
-    """There was no HTTP answer; `str()` says why."""
+    """There was no HTTP answer; `str()` gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class VectorAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends to one server."""
+    """HTTP client for one server."""
 
     base: str
-    paths: Mapping[str, str]  # by target; a path, or a URL of its own
+    paths: Mapping[str, str]  # by target; a path, or an absolute URL
     http: aiohttp.ClientSession
     timeout: aiohttp.ClientTimeout
 
@@ -49,7 +49,7 @@ class Sender:
         return URL(self.url(target)).raw_path
 
     async def send(self, given: VectorRequest, tokens: Mapping[str, str]) -> VectorAnswer:
-        """Raises Unanswered. `tokens` has those that `given` names."""
+        """The answer to one request. Raises Unanswered. `tokens` has those that `given` names."""
         query = query_string(given.query)
         url = self.url(str(given.target)) + (f"?{query}" if query else "")
         content = body(given)
@@ -80,7 +80,7 @@ class Sender:
 
 
 def _why(error: Exception) -> str:
-    """In words; those of the HTTP client speak of its own insides."""
+    """Readable reason; messages of the HTTP client describe its internals."""
     match error:
         case aiohttp.ClientConnectorDNSError():
             return f"the name {error.host} does not resolve"
@@ -114,8 +114,8 @@ async def opened(base: str, paths: Mapping[str, str], timeout_s: float) -> Async
 
 
 def query_string(query: str | Mapping[str, Any]) -> str:
-    """Each member percent-encoded once, but for letters, digits and -._~; what is no text goes as
-    JSON. Text in the place of members goes as it is."""
+    """Each member percent-encoded once, except letters, digits and -._~; values other than text as
+    JSON. A query given as text is not encoded."""
     if isinstance(query, str):
         return query
     return "&".join(
@@ -145,7 +145,7 @@ def body(given: VectorRequest) -> bytes | None:
 
 
 def headers(given: VectorRequest, tokens: Mapping[str, str]) -> dict[str, str]:
-    """A body is JSON unless the vector says something else."""
+    """Request headers; the body is JSON unless the vector sets another type."""
     sent: dict[str, str | None] = {}
     if body(given) is not None:
         sent["Content-Type"] = "application/json"

@@ -1,4 +1,4 @@
-"""The tokens that vectors name, made anew for each run: tokens.json has their claims."""
+"""The tokens that vectors name, created for each run: tokens.json has their claims."""
 
 import time
 from functools import cache
@@ -32,8 +32,8 @@ class TokenFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 def mint(suite: Suite, key_file: Path | None) -> dict[str, str]:
     """The tokens of `suite` by name, signed with `key_file`, else with the key beside the vectors.
-    Raises ToolgateError for what is missing, and for a token that vectors name and nobody
-    describes."""
+    Raises ToolgateError for missing files, and for a token that vectors name without a
+    definition."""
     file = _read(suite.folder / TOKENS)
     for vector in suite.vectors:
         for step in vector.all_steps:
@@ -76,5 +76,5 @@ def _key(path: Path, *, given: bool) -> Any:
 
 @cache
 def _stranger() -> rsa.RSAPrivateKey:
-    """A key that nobody trusts."""
+    """An untrusted key."""
     return rsa.generate_private_key(65537, STRANGER_BITS)

@@ -1,6 +1,6 @@
-"""What a vector says: the requests, what is expected of the answers, where we differ on purpose.
+"""Format of vectors: the requests, the expected answers, intended differences.
 
-The format is described in tests/vectors/hybrid/README.md.
+It is described in tests/vectors/hybrid/README.md.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ class VectorRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     target: Target | tuple[Target, ...]  # several: the vector is played to each
     method: str = "POST"
-    query: str | dict[str, Any] = ""  # as it is, or members to be encoded
+    query: str | dict[str, Any] = ""  # literal, or members to be encoded
     headers: dict[str, str | None] = field(default_factory=dict)  # None: not sent
     token: str | None = "valid"  # noqa: S105 - the name of one
     scope_token: str | None = None
@@ -45,7 +45,7 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
 
     status: int | tuple[int, ...]
     headers: dict[str, Any] = field(default_factory=dict)
-    body: Any = UNSET  # this JSON, and no more
+    body: Any = UNSET  # exactly this JSON
     match: Any = UNSET  # at least this JSON
     text: Any = UNSET
     empty: bool = False
@@ -57,12 +57,12 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ledger(Struct, frozen=True, forbid_unknown_fields=True):
-    """A difference from light-hybrid-4j that is meant."""
+    """An intended difference from light-hybrid-4j."""
 
     was: str
     now: str
     reason: str
-    setting: str | None = None  # the setting that decides
+    setting: str | None = None  # the setting that controls it
     legacy: Expect | tuple[Expect, ...] | None = None  # one for each step; None: not known
 
 
@@ -76,7 +76,7 @@ class Vector(Struct, frozen=True, forbid_unknown_fields=True):
     expect: Expect | None = None
     steps: tuple[Step, ...] = ()
     ledger: Ledger | None = None
-    evidence: Evidence | None = None  # how it is known what light-hybrid-4j does
+    evidence: Evidence | None = None  # source of light-hybrid-4j's behaviour
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
@@ -99,12 +99,12 @@ class VectorFile(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     vectors: tuple[Vector, ...]
     general: tuple[General, ...] = ()
-    needs: str | None = None  # an action that only answers: called first, to see if it is there
+    needs: str | None = None  # a read-only action: called first, to check that it exists
 
 
 @dataclass(frozen=True, slots=True)
 class VectorRun:
-    """A vector on its way to one target."""
+    """A vector for one target."""
 
     label: str  # L1, or L1@rpc where a vector has several targets
     vector: Vector
@@ -112,7 +112,7 @@ class VectorRun:
 
     @property
     def mode_free(self) -> bool:
-        """Whether only /rpc is asked, which has one mode."""
+        """Whether only /rpc is called, which has one mode."""
         return all(step.given.target == "rpc" for step in self.steps)
 
     def due(self, compat: Mode) -> bool:
@@ -134,8 +134,8 @@ class Suite:
 
 
 def load(folder: Path | None = None) -> Suite:
-    """The vectors in `folder`; without one those of the checkout, else those that came with the
-    package. Raises ToolgateError that names the file."""
+    """The vectors in `folder`; by default those of the checkout, else those in the package. Raises
+    ToolgateError that names the file."""
     chosen = folder or next((one for one in (CHECKOUT, SHIPPED) if one.is_dir()), None)
     if chosen is None:
         raise ToolgateError("No vectors came with this installation: name a folder of them")
@@ -165,7 +165,7 @@ def _file(path: Path) -> VectorFile:
 
 
 def _problem(vector: Vector) -> str | None:
-    """What the types do not say about a vector."""
+    """A constraint of the format that the vector violates and types cannot express, if any."""
     steps = vector.all_steps
     single = vector.given is not None and vector.expect is not None
     if (vector.given is None) != (vector.expect is None) or single == bool(vector.steps):
