@@ -1,1 +1,1 @@
-"""The command line, one module for each group of commands."""
+"""The command line, one module or package for each group of commands."""

@@ -1,4 +1,4 @@
-"""`toolgate audit`: what the audit log says, and whether it is whole."""
+"""`toolgate audit`: search and verify the audit log."""
 
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -28,8 +28,8 @@ COMMANDS = {
     "export": ("gateway.cli.audit:export_", "Write records as JSON lines."),
 }
 COLUMNS = ("time", "principal", "method", "subject", "decision", "outcome")
-EVERY_S = 1.0  # between two looks for what is new
-PAGE = 500  # records that a search reads at a time
+EVERY_S = 1.0  # polling interval for new records
+PAGE = 500  # page size of a search, records
 
 Filters = dict[str, Any]
 
@@ -48,7 +48,7 @@ class _Time(click.ParamType[datetime]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
-        """`90m`, `2d`: so long ago; else an ISO 8601 time, of UTC unless it says otherwise."""
+        """`90m`, `2d`: relative to now; else an ISO 8601 time, UTC by default."""
         if isinstance(value, datetime):
             return value
         if (age_s := seconds_of(value)) is not None:

@@ -150,6 +150,6 @@ def _warn_of_idle(settings: Settings) -> None:
 
 
 def _origin(ctx: click.Context) -> str:
-    """Where the settings come from."""
+    """Source of the settings."""
     file = settings_file(ctx.meta.get(CONFIG_FILE), os.environ)
     return f"{file} over the defaults" if file else "the defaults; there is no settings file"

@@ -1,5 +1,6 @@
-"""Patterns of rules, limits, guardrails and toolsets that match nothing that there is: as good as
-not there, and nobody would notice."""
+"""Unmatched patterns of rules, limits, guardrails and toolsets: they have no effect, which would go
+unnoticed.
+"""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Idle:
 
     @property
     def rule(self) -> str:
-        """Of policy.rules."""
+        """Name of the rule in policy.rules."""
         return self.setting.removeprefix(RULES).partition(".")[0]
 
     @property
@@ -40,7 +41,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What rules can speak of."""
+    """Objects that rules can match."""
 
     tools: Sequence[Tool]  # those that are held back included
     items: Sequence[SnapshotItem]
@@ -59,8 +60,8 @@ async def known(registry: Registry, settings: Settings) -> Known:
 
 
 async def idle_in_registry(settings: Settings) -> list[Idle] | None:
-    """All that is idle, stored rules included; None: the registry cannot be read. A database of
-    ours that was never used is not made for it."""
+    """All unmatched patterns, stored rules included; None: the registry cannot be read. An embedded
+    database that was never used is not created for it."""
     if not _named(settings) or not has_cluster(settings.database):
         return []
     try:
@@ -73,7 +74,7 @@ async def idle_in_registry(settings: Settings) -> list[Idle] | None:
 
 
 async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
-    """For `toolgate doctor`."""
+    """The unmatched patterns, for `toolgate doctor`."""
     stored = await Policies(registry.database.pool, registry.host_id).all()
     rules = {one.name: one.rule for one in stored}
     for one in idle(settings, rules, await known(registry, settings)):
@@ -81,8 +82,8 @@ async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator
 
 
 async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
-    """For `toolgate doctor`: stored rules whose `when` is none, or takes too long. They forbid, or
-    ask for approval, as if it were true, and allow nothing."""
+    """For `toolgate doctor`: stored rules whose `when` is invalid or too slow. They deny, or
+    require approval, as if it were true, and allow no call."""
     steps = settings.policy.expression_steps
     for one in await Policies(registry.database.pool, registry.host_id).all():
         rule = CompiledRule(one.name, one.rule, steps, stored=True)
@@ -93,7 +94,7 @@ async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIt
 
 
 def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
-    """Nothing where there are no tools yet."""
+    """The unmatched patterns; empty while there are no tools."""
     if not there.tools:
         return
     subjects = there.subjects
@@ -111,7 +112,7 @@ def idle(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterat
 
 
 def idle_rules(settings: Settings, stored: Mapping[str, Rule], there: Known) -> Iterator[Idle]:
-    """Those of the settings, and stored ones beside them."""
+    """Unmatched rules of the settings, and stored ones."""
     subjects = there.subjects
     for name, rule in {**stored, **settings.policy.rules}.items() if there.tools else ():
         yield from _of_rule(name, rule, settings, subjects, there)
@@ -146,6 +147,6 @@ def _sources(where: str, names: Sequence[str], there: Known) -> Iterator[Idle]:
 
 
 def _named(settings: Settings) -> bool:
-    """Whether the settings have anything that could be idle."""
+    """Whether the settings contain any patterns."""
     limits = settings.limits.tools or settings.limits.sources
     return bool(settings.policy.rules or settings.guardrails.rules or limits or settings.toolsets)

@@ -1,4 +1,4 @@
-"""`toolgate`: the group that holds all commands, and what becomes of their failures."""
+"""`toolgate`: the root command group, and error handling."""
 
 import os
 import sys
@@ -86,14 +86,14 @@ def cli(ctx: click.Context, config_file: str | None) -> None:
 
 
 def main() -> None:
-    """Run the command line. A mistake or a mishap is told in a sentence, not as a traceback."""
+    """Run the command line. Expected errors print a sentence, not a traceback."""
     try:
         code = _outcome()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader had enough, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
-    except OSError as error:  # a full disk behind the output, say
+    except OSError as error:  # such as a full disk
         CommandFailure(_reason(error)).show()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED

@@ -1,4 +1,4 @@
-"""`toolgate migrate`: bring the database to this release."""
+"""`toolgate migrate`: migrate the database to this release."""
 
 import click
 

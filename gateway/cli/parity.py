@@ -29,13 +29,13 @@ FOLDER = click.Path(path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class ParityOptions:
-    """What the command was asked for."""
+    """Parsed options of the command."""
 
     target: str
     against: str | None
     compat: Mode
     legacy: bool  # judge by what light-hybrid-4j answers
-    paths: Mapping[str, str]  # an empty one: the target has none
+    paths: Mapping[str, str]  # "": the target has no such path
     against_paths: Mapping[str, str]
     timeout_s: float
 
@@ -146,7 +146,7 @@ def _check_urls(wanted: ParityOptions) -> None:
 async def _parity(
     wanted: ParityOptions, folder: Path | None, key: Path | None, only: Sequence[str], as_json: bool
 ) -> bool:
-    """Whether all is well."""
+    """Whether all runs passed."""
     suite = load(folder)
     tokens = mint(suite, key)
     rpc = bool(wanted.paths["rpc"]) and (not wanted.against or bool(wanted.against_paths["rpc"]))
@@ -185,14 +185,14 @@ def _meant(run: VectorRun, pattern: str) -> bool:
 async def _outcomes(
     senders: Sequence[Sender], due: VectorPlan, tokens: Mapping[str, str], legacy: bool
 ) -> list[list[VectorOutcome]]:
-    """Of each run, what came of it at each server."""
+    """Outcomes of each run, one per server."""
     with _progress(due.due) as runs:
         return [[await play(one, run, tokens, legacy=legacy) for one in senders] for run in runs]
 
 
 @contextmanager
 def _progress(runs: Sequence[VectorRun]) -> Iterator[Iterator[VectorRun]]:
-    """The runs, with a bar for who watches."""
+    """The runs, with a progress bar at a terminal."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         yield iter(progress.track(runs, description="vectors"))
 

@@ -1,6 +1,6 @@
-"""`toolgate status` and `toolgate sessions`: what a running gateway knows, asked by its admin API.
+"""`toolgate status` and `toolgate sessions`: state of a running gateway, through its admin API.
 
-What clients have open stands in no database that every installation has, so the gateway is asked.
+Open sessions are not in a database that every installation has, so the gateway is queried.
 """
 
 import http.client
@@ -123,7 +123,7 @@ class RunningGateway:
             after = {"after": page["next"]}
 
     def ask(self, method: str, path: str) -> Any:
-        """The answer; None where it is empty. Fails with what the gateway says."""
+        """The answer; None where it is empty. Fails with the gateway's error."""
         connection = self._connected()
         try:
             headers = {"Authorization": f"Bearer {self.key}"}

@@ -1,1 +1,1 @@
-"""Commands about callers: tokens, keys, policy, approvals, secrets."""
+"""Commands of access control: tokens, keys, policy, approvals, secrets."""

@@ -1,8 +1,8 @@
-"""Who types a command, as records of it say."""
+"""The actor of a command, as recorded in the audit log."""
 
 import getpass
 
 
 def actor() -> str:
-    """The user of the operating system; no principal of a token is called like this."""
+    """The operating-system user; the form cannot be a token's principal."""
     return f"{getpass.getuser()} (command line)"

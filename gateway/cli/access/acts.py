@@ -1,6 +1,6 @@
-"""What somebody does by a command, in the audit log: each is a chain of one record.
+"""Audit records of commands: each is a chain of one record.
 
-A gateway that runs cannot be asked to write it down, and there may be none.
+Commands write them directly, because no gateway has to be running.
 """
 
 import socket
@@ -19,7 +19,7 @@ VIA = "cli"
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a command changes: `operation` is called as in the admin API."""
+    """A change made by a command: `operation` has the name of the admin API's."""
 
     operation: str
     subject: str
@@ -27,7 +27,7 @@ class Act:
 
 
 async def record(pool: Pool, settings: Settings, act: Act, outcome: str) -> None:
-    """Raises psycopg.Error and PoolTimeout."""
+    """Write the audit record. Raises psycopg.Error and PoolTimeout."""
     if not is_recorded(settings):
         return
     host_id, key, now = settings.tenant.host_id, settings.audit.key.encode(), datetime.now(UTC)

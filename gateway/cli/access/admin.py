@@ -15,7 +15,7 @@ from gateway.cli.tools.arguments import json_or_text, read_object, read_pairs
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 
-TIMEOUT_S = 60.0  # an import may take its time
+TIMEOUT_S = 60.0  # imports are slow
 
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ def _address(settings: Settings, url: str | None) -> str:
 
 
 async def _asked(address: str, token: str, method: str, params: Json) -> Any:
-    """The result; fails with what the gateway says, or why it does not."""
+    """The result; fails with the gateway's error, or the reason why it is unreachable."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     headers = {"Authorization": f"Bearer {token}"}
     timeout = aiohttp.ClientTimeout(TIMEOUT_S)

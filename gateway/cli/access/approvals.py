@@ -1,4 +1,4 @@
-"""`toolgate approvals`: calls that wait until somebody agrees to them."""
+"""`toolgate approvals`: calls that wait for approval."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Which security schemes a source wants, and what the settings have for them."""
+"""Security schemes that a source requires, and whether credentials are configured."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ from schemas.tool import Tool
 
 Security = tuple[Alternative, ...]  # of one operation
 
-CANDIDATES = 50  # different requirements that are compared
-NAMED = 8  # schemes
+CANDIDATES = 50  # limit of distinct requirements that are compared
+NAMED = 8  # limit of schemes that are named
 Stored = Mapping[str, Entries]  # credentials of the registry, by source
 NONE: Stored = {}
 
@@ -34,15 +34,15 @@ _PLACES = {
 
 @dataclass
 class SourceCredentials:
-    """How the operations of one source stand."""
+    """Credential status of the operations of one source."""
 
     schemes: dict[str, tuple[Credential, bool]] = field(default_factory=dict)  # and whether met
-    guarded: int = 0  # operations that want anything
-    refused: list[Security] = field(default_factory=list)  # calls of these
+    guarded: int = 0  # operations that require credentials
+    refused: list[Security] = field(default_factory=list)  # of refused calls
 
 
 async def stored_in(settings: Settings, registry: Registry) -> Stored:
-    """The credentials of the registry, by source; those that can be read."""
+    """The readable credentials of the registry, by source."""
     secrets = Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
     entries, _ = await secrets.read()
     return entries
@@ -51,8 +51,8 @@ async def stored_in(settings: Settings, registry: Registry) -> Stored:
 def standing(
     bindings: Iterable[Binding], adjusted: SourceSettings | None, stored: Entries = NO_ENTRIES
 ) -> SourceCredentials:
-    """`adjusted` is what the settings say about the source of `bindings`, `stored` what stands in
-    the registry."""
+    """Credential status; `adjusted` has the settings of the source of `bindings`, `stored` its
+    entries in the registry."""
     settings = adjusted or SourceSettings()
     credentials, headers = {**stored, **settings.credentials}, settings.headers
     by_caller = settings.exchange is not None or settings.forward_token
@@ -78,7 +78,7 @@ def standing(
 
 
 def lines(name: str, found: SourceCredentials) -> Iterator[str]:
-    """What there is to say about the credentials of the source `name`, for a person."""
+    """Credential status of the source `name`, for people."""
     for scheme, (credential, is_met) in found.schemes.items():
         yield f"wants {scheme}: {_place(credential)}, {'' if is_met else 'not '}configured"
     if found.refused:
@@ -86,8 +86,8 @@ def lines(name: str, found: SourceCredentials) -> Iterator[str]:
 
 
 def hint(name: str, found: SourceCredentials) -> str:
-    """What to configure, where calls would be refused: what lets most of them through comes
-    first, and what the others want is named."""
+    """What to configure where calls would be refused: the credentials that fix most calls come
+    first; remaining schemes are named."""
     count = len(found.refused)
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
     wanted = Counter(found.refused)
@@ -106,7 +106,7 @@ def hint(name: str, found: SourceCredentials) -> str:
 def _helped(
     security: Security, wanted: Iterable[Security], found: SourceCredentials
 ) -> frozenset[Security]:
-    """Which of `wanted` are met as well by what meets `security`."""
+    """Those of `wanted` that credentials for `security` satisfy, too."""
     given = {one.scheme for one in settable(each for each in security if each) or ()}
     given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
     met_too = (one for one in wanted if any({c.scheme for c in each} <= given for each in one))
@@ -114,7 +114,7 @@ def _helped(
 
 
 def missing(report: ImportReport, settings: Settings, stored: Stored = NONE) -> Iterator[str]:
-    """After an import: what is still to be configured."""
+    """Hint about missing credentials after an import."""
     name = report.source.name
     bindings = (draft.binding for draft in report.drafts)
     found = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
@@ -123,7 +123,7 @@ def missing(report: ImportReport, settings: Settings, stored: Stored = NONE) -> 
 
 
 def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> Iterator[Check]:
-    """For `toolgate doctor`: a check of each source that wants any."""
+    """For `toolgate doctor`: a check of each source that requires credentials."""
     sources: dict[str, list[Binding]] = {}
     for tool in tools:
         sources.setdefault(tool.source, []).append(tool.binding)

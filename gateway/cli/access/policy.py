@@ -1,4 +1,4 @@
-"""`toolgate policy`: rules in the settings and in the database, and why they decide as they do."""
+"""`toolgate policy`: rules in the settings and in the database, and explanations of decisions."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -123,7 +123,7 @@ async def _explained(
 
 
 async def _holder(settings: Settings, registry: Registry, token: str) -> Principal:
-    """Who calls with it. Fails where nobody comes in with it."""
+    """The principal of a token. Fails for a token that is not accepted."""
     identities = Identities(settings, lambda: None)
     for load in identities.loads.values():
         await load(registry.database.pool)
@@ -266,7 +266,7 @@ def _problems(rule: Rule, settings: Settings) -> Sequence[tuple[str, str]]:
 
 
 def _said(rule: Rule) -> str:
-    """What it is about, on one line."""
+    """Matchers of a rule, on one line."""
     said: Mapping[str, Any] = {
         key: value for key, value in written(rule).items() if key not in {"effect", "reason"}
     }
@@ -284,7 +284,7 @@ async def _stored(settings: Settings) -> list[StoredRule]:
 
 
 async def _looked_at(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
-    """The stored rules, and all rules that match nothing."""
+    """The stored rules, and all rules without a match."""
     async with open_registry(settings) as registry:
         stored = await Policies(registry.database.pool, registry.host_id).all()
         rules = {one.name: one.rule for one in stored}

@@ -1,4 +1,4 @@
-"""`toolgate secrets`: what sources ask for, stored in the database, encrypted."""
+"""`toolgate secrets`: credentials that sources require, stored encrypted in the database."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from gateway.upstreams.auth.credentials import NotAskedFor, check_asked_for
 from registry.access.secrets import Keys, Secrets, StoredSecret
 
 VALUE_LIMIT = 65536  # characters
-# What is secret of a kind that is named by something else.
+# The secret member of a kind that is identified by another one.
 SECRET_OF = {"username": "password", "client_id": "client_secret"}
 
 COMMANDS = {
@@ -142,7 +142,7 @@ def rotate(settings: Settings) -> None:
 
 
 def _entry(given: dict[str, str | tuple[str, ...] | None]) -> SchemeSettings:
-    """What the options say, with the one secret that they do not."""
+    """The credential from the options, with its one secret read from input."""
     ways = [way for way in ("value", "token", "username", "client_id") if given[way] is not None]
     if len(ways) > 1:
         named = " and ".join(f"--{way.replace('_', '-')}" for way in ways)

@@ -88,10 +88,10 @@ def _jti(token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokenVerdict:
-    good: bool | None  # None: that cannot be told
+    good: bool | None  # None: undecided
     reason: str = ""
     principal: Principal | None = None
-    looked_up: bool = False  # whether it was revoked
+    looked_up: bool = False  # whether revocations were checked
 
 
 @click.command()
@@ -132,7 +132,7 @@ def show(
 async def _judge(
     settings: Settings, token: str, path: str, fetch: bool, gone: Revoked | None
 ) -> TokenVerdict:
-    """`gone`: what was revoked; None where that was not looked up."""
+    """The verdict; `gone`: revoked tokens; None where that was not looked up."""
     auth = settings.auth
     if auth.mode != "jwt":
         return TokenVerdict(False, f"auth.mode is {auth.mode}: no token is looked at")
@@ -160,13 +160,13 @@ async def _judge(
 
 
 async def _revoked(settings: Settings) -> Revoked:
-    """What was revoked. Here that may be told: who runs this may read the registry."""
+    """The revoked tokens. Showing them is safe: this user may read the registry."""
     async with open_registry(settings) as registry:
         return await revoked(registry.database.pool)
 
 
 def _as_it_is(issuer: Issuer) -> Issuer:
-    """With the keys that are known now: a token is no reason to fetch any."""
+    """The issuer with the keys known now: checking a token must not trigger a fetch."""
     ring = issuer.keys.ring
     return replace(issuer, keys=LocalKeys(ring, lambda: KeyRing((), named=True)))
 
@@ -320,7 +320,7 @@ def sent(text: str) -> str:
 
 
 def read_token(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims of a token that nobody has verified."""
+    """Header and claims of an unverified token."""
     try:
         found = jwt.decode_complete(text, options={"verify_signature": False})
     except (jwt.InvalidTokenError, ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""Parts that commands share: options, output, failures, the way to the database."""
+"""Parts that commands share: options, output, failures, database access."""

@@ -1,4 +1,4 @@
-"""The way of a command from its options to the settings and the registry."""
+"""Loads the settings and opens the registry for commands."""
 
 import asyncio
 import functools
@@ -44,7 +44,7 @@ def settings_option(command: F) -> F:
 
 
 def named_file(config_file: str | None) -> str | None:
-    """The file that --config names, be it before the command (`toolgate -c FILE ...`) or after."""
+    """The file given by --config, before the command (`toolgate -c FILE ...`) or after it."""
     meta = click.get_current_context().meta
     named: str | None = config_file or meta.get(CONFIG_FILE)
     meta[CONFIG_FILE] = named
@@ -59,7 +59,7 @@ def read_settings(config_file: str | None) -> Settings:
 
 
 def _quieter(logging: LoggingSettings) -> LoggingSettings:
-    """A command says itself what becomes of it; only `serve` has a story to tell."""
+    """Log settings for commands: they print their own results, so only errors are logged."""
     return replace(logging, level="error") if logging.level in {"info", "warning"} else logging
 
 
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What a command needs of an open database."""
+    """What commands need from an open database."""
 
     database: Database
     store: ToolStore
@@ -79,7 +79,7 @@ class Registry:
 async def open_registry(
     settings: Settings, act: Act | None = None, *, migrate: bool = True
 ) -> AsyncIterator[Registry]:
-    """`act`: what is done with it, for the audit log."""
+    """`act`: the change to record in the audit log."""
     async with Database.open(settings.database, wait=False, migrate=migrate) as database:
         outcome = "failed"
         try:
@@ -91,8 +91,8 @@ async def open_registry(
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; what fails on purpose becomes a message and an exit code."""
-    # It warns of what is reported below, and of queries that end with the command.
+    """Run a command's coroutine; expected errors become a message and an exit code."""
+    # psycopg warns of errors reported below, and of queries that end with the command.
     logging.getLogger("psycopg").setLevel("ERROR")
     try:
         return asyncio.run(_stoppable(work))
@@ -107,9 +107,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _stoppable(work: Coroutine[Any, Any, T]) -> T:
-    """Let SIGTERM end `work` as Ctrl-C does, or an embedded database would go on alone."""
+    """Cancel `work` on SIGTERM as on Ctrl-C; else an embedded database would be orphaned."""
     task = asyncio.current_task()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if task and signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+        if task and signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as under nohup
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await work

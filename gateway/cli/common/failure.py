@@ -1,7 +1,7 @@
-"""How a command fails: a sentence on standard error, and an exit code that scripts can tell apart.
+"""Failures of commands: a sentence on standard error, and an exit code for scripts.
 
-0 done   1 failed   2 wrong usage or settings   3 no database   4 done, and --fail-on says it is not
-good enough   130, 143 stopped by a signal
+0 done   1 failed   2 wrong usage or settings   3 no database   4 done, but --fail-on is violated
+130, 143 stopped by a signal
 """
 
 import os
@@ -17,7 +17,7 @@ FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130,
 
 
 class CommandFailure(click.ClickException):
-    """A command cannot do what it was asked to."""
+    """A command failed with an expected error."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(without_queries(message))
@@ -25,7 +25,7 @@ class CommandFailure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         prefix = click.style("toolgate:", fg="red", bold=True)
-        color = False if os.environ.get("NO_COLOR") else None  # None: if it is a terminal
+        color = False if os.environ.get("NO_COLOR") else None  # None: color if it is a terminal
         click.echo(f"{prefix} {self.message}", file, err=True, color=color)
 
 
@@ -34,6 +34,6 @@ def fail(message: str, exit_code: int = FAILED) -> NoReturn:
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
-    """Fail because no `kind` ("tool", "source") has this name; suggests those that come close."""
+    """Fail because no `kind` ("tool", "source") has this name; suggests similar names."""
     hint = meant(name, known) or f"`toolgate {kind}s list` shows what there is."
     fail(f"There is no {kind} {name!r}. {hint}")

@@ -1,4 +1,4 @@
-"""Groups that load a command when it is used; until then a name and a summary stand for it."""
+"""Click groups with lazy loading: until a command is used, a name and a summary stand for it."""
 
 import importlib
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ Commands = Mapping[str, tuple[str, str]]  # name -> "module:attribute", summary
 
 
 class LazyGroup(click.Group):
-    """Help and completion need no command's module, and each command only its own imports."""
+    """Lazy imports: help and completion import no command's module, a command only its own."""
 
     def __init__(
         self, *args: Any, lazy: Commands, meant: Mapping[str, str] = NOTHING_MEANT, **kwargs: Any
     ) -> None:
-        """`meant`: words of other programs, and the commands that they are here."""
+        """`meant`: aliases from other programs, mapped to the command to suggest."""
         super().__init__(*args, **kwargs)
         self._meant = meant
         self._targets = {name: target for name, (target, _) in lazy.items()}
@@ -25,7 +25,7 @@ class LazyGroup(click.Group):
             self.add_command(click.Command(name, short_help=summary))
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """In the order in which a newcomer needs them, not in that of the alphabet."""
+        """In definition order, which suits newcomers, instead of alphabetically."""
         return list(self._targets)
 
     def resolve_command(
@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
     def _helped(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """`help`, and `help COMMAND`, as people type them."""
+        """Handles `help` and `help COMMAND`."""
         if not args:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()

@@ -17,14 +17,14 @@ LONGEST_DAYS = 3650
 
 
 def seconds_of(text: str) -> int | None:
-    """Of a span such as 90s; None for what is none, or is too long."""
+    """Seconds of a span such as 90s; None if it is invalid or too long."""
     found = re.fullmatch(r"([0-9]{1,10})([smhdw])", text.strip())
     seconds = int(found[1]) * UNITS[found[2]] if found else None
     return None if seconds is None or seconds > LONGEST_DAYS * UNITS["d"] else seconds
 
 
 class Duration(click.ParamType[timedelta]):
-    """A `timedelta`."""
+    """Click type of a `timedelta`."""
 
     name = "time"
 
@@ -90,7 +90,7 @@ def yes_option(command: F) -> F:
 
 
 def ask(verb: str, what: str) -> None:
-    """Ask whether to `verb` ("remove") `what`; fails where nobody can be asked, or says no."""
+    """Confirm `verb` ("remove") of `what`; fails on refusal, and without a terminal."""
     if not sys.stdin.isatty():
         fail(f"To {verb} {what} without being asked, add --yes.", USAGE)
     if not click.confirm(f"{verb.capitalize()} {what}?"):
@@ -113,14 +113,14 @@ _FINDING = (
 
 
 def finding_options(command: F) -> F:
-    """What is said of a tool by hand so that it is found, or is not."""
+    """Options of manual metadata that help or hinder finding a tool."""
     for option in reversed(_FINDING):
         command = option(command)
     return command
 
 
 def check_tier(tier: str | None, known: Sequence[str]) -> None:
-    """Fail where `policy.tiers`, which are `known`, have no such tier; "" is none."""
+    """Fail if `policy.tiers`, which are `known`, lack the tier; "" is none."""
     if tier and tier not in known:
         hint = meant(tier, known) or f"policy.tiers has {', '.join(known)}."
         fail(f"There is no tier {tier!r}. {hint}", USAGE)

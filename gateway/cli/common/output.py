@@ -1,4 +1,4 @@
-"""What commands print: for a person at a terminal, for the next program in a pipe, as JSON."""
+"""Output of commands: formatted at a terminal, plain rows in a pipe, or JSON."""
 
 import sys
 import textwrap
@@ -15,10 +15,10 @@ from schemas.hidden import visible, visible_json
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-# Descriptions and answers are other people's texts. Escape sequences can rewrite a terminal, and
-# marks of direction show a line in another order than it has.
+# Descriptions and answers are untrusted text. Escape sequences can rewrite a terminal, and
+# bidirectional marks show a line in another order than it has.
 GAP = 2
-ROOM = 20  # at least, for the last column
+ROOM = 20  # minimum width of the last column
 
 
 def print_json(value: Any) -> None:
@@ -27,20 +27,19 @@ def print_json(value: Any) -> None:
 
 
 def say(text: str, style: str = "") -> None:
-    """Print `text` as it is, square brackets included."""
+    """Print `text` literally, square brackets included."""
     out.print(Text(harmless(text), style=style))
 
 
 def remark(text: str) -> None:
-    """For a person who watches; neither a pipe nor a log gets it."""
+    """Print for an interactive user; omitted in pipes and logs."""
     if out.is_terminal:
         out.print(Text(harmless(text), style="dim"))
 
 
 def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> None:
-    """Aligned columns. In a pipe rows alone, and whole; at a terminal the last column is made to
-    fit, wrapped if `wrap`, else cut: what stands before it may have to be typed again.
-    """
+    """Aligned columns. In a pipe rows alone, unabridged; at a terminal the last column is wrapped
+    if `wrap`, else cut; other columns stay whole because users may have to copy them."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     lines = [titles, *cells] if out.is_terminal else cells
     widths = [max(map(cell_len, column)) + GAP for column in list(zip(*lines, strict=True))[:-1]]
@@ -70,8 +69,7 @@ def _fitted(text: str, room: int, wrap: bool) -> list[str]:
 
 
 def harmless(text: str) -> str:
-    r"""`text` with what a terminal would take for commands, and what nobody sees, written out, as
-    in `\u{1b}`."""
+    r"""`text` with control characters and invisible characters escaped, as in `\u{1b}`."""
     return visible(text).replace("\r", "\\u{d}")
 
 

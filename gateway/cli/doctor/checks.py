@@ -1,5 +1,4 @@
-"""Checks of `toolgate doctor` that ask no database: settings, files, identity, functions and
-scripts."""
+"""Checks of `toolgate doctor` without a database: settings, files, identity, functions, scripts."""
 
 import http.client
 import importlib.machinery
@@ -30,7 +29,7 @@ from schemas.errors import ToolgateError
 from schemas.tool import Tool
 
 PACKAGES = ("gateway", "registry", "schemas", "config")
-FILES_WANTED = 4096  # two for each of a thousand calls at a time, and as many streams
+FILES_WANTED = 4096  # two for each of a thousand concurrent calls, and as many streams
 TIMEOUT_S = 3.0
 
 
@@ -61,7 +60,7 @@ def files() -> Check:
 
 
 def sealing(state: StateSettings) -> Iterator[Check]:
-    """Whether the key of what clients carry lies where others may read it."""
+    """Whether others may read the key that encrypts client-held state."""
     if state.backend != "memory" and not state.secret:
         text = (
             f"what clients carry is sealed with a key that lies in the {state.backend} backend; "
@@ -71,7 +70,7 @@ def sealing(state: StateSettings) -> Iterator[Check]:
 
 
 def shadows() -> Iterator[Check]:
-    """Others' modules with our packages' names: the command is safe from them, `import` is not."""
+    """Foreign modules that shadow our packages: the command is safe from them, `import` is not."""
     home = Path(gateway.__file__).resolve().parents[1]
     found = sorted(set(_namesakes(home)))
     for origin in found:
@@ -91,7 +90,7 @@ def _namesakes(home: Path) -> Iterator[str]:
             continue
         for name in PACKAGES:
             spec = importlib.machinery.PathFinder.find_spec(name, [str(place)])
-            if spec is not None and spec.origin:  # a folder without __init__.py yields to ours
+            if spec is not None and spec.origin:  # ours precedes a folder without __init__.py
                 yield str(Path(spec.origin).resolve())
 
 
@@ -111,7 +110,7 @@ def port(server: ServerSettings) -> Check:
 
 
 def _is_ours(host: str, number: int) -> bool:
-    """Whether what listens there says that it is a Toolgate."""
+    """Whether the server on that port identifies itself as Toolgate."""
     connection = http.client.HTTPConnection(host, number, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/")
@@ -124,7 +123,7 @@ def _is_ours(host: str, number: int) -> bool:
 
 
 def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
-    """Whether each service in Python can be loaded, and its actions imported."""
+    """Whether each Python service can be loaded, and its actions imported."""
     for name, source in sources.items():
         if source.python is None:
             continue
@@ -150,7 +149,7 @@ def reachable(name: str, tools: int, url: str | None) -> Check:
 
 
 def reaches(url: str) -> str | None:
-    """Why the host of a URL takes no connection; None: it does."""
+    """Why the host of a URL refuses connections; None: it accepts them."""
     parts = urlsplit(url)
     try:
         number = parts.port or (443 if parts.scheme == "https" else 80)
@@ -165,7 +164,7 @@ def _reason(error: Exception) -> str:
 
 
 async def identity(settings: Settings) -> AsyncIterator[Check]:
-    """Key files that can be read, and keys that can be fetched."""
+    """Whether key files are readable, and remote keys can be fetched."""
     auth = settings.auth
     for check in _exposed(settings):
         yield check
@@ -194,7 +193,7 @@ async def identity(settings: Settings) -> AsyncIterator[Check]:
 
 
 def _exposed(settings: Settings) -> Iterator[Check]:
-    """What `toolgate serve` refuses where others can reach it, and whom it answers there."""
+    """Exposure on a public address: what `serve` refuses there, and which hosts it serves."""
     host, auth = settings.server.host, settings.auth
     if is_loopback(host):
         return
@@ -238,7 +237,7 @@ def functions(targets: Mapping[str, str]) -> Iterator[Check]:
 
 
 def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:
-    """Tools that nobody is shown, because scripts are switched off."""
+    """Tools that are hidden because scripts are switched off."""
     count = sum(tool.binding.language is not None for tool in tools)
     if count and not settings.enabled:
         some = "1 script tool" if count == 1 else f"{count} script tools"
@@ -246,7 +245,7 @@ def unused_scripts(settings: Scripts, tools: Sequence[Tool]) -> Iterator[Check]:
 
 
 async def scripts(settings: Scripts) -> list[Check]:
-    """Whether scripts can be run here, and safely; nothing where they are switched off."""
+    """Whether scripts run here, and are sandboxed; empty where they are switched off."""
     if not settings.enabled:
         return []
     sandbox = Sandbox(lambda: settings)

@@ -1,4 +1,4 @@
-"""`toolgate doctor`: what is wrong with this installation, and what to do about it."""
+"""`toolgate doctor`: problems of this installation, and their remedies."""
 
 import os
 from collections import Counter
@@ -124,7 +124,7 @@ async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIt
     if source.facts.server:
         async for check in mcp_server(source, settings, lister):
             yield check
-    elif not source.facts.loaded:  # one of those has no address; that it can be loaded is known
+    elif not source.facts.loaded:  # those have no address; that they load was checked above
         adjusted = settings.sources.get(source.name)
         confirmed = adjusted.base_url if adjusted else None
         url = confirmed or source.base_url

@@ -1,4 +1,6 @@
-"""Checks of `toolgate doctor` that ask somebody: embeddings, MCP servers, a running gateway."""
+"""Checks of `toolgate doctor` that query other services: embeddings, MCP servers, a running
+gateway.
+"""
 
 import http.client
 import json
@@ -27,7 +29,7 @@ NAME = "embeddings"
 
 
 async def embeddings(settings: Settings, registry: Registry) -> Check:
-    """Whether texts have vectors. The provider itself is not asked: that may cost money."""
+    """Whether texts have vectors. The provider itself is not called: that may cost money."""
     try:
         embedder = _made(settings.embedding)
     except EmbeddingFailed as error:
@@ -39,7 +41,7 @@ async def embeddings(settings: Settings, registry: Registry) -> Check:
 
 
 def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
-    """What follows where the settings and the database name different models; None: nothing does.
+    """Consequence of a model mismatch between settings and database; None: no consequence.
 
     Raises EmbeddingFailed.
     """
@@ -51,7 +53,7 @@ def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
         return None
     asked = serving is not None and _is_asked(settings, serving)
     if asked and target == wanted:
-        return None  # the one takes over from the other, as it should
+        return None  # a normal migration from one model to the other
     other = target if serving in (None, wanted) else serving
     how = "the old vectors serve" if asked else "words alone find tools"
     until = f"{_who(settings)} or `toolgate embed backfill` has embedded all"
@@ -59,7 +61,7 @@ def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
 
 
 def _made(settings: EmbeddingSettings) -> Embedder | None:
-    """Raises EmbeddingFailed, also where its library is not there."""
+    """The embedder. Raises EmbeddingFailed, also where its library is not installed."""
     embedder = make_embedder(settings)
     if settings.provider == "sentence-transformers" and not find_spec("sentence_transformers"):
         raise EmbeddingFailed(NOT_INSTALLED, retryable=False)
@@ -67,7 +69,7 @@ def _made(settings: EmbeddingSettings) -> Embedder | None:
 
 
 def _is_asked(settings: EmbeddingSettings, label: str) -> bool:
-    """Whether queries can be embedded for the vectors of this model."""
+    """Whether queries can be embedded with the model of these vectors."""
     try:
         return embedder_for(settings, label) is not None
     except EmbeddingFailed:
@@ -95,15 +97,15 @@ def _counted(count: int, has: str, have: str) -> str:
 
 
 def _who(settings: EmbeddingSettings) -> str:
-    """Who embeds what is in the queue."""
+    """The process that works on the embedding queue."""
     return "`toolgate serve`" if settings.workers else "`toolgate worker`"
 
 
-SHOWN = 5  # entries of a server's lists that cannot be used
+SHOWN = 5  # unusable entries of a server's lists that are shown
 
 
 async def mcp_server(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
-    """Whether the server answers, and what of its lists is of no use."""
+    """Whether the server answers, and which entries of its lists are unusable."""
     wanted = settings.sources.get(source.name)
     spec = (configured(source.name, wanted) if wanted else None) or spec_of(source)
     subject = f"{source.name}: {source.tool_count} tools"
@@ -129,7 +131,7 @@ async def mcp_server(source: Source, settings: Settings, lister: Lister) -> Asyn
 async def toolsets(
     settings: Settings, tools: Sequence[Tool], sources: Sequence[Source]
 ) -> AsyncIterator[Check]:
-    """Toolsets that have nothing in them, and sources in them that are none."""
+    """Empty toolsets, and unknown sources in them."""
     known = {source.name: source for source in sources}
     for name, toolset in settings.toolsets.items():
         if missing := sorted({*toolset.sources} - known.keys() - settings.sources.keys()):
@@ -153,8 +155,8 @@ READY_BYTES = 1_000_000
 
 
 def breakers(server: ServerSettings, token: str = "") -> Iterator[Check]:
-    """The sources that it does not call because they fail; nothing when none serves here.
-    `token` is that of the metrics: the server need not listen on loopback."""
+    """Sources whose circuit breaker is open; none if no gateway serves here. `token` is that of the
+    metrics: the server need not listen on loopback."""
     for source, state in sorted(_broken(server, token).items()):
         spared = "refused" if state == "open" else "tried one by one"
         yield Check("source", "warning", f"{source}: it fails, so calls to it are {spared}")

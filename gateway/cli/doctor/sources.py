@@ -1,4 +1,4 @@
-"""The checks of `toolgate doctor` that compare the settings' sources with what is imported."""
+"""Checks of `toolgate doctor` that compare the sources of the settings with the imported ones."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,20 +13,19 @@ from schemas.source import Source
 
 
 async def unimported(settings: Settings) -> list[Check]:
-    """The same, as far as the registry can be read; a database of ours that was never used is not
-    made for it."""
+    """The check `imported`, if the registry is readable; an embedded database that was never used
+    is not created for it."""
     if not has_cluster(settings.database):
         return []
     try:
         async with open_registry(settings, migrate=False) as registry:
             return list(imported(settings, await registry.store.sources(registry.host_id)))
     except (DatabaseError, psycopg.Error):
-        return []  # which the other checks of the registry say
+        return []  # reported by the other checks of the registry
 
 
 def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
-    """Sources that the settings name and nobody has imported yet, and those that they name no
-    longer."""
+    """Sources of the settings without an import, and imported ones missing in the settings."""
     known = {source.name for source in sources}
     for name, wanted in settings.sources.items():
         if name not in known and (spec := configured(name, wanted)):

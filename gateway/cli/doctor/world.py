@@ -1,5 +1,6 @@
-"""Settings held against what is outside: files, addresses, Redis, and rights in the database. For
-`toolgate doctor` and `toolgate config check`."""
+"""Checks settings against the environment: files, addresses, Redis, and rights in the database. For
+`toolgate doctor` and `toolgate config check`.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -23,7 +24,7 @@ DESCRIPTIONS = ("openapi", "graphql", "hybrid", "overlay")
 
 
 async def world(settings: Settings) -> AsyncIterator[Check]:
-    """What of the settings leads nowhere, but for the database and what is in it."""
+    """Settings that refer to missing resources, except the contents of the database."""
     for name, source in settings.sources.items():
         for check in missing_files(name, source):
             yield check
@@ -34,7 +35,7 @@ async def world(settings: Settings) -> AsyncIterator[Check]:
 
 
 def missing_files(name: str, source: SourceSettings) -> Iterator[Check]:
-    """Files that the settings of a source name and that are not there."""
+    """Missing files that the settings of a source name."""
     tls = source.tls
     named = {
         **{kind: getattr(source, kind) for kind in DESCRIPTIONS},
@@ -47,7 +48,7 @@ def missing_files(name: str, source: SourceSettings) -> Iterator[Check]:
 
 
 async def _dead_urls(settings: Settings) -> AsyncIterator[Check]:
-    """Addresses of descriptions and token endpoints that give nothing, all asked at once."""
+    """Unreachable addresses of descriptions and token endpoints, checked concurrently."""
     wanted = dict(_urls(settings))
     found: dict[str, str] = {}
 
@@ -64,7 +65,7 @@ async def _dead_urls(settings: Settings) -> AsyncIterator[Check]:
 
 
 def _urls(settings: Settings) -> Iterator[tuple[str, str]]:
-    """By the setting that names them."""
+    """Pairs of setting and URL."""
     for name, source in settings.sources.items():
         at = f"sources.{name}"
         for kind in (*DESCRIPTIONS, "mcp"):
@@ -79,8 +80,8 @@ def _urls(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 async def _reason(key: str, url: str, settings: Settings) -> str | None:
-    """Why nothing is to be had there; None: something is. Only descriptions are read: others may
-    not be asked without a request of their own."""
+    """Why a URL is unusable; None: it works. Only descriptions are fetched: token endpoints need a
+    real request."""
     kind = key.rpartition(".")[2]
     if kind not in DESCRIPTIONS or (kind == "graphql" and is_endpoint(url)):
         why = await to_thread.run_sync(partial(reaches, url))
@@ -109,13 +110,13 @@ async def _redis(state: StateSettings) -> Check:
     except ToolgateError as error:
         return Check("redis", "failed", str(error))
     except (RedisError, OSError) as error:
-        reason = type(error).__name__  # its text may have the address, and a password in it
+        reason = type(error).__name__  # its text may contain the address, and a password in it
         return Check("redis", "failed", f"state.redis_url does not answer ({reason}); {hint}")
     return Check("redis", "ok", "answers (state.redis_url)")
 
 
 async def rights(connection: AsyncConnection) -> AsyncIterator[Check]:
-    """Whether the user of a database that is to be migrated may do what migrations do."""
+    """Whether the database user has the rights that pending migrations need."""
     found = await connection.execute(
         "SELECT extension.oid IS NOT NULL, role.rolsuper OR coalesce(version.trusted, false)"
         " AND has_database_privilege(current_database(), 'CREATE'),"

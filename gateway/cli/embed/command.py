@@ -1,4 +1,4 @@
-"""`toolgate embed`: the vectors of tools and skills, and the queue that makes them."""
+"""`toolgate embed`: the vectors of tools and skills, and their work queue."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ COMMANDS = {
     "refresh": ("gateway.cli.embed.command:refresh", "Make the vectors of some tools anew."),
     "retry": ("gateway.cli.embed.command:retry", "Try again what has failed."),
 }
-EVERY_S = 0.2  # between two looks at the queue, for the bar
+EVERY_S = 0.2  # polling interval of the queue, for the progress bar
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
@@ -143,7 +143,7 @@ def _of_models(models: Models, settings: EmbeddingSettings) -> str | None:
 
 
 def _why_none(settings: EmbeddingSettings) -> str:
-    """Why no model makes vectors."""
+    """Why no model creates vectors."""
     if settings.provider == "disabled":
         return "Embeddings are disabled: see embedding.provider."
     return "Nothing has embedded yet: `toolgate serve` does, or `toolgate embed backfill` now."
@@ -162,7 +162,7 @@ async def _status(settings: Settings) -> EmbeddingStatus:
 
 
 def _awaited(one: EmbeddingCounts) -> EmbeddingCounts:
-    """Where embeddings are on, what no model is registered for waits for the first one."""
+    """With embeddings on, entities without a model are pending: they wait for the first one."""
     return replace(one, pending=one.pending + one.disabled, disabled=0)
 
 
@@ -193,7 +193,7 @@ async def _register(registry: Registry, embedder: Embedder) -> None:
 
 
 async def _embed_all(registry: Registry, crew: Crew) -> int:
-    """Work until the queue is empty; how many vectors were made."""
+    """Work until the queue is empty; returns the number of vectors made."""
     async with anyio.create_task_group() as group:
         group.start_soon(crew.run)
         await _watch(registry, crew)
@@ -209,7 +209,7 @@ async def _embed_all(registry: Registry, crew: Crew) -> int:
 
 
 async def _watch(registry: Registry, crew: Crew) -> None:
-    """Until the queue is empty or the crew displaced, with a bar while somebody looks."""
+    """Wait until the queue is empty or the crew displaced; shows a progress bar at a terminal."""
     columns = (
         TextColumn("EmbeddingSettings"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     )  # fmt: skip

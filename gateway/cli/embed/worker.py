@@ -1,4 +1,4 @@
-"""`toolgate worker`: makes vectors beside the gateways, in a process of its own."""
+"""`toolgate worker`: a separate process that creates vectors beside the gateways."""
 
 import asyncio
 import logging
@@ -84,7 +84,7 @@ def crew_of(
 
 
 async def _until_signalled(crew: Crew, drain_s: float) -> None:
-    """Stop the crew when a signal comes; cut it off after `drain_s`, or at a second signal."""
+    """Stop the crew gracefully on a signal; cancel it after `drain_s`, or on a second signal."""
     loop, heard = asyncio.get_running_loop(), asyncio.Queue[int]()
     for number in STOPPING:
         loop.add_signal_handler(number, heard.put_nowait, number)

@@ -1,4 +1,4 @@
-"""`toolgate import`: make tools of a description. `toolgate sources refresh`: make them again."""
+"""`toolgate import`: create tools from a description. `toolgate sources refresh`: repeat it."""
 
 from pathlib import Path
 from typing import Literal

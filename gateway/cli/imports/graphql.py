@@ -1,4 +1,4 @@
-"""`toolgate import graphql`: make tools of the queries and mutations of a service."""
+"""`toolgate import graphql`: create tools from the queries and mutations of a service."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`toolgate import mcp`: show what another MCP server has."""
+"""`toolgate import mcp`: list the contents of another MCP server."""
 
 import shlex
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ COMMAND = "toolgate.command"  # key of the click context's `meta`: what followed
 
 
 class WithCommand(Reporting):
-    """A command that takes another one, behind `--`."""
+    """A command that accepts another command line after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -109,7 +109,7 @@ def mcp(
 
 
 def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:
-    """The command that is given, by --stdio or behind `--`; empty when none is."""
+    """The server's command line, from --stdio or after `--`; empty without either."""
     if words is not None:
         if line is not None:
             fail("expected a command once: by --stdio, or behind --", USAGE)

@@ -1,4 +1,4 @@
-"""Reports of an import: a summary for people, the whole for machines, and when it counts as failed.
+"""Reports of an import, and when it counts as failed.
 
 A table for people, JSON for machines, Markdown for a pull request.
 """
@@ -31,11 +31,11 @@ from schemas.tool import ToolDraft
 
 STYLES = {"degraded": "yellow", "held": "yellow", "skipped": "red"}
 ITEMS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
-SHOWN = 20  # degraded operations at a terminal; they work, and nobody reads hundreds
+SHOWN = 20  # degraded operations at a terminal; they work, and hundreds would go unread
 
 
 def print_report(report: ImportReport) -> None:
-    """The exceptions one by one, the rest in numbers, and what is left to do."""
+    """Print exceptions individually, the rest as counts, and the remaining steps."""
     _print_exceptions(report.outcomes)
     for note in report.notes:
         say(f"note      {note}")
@@ -51,7 +51,7 @@ def title(report: ImportReport) -> str:
 
 
 def print_fate(report: ImportReport) -> None:
-    """What became of it in the registry, and where calls go."""
+    """Print what the registry stored, and the address of calls."""
     if report.source.server is not None:
         _print_server(report)
     if report.rolled_back is not None:
@@ -85,7 +85,7 @@ def print_saved(name: str, saved: SavedTools) -> None:
 
 
 def _print_server(report: ImportReport) -> None:
-    """What the outcomes are about, of an MCP server."""
+    """Print facts of an MCP server."""
     counts = Counter(outcome.key.rpartition("@")[2] for outcome in _kept(report.outcomes))
     numbers = [("tool", counts["call"]), *((kind, counts[kind]) for kind in ITEMS)]
     say(f"It has {', '.join(counted(kind, count) for kind, count in numbers)}.")
@@ -102,7 +102,7 @@ def counted(thing: str, count: int) -> str:
 
 
 def spoken(facts: ServerFacts) -> str:
-    """The revisions that a server agreed to, the newest first."""
+    """Revisions that a server agreed to, newest first."""
     revisions = [one for one in (facts.stateless, facts.handshake) if one]
     return " and ".join(revisions) or "no revision that is known here"
 
@@ -129,7 +129,7 @@ def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
 
 
 def _print_address(report: ImportReport) -> None:
-    """Where calls go; nothing is worse than to learn on the first call that they cannot."""
+    """Print the address of calls, so that a wrong one is noticed before the first call."""
     base_url, options = report.source.base_url, report.source.options
     if options.command:
         say(f"Calls go to a process: {shlex.join(options.command)}")
@@ -146,7 +146,7 @@ def _print_address(report: ImportReport) -> None:
 
 
 def is_private(url: str) -> bool:
-    """As far as the name tells, without a look-up."""
+    """Whether the URL's host is private by its name, without DNS look-up."""
     host = urlsplit(url).hostname or ""
     try:
         check_url_host(url)
@@ -156,14 +156,14 @@ def is_private(url: str) -> bool:
 
 
 ORDER: tuple[OutcomeStatus, ...] = ("imported", "degraded", "held", "skipped", "excluded")
-TOP = 3  # largest definitions that are named
+TOP = 3  # number of largest definitions that are named
 INDENT = 18  # of a reason, below its operation
-WIDTH = 80  # at most, for texts that are read
+WIDTH = 80  # maximum, for prose
 
 
 def print_table(report: ImportReport) -> None:
-    """At a terminal reasons stand below, and what went wrong comes last, where people look; in a
-    pipe each operation is one line: status, tokens, name, operation, reason."""
+    """At a terminal reasons stand below, and errors come last, where people look; in a pipe each
+    operation is one line: status, tokens, name, operation, reason."""
     cost = costs(report)
     rows = [(one, cost.get(one.key) if one.name else None) for one in report.outcomes]
     if out.is_terminal:
@@ -206,7 +206,7 @@ def _print_outcome(outcome: Outcome, price: int | None) -> None:
 
 
 def costs(report: ImportReport) -> dict[str, int]:
-    """Tokens of each definition as lists send it at most, by key of the operation."""
+    """Maximum tokens of each definition in lists, by key of the operation."""
     return {draft.key: tokens(_definition(draft)) for draft in report.drafts}
 
 
@@ -222,7 +222,7 @@ def _definition(draft: ToolDraft) -> bytes:
 
 
 def _totals(report: ImportReport) -> Iterator[str]:
-    """Shares are of what was not excluded."""
+    """Totals; shares relate to operations that were not excluded."""
     counts = Counter(outcome.status for outcome in report.outcomes)
     wanted = sum(counts.values()) - counts["excluded"]
     shares = [
@@ -278,7 +278,7 @@ def print_report_json(report: ImportReport) -> None:
 
 
 def _numbers(report: ImportReport) -> dict[str, Any]:
-    """`share`: of what was not excluded, from 0 to 1."""
+    """Counts; `share`: of operations that were not excluded, from 0 to 1."""
     counts = Counter(outcome.status for outcome in report.outcomes)
     wanted = sum(counts.values()) - counts["excluded"]
     return {
@@ -315,7 +315,7 @@ def _counts(report: ImportReport, saved: SavedTools) -> dict[str, Any]:
 
 
 def print_markdown(report: ImportReport) -> None:
-    """What needs a look first, all else folded away."""
+    """Print problems first, all else collapsed."""
     cost = costs(report)
     write(f"## {escaped(title(report))}\n")
     for line in [*_totals(report), *_expenses(report, cost), *report.notes]:
@@ -342,7 +342,7 @@ def write(line: str) -> None:
 
 
 def escaped(text: str) -> str:
-    """As Markdown that shows `text` in one line, and does nothing else: it calls nobody either."""
+    """Markdown that shows `text` literally in one line; mentions notify no user."""
     plain = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
     plain = plain.replace("@", "&#64;")
     for mark in "|`*_[]":
@@ -359,19 +359,19 @@ OPTION = "--report"
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    format: Format | None  # None: the exceptions one by one, the rest in numbers
-    fail_on: str  # "never", or what must not be
+    format: Format | None  # None: exceptions individually, the rest as counts
+    fail_on: str  # "never", or the outcome that counts as failure
 
 
 class Reporting(click.Command):
-    """A command whose --report stands alone, or has a format behind it."""
+    """A command whose --report takes an optional format."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _with_format(args))
 
 
 def _with_format(args: Sequence[str]) -> list[str]:
-    """`--report pets.yaml` says no format: that is the next argument."""
+    """Inserts the default format: in `--report pets.yaml` the file is the next argument."""
     return [
         f"{OPTION}=table" if one == OPTION and after not in FORMATS else one
         for one, after in zip_longest(args, args[1:], fillvalue="")
@@ -388,7 +388,7 @@ def report_option(command: F) -> F:
 
 
 def unwanted_option(*unwanted: str, usual: str) -> Callable[[F], F]:
-    """--fail-on, for one of these."""
+    """--fail-on with one of these outcomes."""
     return click.option(
         "--fail-on",
         type=click.Choice([*unwanted, "never"]),
@@ -397,7 +397,7 @@ def unwanted_option(*unwanted: str, usual: str) -> Callable[[F], F]:
 
 
 def telling_options(command: F) -> F:
-    """--json, --report and --fail-on; the command gets them as `telling`."""
+    """--json, --report and --fail-on; the command receives them as `telling`."""
 
     @wraps(command)
     def told(
@@ -418,7 +418,7 @@ def telling_options(command: F) -> F:
 
 
 def check(fail_on: str, unwanted: Mapping[str, int]) -> None:
-    """Fail if there is any of what must not be; `unwanted`: how many, from bad to worse."""
+    """Fail if an outcome of `fail_on` or worse occurred; `unwanted`: counts, mildest first."""
     if fail_on == "never":
         return
     worse = list(unwanted)[list(unwanted).index(fail_on) :]

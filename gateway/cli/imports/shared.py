@@ -1,4 +1,4 @@
-"""What the import commands share: their options, and the import itself."""
+"""Shared by the import commands: their options, and the import itself."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ from schemas.source import facts_of
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has no arguments
-    """A value that the settings file would take, too."""
+    """Click type that accepts what the settings file accepts."""
 
     def __init__(self, name: str, annotation: Any) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has n
 
 
 def _file_hint(value: str) -> str:
-    """Which importer takes a file that stands where a URL should."""
+    """Hint for a file given instead of a URL: the importer that takes it."""
     try:
         with Path(value).open("rb") as file:
             found = looks_like(file.read(LOOKED_AT))
@@ -97,7 +97,7 @@ def import_and_tell(
 
 
 def refresh_and_tell(settings: Settings, name: str, telling: ReportOptions) -> None:
-    """Import the source again; what the settings say about it comes first."""
+    """Import the source again; its settings take precedence."""
     report, stored = run(_refresh(settings, name))
     tell(report, telling, settings, stored)
 
@@ -114,7 +114,7 @@ def tell(report: ImportReport, telling: ReportOptions, settings: Settings, store
 
 
 def _adjusted(source: SourceDraft, settings: Settings) -> SourceDraft:
-    """With the address that calls really go to."""
+    """The source with the effective base URL of calls."""
     wanted = settings.sources.get(source.name)
     if wanted is None or wanted.base_url is None:
         return source
@@ -122,7 +122,7 @@ def _adjusted(source: SourceDraft, settings: Settings) -> SourceDraft:
 
 
 def _homeless(report: ImportReport, settings: Settings) -> Iterator[str]:
-    """Toolsets that the description names, and that nobody can ask for."""
+    """Hints about toolsets of the description that the settings lack."""
     names = (draft.toolsets for draft in report.drafts)
     for name, count in unknown(names, settings.toolsets).items():
         yield (
@@ -133,7 +133,7 @@ def _homeless(report: ImportReport, settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def _advising(kind: str, name: str) -> Iterator[None]:
-    """What to do about an MCP server that cannot be imported."""
+    """Adds advice to the error of an MCP server that cannot be imported."""
     try:
         yield
     except ImportRejected as error:
@@ -194,7 +194,7 @@ async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]
 
 @contextmanager
 def progress_of(name: str) -> Iterator[Progress]:
-    """A bar on standard error while somebody watches."""
+    """Progress bar on standard error at a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(f"Reading {name}", total=None)

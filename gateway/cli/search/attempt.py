@@ -1,4 +1,4 @@
-"""`toolgate search try`: one query, and what each part of the search says to what it finds."""
+"""`toolgate search try`: one query, and the components of each hit's score."""
 
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -21,7 +21,7 @@ COLUMNS = ("score", "meaning", "words", "cosine", "BM25", "name", "source", "wha
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """What the score of a hit is made of; their sum times its weight is the score."""
+    """Components of a hit's score: their sum times its weight."""
 
     meaning: float
     words: float
@@ -88,14 +88,14 @@ def try_(
 def _weighing(
     settings: Settings, found: SearchResult, mode: Mode, tools: int
 ) -> tuple[float, float]:
-    """The share of meaning, and the BM25 that counts fully. See `registry.search.fusion`."""
+    """Weight of the semantic score, and the BM25 at full weight. See `registry.search.fusion`."""
     if found.path == "lexical":
         return 0.0, 0.0
     return (1.0 if mode == "dense" else settings.search.semantic_share), enough(tools)
 
 
 async def _found(settings: Settings, query: SearchQuery) -> tuple[Searched, int]:
-    """What was found, and how many tools there are."""
+    """The search result, and the number of tools."""
     async with open_registry(settings) as registry:
         for source in query.filters.sources or ():
             await check_source(registry, source)

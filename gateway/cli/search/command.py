@@ -1,4 +1,4 @@
-"""`toolgate search`: how well tools are found, and why."""
+"""`toolgate search`: search quality, and explanations of results."""
 
 import click
 

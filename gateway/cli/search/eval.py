@@ -1,4 +1,4 @@
-"""`toolgate search eval`: requests whose tools are known, searched for and scored."""
+"""`toolgate search eval`: scores searches for requests with known tools."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -36,7 +36,7 @@ Format = Literal["table", "json", "md"]
 
 @dataclass(frozen=True, slots=True)
 class RequestSet:
-    """One set, read."""
+    """One parsed set of requests."""
 
     name: str
     requests: Sequence[EvaluationRequest]
@@ -178,7 +178,7 @@ async def _corpus(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], Heard]]:
-    """A bar for each step of a set, for who watches."""
+    """A progress bar for each step of a set, at a terminal."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         bar = progress.add_task("", total=None)
 

@@ -1,4 +1,4 @@
-"""Searching as a gateway with the same settings does, for `toolgate search` and `tools search`."""
+"""Search with a gateway's settings, for `toolgate search` and `tools search`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,11 +15,11 @@ from registry.search import Search, SearchQuery, SearchResult
 class Searched:
     found: SearchResult
     failure: str | None  # of the model
-    note: str | None  # why there are no vectors at all
+    note: str | None  # why there are no vectors
 
 
 async def searched(settings: Settings, registry: Registry, query: SearchQuery) -> Searched:
-    """Raises Unreachable where the settings want meaning or nothing, and there is none."""
+    """The search result. Raises Unreachable if required embeddings are unavailable."""
     async with open_serving(settings, registry) as serving:
         failure = None
         if query.mode != "lexical" and serving.embedder is not None:
@@ -35,7 +35,7 @@ async def searched(settings: Settings, registry: Registry, query: SearchQuery) -
 
 
 async def _warmed_up(embedder: Embedder) -> str | None:
-    """Load what loads with the first query, which is not to be timed; why that fails, if so."""
+    """Load the model before the timed query; returns the reason of a failure."""
     try:
         await embedder.embed(["warm up"], query=True)
     except EmbeddingFailed as error:

@@ -1,4 +1,4 @@
-"""`toolgate serve`: the gateway in the foreground, under uvicorn, and its signals."""
+"""`toolgate serve`: the gateway in the foreground, under uvicorn, with signal handling."""
 
 import asyncio
 import gc
@@ -36,7 +36,7 @@ from schemas.errors import ToolgateError
 
 
 def check_exposure(host: str, auth: Auth) -> None:
-    """Fail if everybody, or whoever knows a secret of development, could call everything."""
+    """Fail if calls would be open to everybody, or to holders of a development secret."""
     if is_loopback(host):
         return
     if auth.mode == "none":
@@ -64,7 +64,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 class ServingProcess:
-    """One gateway from the first to the last request."""
+    """Lifecycle of one gateway process."""
 
     def __init__(
         self, settings: Settings, listener: socket.socket, config_file: str | None
@@ -74,11 +74,11 @@ class ServingProcess:
         self._config_file = config_file
         self._server = UvicornServer(self._uvicorn_config(settings), self._gateway)
         self._reload_asked = asyncio.Event()
-        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # ignored, as under nohup
         self._terminal = has_terminal() and not ignored
 
     async def run(self) -> str | None:
-        """Serve until a signal comes; why the gateway never could, if that was it."""
+        """Serve until a signal; returns the reason if the gateway never became ready."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         logging.getLogger("uvicorn.error").addFilter(told_already)
         beside = [asyncio.create_task(self._announce()), asyncio.create_task(self._reloads())]
@@ -97,7 +97,7 @@ class ServingProcess:
             ws="none",
             lifespan="on",
             log_config=None,
-            access_log=False,  # ours names the request id
+            access_log=False,  # our own has the request id
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=int(settings.server.keep_alive_s),
@@ -105,7 +105,7 @@ class ServingProcess:
         )
 
     async def _announce(self) -> None:
-        """Say where the gateway is, once it can serve; stop it when it never will."""
+        """Print the address once the gateway is ready; stop it when it never will be."""
         feed = self._gateway.feed
         await feed.settled.wait()
         if feed.state.failure:
@@ -113,12 +113,12 @@ class ServingProcess:
             return
         await self._server.listening.wait()
         gc.collect()
-        gc.freeze()  # what is here now stays: no collection has to walk it again
+        gc.freeze()  # exempts current objects from garbage collection
         gc.set_threshold(GC_THRESHOLD)
         mcp, rpc = self._gateway.settings.mcp.path, self._gateway.settings.rpc.path
         base = address(self._listener)
         tools = len(self._gateway.catalogs.of(self._gateway.principal.tenant).tools)
-        out.print(  # at once, for a reader who takes only the first line
+        out.print(  # unbuffered, for a reader of the first line only
             f"Toolgate is ready: {base}{mcp}\n"
             f"{tools} tools · JSON-RPC at {base}{rpc} · 2024-11-05 clients at {base}{mcp}/sse"
         )
@@ -126,7 +126,7 @@ class ServingProcess:
             remark("Another terminal: toolgate import openapi YOUR-API.yaml --name api")
 
     def _hang_up(self) -> None:
-        """SIGHUP: read the settings again; or stop, when it says that the terminal was closed."""
+        """SIGHUP: reload the settings; stop instead if the terminal was closed."""
         if self._terminal and not has_terminal():
             self._server.handle_exit(signal.SIGHUP, None)
         else:
@@ -139,7 +139,7 @@ class ServingProcess:
             await self._reload()
 
     async def _reload(self) -> None:
-        """Take the settings that can change now; name those that need a restart."""
+        """Apply settings that need no restart; name those that need one."""
         try:
             settings = load(self._config_file, os.environ)
         except SettingsError as error:
@@ -149,7 +149,7 @@ class ServingProcess:
         changed = [name for name in settings.__struct_fields__ if differs(before, settings, name)]
         try:
             await self._gateway.reconfigure(settings)
-        except ToolgateError as error:  # a Python service that cannot be loaded; nothing changed
+        except ToolgateError as error:  # a Python service fails to load; no change
             log.error("settings_rejected", extra={"reason": str(error)})
             return
         configure(settings.logging)
@@ -159,7 +159,7 @@ class ServingProcess:
 
 
 class UvicornServer(uvicorn.Server):
-    """uvicorn, with streams that end when the gateway stops instead of holding it up."""
+    """uvicorn, with streams that close on shutdown instead of delaying it."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(config)
@@ -174,7 +174,7 @@ class UvicornServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """uvicorn's own would raise the signal again at the end: exit code 143 for a clean stop."""
+        """Overrides uvicorn's, which re-raises the signal: exit code 143 for a clean stop."""
         loop = asyncio.get_running_loop()
         for number in STOPPING:
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -185,7 +185,7 @@ class UvicornServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain; told a second time, cut off what still runs."""
+        """Graceful shutdown; on a second signal, cancel what still runs."""
         if self.should_exit:
             log.warning("calls_cut_off", extra={"count": len(self.server_state.tasks)})
             for task in self.server_state.tasks:
@@ -197,7 +197,7 @@ class UvicornServer(uvicorn.Server):
 
 
 def told_already(record: logging.LogRecord) -> bool:
-    """A filter for uvicorn's log, which has a traceback for every call that a stop cut off."""
+    """Log filter: drops uvicorn's traceback for every call that shutdown cancelled."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
@@ -211,7 +211,7 @@ def address(listener: socket.socket) -> str:
 
 
 def has_terminal() -> bool:
-    """Whether there is a controlling terminal; one that was closed is there no longer."""
+    """Whether there is a controlling terminal; false once it was closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -276,7 +276,7 @@ def serve(
 
 
 def _leave_threads_behind() -> None:
-    """An action in a thread cannot be stopped, and Python would wait for it for ever."""
+    """Exit without joining threads: actions there cannot be cancelled, and might never end."""
     left = [one for one in threading.enumerate() if one is not threading.main_thread()]
     if any(not thread.daemon for thread in left):
         log.warning("actions_cut_off", extra={"threads": len(left)})
@@ -295,7 +295,7 @@ def _refuse_workers(workers: int) -> NoReturn:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it responses take 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -313,7 +313,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _raise_file_limit() -> None:
-    """Every stream and every connection takes a file descriptor: take all that we may have."""
+    """Raise the soft limit of file descriptors: each stream and connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""`toolgate agents`: agents, and the skills that they have."""
+"""`toolgate agents`: agents, and the skills granted to them."""
 
 from decimal import Decimal, InvalidOperation
 

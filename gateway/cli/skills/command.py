@@ -52,7 +52,7 @@ def skills() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The skills of a registry that is open."""
+    """Access to skills in an open registry."""
 
     store: SkillStore
     host_id: str

@@ -1,4 +1,4 @@
-"""`toolgate skills`: the commands that change skills, and their folders."""
+"""`toolgate skills`: the commands that change skills, and import and export of their folders."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def export(settings: Settings, directory: Path, names: tuple[str, ...], force: b
 
 
 def print_saved(saved: list[SavedSkill], as_json: bool, *, dry_run: bool = False) -> None:
-    """What became of skills that were saved, or would."""
+    """Print the outcome for each skill, or the expected one with `dry_run`."""
     if as_json:
         print_json(saved)
         return

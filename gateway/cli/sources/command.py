@@ -1,4 +1,4 @@
-"""`toolgate sources`: what is imported, and its care."""
+"""`toolgate sources`: list and maintain imported sources."""
 
 import shlex
 from collections import Counter
@@ -115,7 +115,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 
 
 def _lines(source: Source, items: Sequence[SnapshotItem]) -> Iterator[str]:
-    """What there is to say of an MCP server besides."""
+    """Additional lines about an MCP server."""
     if source.server is None:
         return
     counts = Counter(item.kind for item in items)
@@ -130,7 +130,7 @@ def _lines(source: Source, items: Sequence[SnapshotItem]) -> Iterator[str]:
 
 
 def _aliases(tools: Sequence[Tool]) -> Iterator[str]:
-    """Names of before that still call a tool."""
+    """Former names that still call a tool."""
     for tool in tools:
         for alias in tool.aliases:
             yield f"alias {alias} calls {tool.name}"
@@ -143,7 +143,7 @@ def _how_to_import(spec: ImportSpec) -> str:
 
 
 def _adjusted(source: Source, settings: Settings) -> Source:
-    """With the address that calls really go to."""
+    """The source with the effective base URL of calls."""
     wanted = settings.sources.get(source.name)
     if wanted is None or wanted.base_url is None:
         return source
@@ -155,7 +155,7 @@ def _origin(source: Source, stale: bool) -> str:
 
 
 def _print_source(source: Source, stale: bool) -> None:
-    """`stale`: the settings named it once, and do not any more."""
+    """`stale`: removed from the settings."""
     tools = "1 tool" if source.tool_count == 1 else f"{source.tool_count} tools"
     version = f", version {source.version}" if source.version else ""
     imported = source.updated[:16].replace("T", " ")
@@ -241,8 +241,8 @@ async def _list(settings: Settings) -> list[Source]:
 async def _detail(
     settings: Settings, name: str
 ) -> tuple[Source, list[SnapshotItem], list[str], list[Tool], Entries]:
-    """The source, its items, the tools of it that wait for approval, those that are served, and
-    what is stored to satisfy its security schemes."""
+    """The source, its items, its tools that wait for approval, its served tools, and the stored
+    credentials for its security schemes."""
     source = _adjusted(await _named(settings, name), settings)
     async with open_registry(settings) as registry:
         items = await registry.store.items(registry.host_id)
@@ -264,7 +264,7 @@ async def _named(settings: Settings, name: str) -> Source:
 
 
 async def _prune(settings: Settings, names: Sequence[str]) -> dict[str, int]:
-    """Removes the sources; the number of tools that each had."""
+    """Removes the sources; returns the number of tools that each had."""
     async with open_registry(settings, Act("deleteSource", ", ".join(names))) as registry:
         store, host_id = registry.store, registry.host_id
         return {name: await store.remove(host_id, name) or 0 for name in names}

@@ -1,4 +1,4 @@
-"""Commands that ask other MCP servers."""
+"""Client connections of commands to other MCP servers."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +21,7 @@ from gateway.upstreams.mcp.ways import Ways
 
 
 class _NoAudience:
-    """A command asks once; it does not stay to hear what changes."""
+    """Null audience: a command does not wait for change notifications."""
 
     async def lists_changed(self, source: str) -> None: ...
 
@@ -31,7 +31,7 @@ class _NoAudience:
 
 
 class _Overheard(logging.Handler):
-    """Shows what a process says that was started for the command: why it does not work."""
+    """Log handler that prints output of a child process, which may explain a failure."""
 
     def emit(self, record: logging.LogRecord) -> None:
         said = vars(record)
@@ -44,7 +44,7 @@ class _Overheard(logging.Handler):
 @contextmanager
 def _overhearing() -> Iterator[None]:
     logger, handler = logging.getLogger("toolgate.upstream"), _Overheard()
-    level, logger.propagate = logger.level, False  # a command tells its own failures
+    level, logger.propagate = logger.level, False  # a command reports its own failures
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -57,7 +57,7 @@ def _overhearing() -> Iterator[None]:
 
 @asynccontextmanager
 async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterator[Asking]:
-    """Asks servers as the gateway does, until the block ends. `stored`: credentials of the
+    """A lister with the gateway's settings, open until the block ends. `stored`: credentials of the
     registry, by source."""
     connections = Connections(settings.upstream, settings.sources)
     connections.store(stored)
@@ -76,7 +76,7 @@ async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterato
 async def open_asking(
     settings: Settings, act: Act | None = None
 ) -> AsyncIterator[tuple[Registry, Asking, Stored]]:
-    """The registry, and who asks servers with what is stored in it."""
+    """The registry, and a lister that uses the credentials stored in it."""
     async with open_registry(settings, act) as registry:
         stored = await stored_in(settings, registry)
         async with open_lister(settings, stored) as lister:

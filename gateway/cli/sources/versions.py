@@ -1,4 +1,4 @@
-"""`toolgate sources versions | diff | rollback`: what a source was, and what it would be."""
+"""`toolgate sources versions | diff | rollback`: versions of a source, preview of the next."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -158,7 +158,7 @@ def rollback(settings: Settings, name: str, to: int | None, as_json: bool) -> No
 
 
 def print_difference(found: Difference) -> None:
-    """At a terminal what changes in a tool stands below it; in a pipe each change is a line: fate,
+    """At a terminal changes of a tool stand below it; in a pipe each change is a line: fate,
     breaking or not, tool, where, what."""
     if not out.is_terminal:
         print_rows(("", "", "", "", ""), [row for tool in found.tools for row in _lines(tool)])
@@ -243,7 +243,7 @@ async def _difference(settings: Settings, name: str, new: str | None) -> Differe
 
 
 async def _spec(registry: Registry, settings: Settings, name: str) -> ImportSpec:
-    """As the settings want it, else as it was imported."""
+    """The import spec: that of the settings, else of the last import."""
     wanted = settings.sources.get(name)
     if wanted and (spec := configured(name, wanted)):
         return spec

@@ -1,4 +1,4 @@
-"""`toolgate tools add`: tools that are made by hand."""
+"""`toolgate tools add`: create manual tools."""
 
 import asyncio
 import sys
@@ -138,7 +138,7 @@ def _object(name: str | None, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def schema_of(text: str) -> Any:
-    """JSON, or that of a file."""
+    """JSON, literal or from a file."""
     if text.lstrip().startswith("{"):
         try:
             return decode_strict(text.encode())
@@ -179,7 +179,7 @@ def _read(objects: Sequence[Any], place: str) -> Iterator[ToolRequest]:
 
 
 def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest:
-    """With the source code instead of the path of its file."""
+    """The request with the source code instead of its file path."""
     try:
         way_of(wanted)
     except ToolRefused as error:

@@ -1,4 +1,4 @@
-"""`toolgate tools approve`: let tools of other MCP servers be served as they are now."""
+"""`toolgate tools approve`: approve the current definitions of tools of other MCP servers."""
 
 import difflib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A tool's arguments: explained to a person, and read from the shell."""
+"""A tool's arguments: explained to people, and parsed from the shell."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from schemas.jsonrpc import decode_json
 from schemas.jsonschema import Checker
 
 OPTIONS_SHOWN = 8
-DEPTH = 4  # of references and alternatives that are followed to name a kind
+DEPTH = 4  # maximum depth of references and alternatives followed to name a type
 SAMPLES = {"integer": "1", "number": "1.5", "boolean": "true", "array": "'[]'", "object": "'{}'"}
 
 
@@ -23,7 +23,7 @@ class Argument:
 
 
 def arguments_of(schema: Mapping[str, Any]) -> list[Argument]:
-    """The properties of a tool's input schema; those that have to be given come first."""
+    """The properties of a tool's input schema, required ones first."""
     required = schema.get("required", [])
     found = [
         Argument(
@@ -38,7 +38,7 @@ def arguments_of(schema: Mapping[str, Any]) -> list[Argument]:
 
 
 def example(name: str, arguments: Sequence[Argument]) -> str:
-    """A command that calls the tool with what it needs."""
+    """A command that calls the tool with its required arguments."""
     pairs = [f"{one.name}={_sample(one.kind)}" for one in arguments if one.required]
     return " ".join(["toolgate tools call", name, *pairs])
 
@@ -75,7 +75,7 @@ def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The value of --args."""
+    """Parsed value of --args."""
     try:
         found = decode_json(text.encode())
     except ParseError as error:
@@ -86,7 +86,7 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE each, the values as they were typed."""
+    """NAME=VALUE pairs, with unparsed values."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -99,7 +99,7 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def typed(pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker) -> dict[str, Any]:
-    """`given` and `pairs`, whose values are read as JSON except where the tool wants the text."""
+    """`given` and `pairs`, whose values are parsed as JSON except where the schema wants text."""
     arguments = {**given, **{name: json_or_text(text) for name, text in pairs.items()}}
     for name in _rejected(checker, arguments) & pairs.keys():
         as_text = {**arguments, name: pairs[name]}
@@ -111,7 +111,7 @@ def typed(pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker) 
 def _rejected(checker: Checker, arguments: Mapping[str, Any]) -> set[str]:
     try:
         return {problem.argument for problem in checker.explain(arguments)}
-    except ValueError:  # they are not checked, which the call tells
+    except ValueError:  # not validated here; the call reports it
         return set()
 
 

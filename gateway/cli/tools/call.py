@@ -1,4 +1,4 @@
-"""`toolgate tools call`: the way through the gateway that a client's call takes."""
+"""`toolgate tools call`: calls a tool through the same pipeline as a client."""
 
 import sys
 from typing import Any
@@ -62,7 +62,7 @@ def call(
 
 
 def _print_content(item: dict[str, Any]) -> None:
-    """Text as it came, in a terminal made readable and harmless; of binary content its type."""
+    """Print text, readable and escaped at a terminal; binary content by its type."""
     if "text" not in item:
         part = item.get("resource", item)
         encoded = part.get("data") or part.get("blob") or ""
@@ -84,7 +84,7 @@ def _readable(text: str) -> JSON | str:
 
 
 def _uncut(settings: Settings) -> Settings:
-    """Answers come whole: what is kept of them in here nobody can ask for afterwards."""
+    """Settings without truncation: the command's process keeps no answers to fetch later."""
     answers = settings.answers
     whole = replace(answers, tokens=0, inline_bytes=answers.download_bytes)
     return replace(settings, answers=whole)
@@ -93,7 +93,7 @@ def _uncut(settings: Settings) -> Settings:
 async def _call(
     settings: Settings, name: str, pairs: dict[str, str], given: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
-    """The result, and whether that is because the tool does not take the arguments."""
+    """The result, and whether it is an error in the arguments."""
     gateway = Gateway(_uncut(settings))
     try:
         async with open_registry(settings) as registry:
@@ -124,7 +124,7 @@ async def _dispatch(
 
 
 def _check_loaded(tool: Tool, gateway: Gateway) -> None:
-    """What is written in Python runs only where the settings name it."""
+    """Python tools run only where the settings name their code."""
     if tool.source and tool.binding.facts.loaded and tool.source not in gateway.upstreams.services:
         fail(
             f"{tool.name} is written in Python, and these settings do not name its source "

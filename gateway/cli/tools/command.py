@@ -1,4 +1,4 @@
-"""`toolgate tools`: what the gateway offers, looked at from the shell."""
+"""`toolgate tools`: list, show and search the gateway's tools."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ COMMANDS = {
 }
 COLUMNS = ("name", "source", "what it does")
 TO_MAKE_VECTORS = "`toolgate embed backfill` makes them, and so does `toolgate serve`."
-BY_HAND = "-"  # where others have a source
+BY_HAND = "-"  # in the column of sources
 NONE_HELD: Mapping[str, str] = {}
 
 
@@ -162,7 +162,7 @@ def _print_disabled(found: Sequence[CatalogRow], as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """What tools have to be of, to be found."""
+    """Search filters."""
 
     source: str | None
     domain: str | None
@@ -183,7 +183,7 @@ async def _disabled(settings: Settings, source: str | None) -> list[CatalogRow]:
 
 
 async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], dict[str, str]]:
-    """By name, and why some of them are held back."""
+    """Tools by name, and the reasons why some are held back."""
     async with open_registry(settings) as registry:
         await check_source(registry, source)
         found = await registry.store.tools(registry.host_id)
@@ -200,7 +200,7 @@ async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], di
 async def _search(
     settings: Settings, query: str, limit: int, among: Among, words: bool
 ) -> tuple[SearchResult, bool]:
-    """What was found, and whether there are no tools at all."""
+    """The search result, and whether there are no tools at all."""
     async with open_registry(settings) as registry:
         await check_source(registry, among.source)
         filters = Filters(

@@ -1,4 +1,4 @@
-"""What tools cost a model in a list, and what a profile makes of them."""
+"""Token costs of tools in a list, and the effect of a profile."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,11 +17,11 @@ from schemas.tool import Tool
 
 COLUMNS = ("tokens", "name", "source", "what it does")
 SHOWN = 3  # tools that are named
-LARGE = 100_000  # tokens of a list; half of what models could read at most in 2026
+LARGE = 100_000  # tokens of a list; half of the largest context windows in 2026
 
 
 def listed(settings: Settings, tools: Sequence[Tool], profile: str | None = None) -> ToolList:
-    """The tools as clients of the profile see them listed."""
+    """The tool list as clients of the profile get it."""
     shaping = Shaping(settings.budgets, Profiles(settings.profiles))
     return Catalog(tools, shaping=shaping).tool_list(_chosen(shaping.profiles, profile))
 
@@ -29,7 +29,7 @@ def listed(settings: Settings, tools: Sequence[Tool], profile: str | None = None
 def print_costs(
     settings: Settings, tools: Sequence[Tool], profile: str | None, as_json: bool
 ) -> None:
-    """The most expensive first; at the end those that are left out."""
+    """Print the most expensive tools first, omitted ones last."""
     made = listed(settings, tools, profile)
     order = sorted(tools, key=lambda tool: (-made.costs.get(tool.name, 0), tool.name))
     if as_json:
@@ -44,7 +44,7 @@ def print_costs(
 
 
 def cost_of(settings: Settings, tool: Tool) -> str:
-    """In one line."""
+    """Token costs of a tool, in one line."""
     made = listed(settings, [tool])
     whole = tokens(bytes(tool.input_schema)) + tokens(encode(tool.description))
     if tool.name not in made.costs:
@@ -54,7 +54,7 @@ def cost_of(settings: Settings, tool: Tool) -> str:
 
 
 def check(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
-    """What the lists cost, and what is missing from those of clients that accept less."""
+    """Checks costs of lists, and tools that lists of limited clients omit."""
     made = listed(settings, tools)
     most = settings.budgets.catalog_tokens
     dear = sorted(made.costs, key=lambda name: (-made.costs[name], name))[:SHOWN]

@@ -152,7 +152,7 @@ def _change(given: dict[str, Any]) -> HandChange:
 
 
 def _listed(given: Sequence[str] | None) -> tuple[str, ...] | None:
-    """One empty text: nothing."""
+    """The values; one empty text means an empty list."""
     return None if given is None else tuple(one for one in given if one)
 
 

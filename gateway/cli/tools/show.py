@@ -1,4 +1,4 @@
-"""`toolgate tools show`: all that is known of one tool."""
+"""`toolgate tools show`: details of one tool."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -90,7 +90,7 @@ async def held_back(registry: Registry) -> dict[str, str]:
 
 
 def _standing(standing: CatalogRow) -> Iterator[str]:
-    """Whose its description is, and what else is said of it by hand."""
+    """The origin of its description, and its manual metadata."""
     if standing.overridden:
         since = f" since {standing.override_ts:%Y-%m-%d %H:%M}" if standing.override_ts else ""
         yield f"described by hand{since}, by {standing.override_user}; imports leave that alone"
@@ -146,7 +146,7 @@ def _detail(tool: Tool) -> dict[str, Any]:
 async def _tool(
     settings: Settings, name: str
 ) -> tuple[Tool, str | None, dict[str, str], CatalogRow, EntityEmbedding]:
-    """The tool, the address of its source, what is held back, and what stands in the registry."""
+    """The tool, the address of its source, what is held back, and its registry entries."""
     async with open_registry(settings) as registry:
         tools = [
             *await registry.store.tools(registry.host_id, held=True),
