@@ -31,7 +31,7 @@ class Embeddings(Collector):
         settled: Callable[[], Awaitable[object]],
         after: After = nothing,
     ) -> None:
-        """`settled` returns when the database is available or has failed; `after` as in `Crew`."""
+        """`settled` returns when the database is up, or never will be; `after` as in `Crew`."""
         self._settings = settings
         self._database = database
         self._settled = settled

@@ -211,8 +211,7 @@ class Federation:
         self._toolsets = tuple(settings.toolsets)
 
     async def sealer(self) -> Sealer:
-        """Encryption of state that clients hold. Raises Unavailable while the secret cannot be
-        read."""
+        """Encryption of client-held state. Raises Unavailable while the secret is unreadable."""
         if self._sealer is None:
             self._sealer = Sealer(await self._stores.secret())
         return self._sealer

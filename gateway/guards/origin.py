@@ -74,8 +74,7 @@ class OriginGuard:
         await app(scope, receive, send)
 
     def _refusal(self, scope: Scope, host: bytes | None, checked: bool) -> Fault | None:
-        """The fault of a request's Host header; for probes (not `checked`) it only has to be
-        present."""
+        """The fault of a Host header; for probes (not `checked`) it only has to be present."""
         if host is None:
             return InvalidRequest(NO_HOST) if scope.get("http_version") == "1.1" else None
         return Forbidden(FOREIGN_HOST) if checked and not self._known_host(host) else None

@@ -1,4 +1,4 @@
-"""Semantic search for tools, the same as `toolgate tools search`."""
+"""Tool search, the same as `toolgate tools search`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
