@@ -67,7 +67,7 @@ class Auditing(Collector):
         )
 
     async def begin(self, pool: Pool) -> None:
-        """Start a chain, before the first request. Raises psycopg.Error and PoolTimeout."""
+        """Open the chain, before the first request. Raises psycopg.Error and PoolTimeout."""
         if self.enabled:
             await self._writer.begin(pool)
 

@@ -325,13 +325,14 @@ def _is_in(address: str, networks: Sequence[Network]) -> bool:
 
 
 def _by_files() -> int:
-    """The gateway takes all the files that it may have (see `toolgate serve`)."""
+    """Connection limit from the hard limit of open files, which the gateway uses (`toolgate
+    serve`)."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 0 if hard == resource.RLIM_INFINITY else int(hard * SHARE)
 
 
 def _raw(fault: Fault) -> bytes:
-    """An answer to what was not even a request."""
+    """A raw HTTP response, for input that never became a request."""
     body = encode(error_reply(None, fault))
     reason = REASONS.get(fault.status, b"Service Unavailable")
     waits = isinstance(fault, TooManyRequests | Overloaded)
