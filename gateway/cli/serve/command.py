@@ -313,8 +313,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit of file descriptors to the hard one: streams and connections need
-    them."""
+    """Raise the soft limit of open files to the hard one: streams and connections need them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
