@@ -1,4 +1,4 @@
-"""Differences that another description makes: tools that come, change and go. Pure."""
+"""Differences of an import: tools added, changed and removed by another description. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from schemas.tool import Tool
 
 
 def request_changes(before: Binding, after: Binding) -> Iterator[SchemaChange]:
-    """Where arguments travel, and what callers have to bring along."""
+    """Changes of an operation's request: argument locations and required credentials."""
     compare = COMPARISONS.get(type(before))
     if compare is not None and compare is COMPARISONS.get(type(after)):
         yield from compare(before, after)
@@ -51,7 +51,7 @@ def _graphql(before: GraphQLBinding, after: GraphQLBinding) -> Iterator[SchemaCh
 
 
 def _places(binding: OpenAPIBinding) -> dict[str, str]:
-    """Where each argument travels, as a person says it."""
+    """The location of each argument, in words."""
     found = {one.argument: f"{one.location} {one.name}" for one in binding.parameters}
     if binding.body:
         found |= {name: f"body {property_}" for name, property_ in binding.body.properties or ()}
@@ -76,7 +76,7 @@ Alternatives = tuple[tuple[Credential, ...], ...]
 
 
 def _security(before: Alternatives, after: Alternatives) -> Iterator[SchemaChange]:
-    """Breaking if somebody who had all of one alternative has all of none now."""
+    """Breaking if a caller that satisfied one of the old alternatives now satisfies none."""
     was, now = _needs(before), _needs(after)
     if was == now:
         return
@@ -85,7 +85,7 @@ def _security(before: Alternatives, after: Alternatives) -> Iterator[SchemaChang
 
 
 def _needs(alternatives: Alternatives) -> list[frozenset[tuple[str, str]]]:
-    """What each alternative needs: schemes, and their scopes."""
+    """The requirements of each alternative: schemes, and their scopes."""
     return [
         frozenset((one.scheme, scope) for one in needed for scope in ("", *one.scopes))
         for needed in alternatives or ((),)
@@ -101,7 +101,7 @@ def _told(alternatives: list[frozenset[tuple[str, str]]]) -> str:
 
 
 def _service(before: ServiceBinding, after: ServiceBinding) -> Iterator[SchemaChange]:
-    """Any one of the scopes will do. Breaking unless whoever might call still may."""
+    """Breaking unless every caller that was allowed still is; any one of the scopes suffices."""
     was, now = _scopes(before), _scopes(after)
     if was != now:
         wider = now is None or (was is not None and (not now or (was and was <= now)))
@@ -110,7 +110,7 @@ def _service(before: ServiceBinding, after: ServiceBinding) -> Iterator[SchemaCh
 
 
 def _scopes(binding: ServiceBinding) -> frozenset[str] | None:
-    """Of which callers need one; empty: of none. None: callers need not even a token."""
+    """The scopes of which callers need one; empty: of none. None: not even a token is required."""
     return None if binding.skip_auth else frozenset((binding.scope or "").split())
 
 
@@ -133,17 +133,17 @@ Fate = Literal["added", "changed", "removed"]
 
 
 class ToolChange(Struct, frozen=True):
-    """What becomes of one tool."""
+    """The change of one tool."""
 
     fate: Fate
-    name: str  # that it gets; of one that is removed, that it had
+    name: str  # its new name; of a removed tool, its last one
     operation: str  # its key: /pets/{id}@get
     breaking: bool
     changes: tuple[SchemaChange, ...]
 
 
 class Difference(Struct, frozen=True):
-    """All of a source, the breaking changes first."""
+    """The changes of a whole source, the breaking ones first."""
 
     source: str
     tools: tuple[ToolChange, ...]
@@ -155,7 +155,7 @@ class Difference(Struct, frozen=True):
 
 
 def difference(source: str, before: Sequence[Served], changes: Changes) -> Difference:
-    """`changes` are to what is served `before`."""
+    """The difference of `changes` from the tools served `before`."""
     known = {one.tool.id: one for one in before}
     with bounded(READ_IN_ALL):
         found = [*_removed(before, changes), *_written(known, changes)]
@@ -225,5 +225,5 @@ def _object(raw: Raw) -> dict[str, Any]:
 
 
 def _as_stored(schema: Any) -> Any:
-    """As JSON has it: a tuple is a list."""
+    """`value` as JSON stores it: a tuple becomes a list."""
     return msgspec.json.decode(msgspec.json.encode(schema))

@@ -1,4 +1,4 @@
-"""The file that a description in several files begins with."""
+"""The entry file of a description in several files."""
 
 import re
 
@@ -13,7 +13,7 @@ _LISTED = 10  # names in one message
 
 
 def entry_of(place: Container, location: str, limit_bytes: int) -> str:
-    """Raises ImportRejected when there is none, or more than one."""
+    """The entry file. Raises ImportRejected when there is none, or more than one."""
     names = [name for name in place.names() if name.lower().endswith(_SUFFIXES)]
     usual = [name for name in names if _USUAL.fullmatch(name.rpartition("/")[2])]
     found = _shallowest(usual) or _described(place, names, limit_bytes)

@@ -1,7 +1,8 @@
-"""GraphQL schemas: introspected or found as bytes, and read from those.
+"""GraphQL schemas: introspected or fetched as bytes, and parsed from those.
 
-The operator named the address, so it may be private, and credentials of the settings go there; so
-no redirect is followed. The answer is kept as it came: reading it is for the importer.
+The operator named the address, so it may be private, and receives the credentials of the settings;
+therefore no redirect is followed. The answer is stored as received: parsing it is the importer's
+job.
 """
 
 import ssl
@@ -25,13 +26,13 @@ from schemas.errors import ImportRejected
 from schemas.source import GraphQLOptions
 
 FILE_SUFFIXES = (".graphql", ".graphqls", ".gql", ".sdl", ".json", ".txt")
-SHOWN = 300  # characters of what an endpoint says against it
+SHOWN = 300  # characters of an endpoint's error message
 _INSTEAD = "Save its schema as SDL (most GraphQL tools can), and import that file with --base-url."
 
 # Wrapped eight times at most: [[[T!]!]!]! and one more.
 _REF = "kind name " + "ofType { kind name " * 8 + "}" * 8
 _VALUE = f"name description defaultValue type {{ {_REF} }}"
-# What came after October 2021, or is asked of newer servers only; others refuse the whole query.
+# Added after October 2021, or queried from newer servers only; others refuse the whole query.
 _RECENT = {
     "{scalar}": "specifiedByURL",
     "{input}": "isOneOf",
@@ -59,7 +60,7 @@ class _Error(Struct):
 
 
 def is_endpoint(location: str) -> bool:
-    """Whether `location` is to be asked, instead of read: a URL that does not name a file."""
+    """Whether `location` is introspected instead of read: a URL that does not name a file."""
     parts = urlsplit(location)
     return parts.scheme in ("http", "https") and not parts.path.lower().endswith(FILE_SUFFIXES)
 
@@ -73,9 +74,9 @@ async def introspect(
     public: bool = False,
     tls: ssl.SSLContext | bool = True,
 ) -> bytes:
-    """The answer of the endpoint at `location`, which has to be `public` if that is so: JSON with
-    `__schema`. `tls`: True for the system's certificates. Raises ImportRejected, which says what
-    to do."""
+    """The introspection result of the endpoint at `location`, which has to be `public` if that is
+    set: JSON with `__schema`. `tls`: True for the system's certificates. Raises ImportRejected,
+    which names the remedy."""
     try:
         url = URL(location)
         check_host(location)
@@ -105,7 +106,7 @@ async def introspect(
 async def _ask(
     session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], limit_bytes: int
 ) -> bytes:
-    """All there is to know; of a server that does not understand the question, what all know."""
+    """The full introspection query; for a server that does not support it, the basic one."""
     status, body = await _post(session, url, headers, _query(recent=True), limit_bytes)
     if not _is_schema(body) and _says_errors(body):
         status, body = await _post(session, url, headers, _query(recent=False), limit_bytes)
@@ -198,14 +199,14 @@ _OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 async def describe_graphql(
     location: str, options: GraphQLOptions, limits: Imports, ask: Callable[[], Awaitable[bytes]]
 ) -> OpenApiDescription:
-    """The schema at `location`, read or asked for, and its overlay. Raises ImportRejected."""
+    """The schema at `location`, read or introspected, and its overlay. Raises ImportRejected."""
     if is_endpoint(location):
         found, data = location, await ask()
     else:
         found, data = await _fetch(location, limits, named=not options.guarded)
     bundle = Bundle(found, {found: data})
     if options.overlay is not None:
-        if has_credentials(options.overlay):  # options are kept and shown
+        if has_credentials(options.overlay):  # options are stored and shown
             raise ImportRejected("The overlay's URL holds credentials; name one without.")
         at, beside = await _fetch(options.overlay, limits)
         bundle = msgspec.structs.replace(bundle, overlay=beside, overlay_location=at)
@@ -230,7 +231,7 @@ def read_graphql(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
 ) -> Imported:
-    """What `describe_graphql` found, as tools; no network and no file system is asked. Raises
+    """The result of `describe_graphql` as tools, without network or file access. Raises
     ImportRejected."""
     # graphql-core takes 0.1 s to import, which every command would pay for
     from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay

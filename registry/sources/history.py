@@ -1,4 +1,4 @@
-"""Versions of a source: kept, compared with a new description, and served again."""
+"""Versions of a source: stored, compared with a new description, and rolled back to."""
 
 import asyncio
 import hashlib
@@ -30,7 +30,7 @@ class Versions:
         self._pool = pool
 
     async def listed(self, host_id: str, source: str) -> list[Version]:
-        """The newest first; empty when there is no such source."""
+        """All versions, newest first; empty when there is no such source."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 """
@@ -46,7 +46,7 @@ class Versions:
             return [_version(*row) async for row in rows]
 
     async def document(self, host_id: str, source: str, number: int) -> bytes | None:
-        """The description that this version was imported from, as long as it is kept."""
+        """The description that this version was imported from, as long as it is stored."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
                 "SELECT version.document FROM api_t AS api"
@@ -85,7 +85,7 @@ def _version(
 
 @dataclass(frozen=True, slots=True)
 class RolledTo:
-    """A version that is served again."""
+    """The result of a rollback: the version that is served again."""
 
     version: Version
     report: ImportReport
@@ -93,7 +93,7 @@ class RolledTo:
 
 
 class History:
-    """For one tenant."""
+    """Differences and rollbacks of one tenant's sources."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class History:
         self._lister = lister
 
     async def difference(self, spec: ImportSpec) -> Difference:
-        """What an import would change; it writes nothing. Raises ImportRejected."""
+        """The changes that an import would make, as a dry run. Raises ImportRejected."""
         found = await find(spec, self._limits, Origins(lister=self._lister))
         imported = await asyncio.to_thread(found.read)
         return await self._compared(drafted(spec, found, imported), imported)
@@ -118,10 +118,10 @@ class History:
     async def roll_back(
         self, name: str, to: int | None = None, progress: Progress | None = None
     ) -> RolledTo:
-        """Serve version `to` again, or the one before, with the options that it had then.
+        """Serve version `to` again, or the previous one, with the options that it had then.
 
-        That lasts until another description than the one of now is found, or the source is
-        refreshed. Raises LookupError for an unknown source, and ImportRejected.
+        The rollback lasts until the location has a description other than the current one, or the
+        source is refreshed. Raises LookupError for an unknown source, and ImportRejected.
         """
         source = await self._store.source(self._host_id, name)
         if source is None:
@@ -158,7 +158,8 @@ class History:
     async def _held(
         self, source: Source, versions: Mapping[int, Version], to: Version
     ) -> RolledBack | None:
-        """What must not be imported while `to` is served: what is at the source's location now.
+        """The version that must not be imported during the rollback: the one now at the source's
+        location.
         None when that is `to` itself."""
         held = source.rolled_back
         if held is None:
@@ -187,7 +188,7 @@ def _wanted(name: str, versions: Mapping[int, Version], to: int | None) -> Versi
 
 
 def _still(name: str, versions: Mapping[int, Version]) -> Check:
-    """What is held back must be what is served when that is written."""
+    """Check that the version held back is still the one served when the rollback is written."""
     current = next((one.number for one in versions.values() if one.current), None)
 
     def check(before: Before | None) -> None:
@@ -204,7 +205,8 @@ def _not_kept(name: str, number: int) -> str:
 
 
 def _spec(source: Source, version: Version) -> ImportSpec:
-    """How it was imported. Raises ImportRejected for what only a newer release knows."""
+    """The import spec of a version. Raises ImportRejected for a kind that only a newer release
+    knows."""
     name, asked = source.name, version.asked
     if not is_importable(asked.get("kind")):
         raise ImportRejected(

@@ -1,7 +1,4 @@
-"""Imports: a description read, turned into tools and written; all of it or nothing.
-
-All of it or nothing.
-"""
+"""Imports: a description is read, turned into tools and written atomically."""
 
 import asyncio
 import hashlib
@@ -61,7 +58,7 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
 
 
 def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str | None:
-    """What to do where a description that is no URL names a server relative to its own."""
+    """The remedy where a description read from a file names a server by a relative URL."""
     if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(found.location):
         return None
     relative = next((one for one in imported.servers if one and "://" not in one), None)
@@ -76,19 +73,20 @@ def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str |
 
 
 def said_base(spec: ImportSpec) -> str | None:
-    """Where calls go, if an operator said it; calls of an MCP server go where it is listed."""
+    """The operator's base URL, if one was given; an MCP server is called where it is listed."""
     if spec.facts.server and not spec.location.startswith(STDIO):
         return spec.location
     return spec.base_url
 
 
 def same_origin(typed: str, declared: str | None) -> bool:
-    """A relative server of a fetched description: the operator named that host already."""
+    """Whether the declared server has the origin that the operator entered, which is trusted
+    already."""
     return declared is not None and urlsplit(typed)[:2] == urlsplit(declared)[:2]
 
 
 def is_rolled_back(known: Source, spec: ImportSpec, found: Found) -> bool:
-    """Whether this is what the source was rolled back from."""
+    """Whether this document is the one that the source was rolled back from."""
     held = known.rolled_back
     if held is None or found.document is None:
         return False
@@ -98,7 +96,7 @@ def is_rolled_back(known: Source, spec: ImportSpec, found: Found) -> bool:
 
 
 def is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
-    """Whether this is what the source has, and nothing is rolled back that it would end."""
+    """Whether the source has this document already, and no rollback that importing it would end."""
     if known.rolled_back is not None or known.origin != spec.origin:
         return False
     if known.location != found.location:
@@ -134,12 +132,12 @@ class SourceExists(ImportRejected):
 
 
 class SourceChanged(ImportRejected):
-    """It is not what somebody has looked at any longer."""
+    """The version to change is no longer the one that the caller saw."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did; with `saved` None nothing: it was a dry run, or `rolled_back`."""
+    """Result of an import; `saved` is None when it wrote no rows: a dry run, or `rolled_back`."""
 
     source: SourceDraft
     outcomes: tuple[Outcome, ...]
@@ -147,7 +145,7 @@ class ImportReport:
     notes: tuple[str, ...] = ()  # about the document as a whole, or the patterns
     drafts: tuple[ToolDraft, ...] = ()
     rolled_back: int | None = None  # the version that is served instead of this one
-    held: int | None = None  # which version this one is, then
+    held: int | None = None  # then, the number of this version
 
 
 class Sources:
@@ -161,8 +159,8 @@ class Sources:
         services: Services = NO_SERVICES,
         lister: Lister | None = None,
     ) -> None:
-        """`services` are those that this process serves: only it knows their actions. `lister`
-        asks other MCP servers; without it none is imported."""
+        """`services` are those served by this process: only it knows their actions. `lister` lists
+        other MCP servers; without it none is imported."""
         self._store = store
         self._host_id = host_id
         self._limits = limits
@@ -171,7 +169,7 @@ class Sources:
     async def import_(
         self, spec: ImportSpec, progress: Progress | None = None, *, anew: bool = False
     ) -> ImportReport:
-        """Import or re-import a source. Raises ImportRejected; then nothing was written.
+        """Import or re-import a source. Raises ImportRejected, with no rows written.
 
         A description that was rolled back is not imported again, unless `anew`.
         """
@@ -183,7 +181,7 @@ class Sources:
         return await self._save(spec, found, progress, None if anew else _still(spec.name, known))
 
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
-        """Like `import_`, but None when everything is as it was at the last import."""
+        """Like `import_`, but None when the source is unchanged since the last import."""
         found = await self._find(spec)
         known = await self._store.source(self._host_id, spec.name)
         if known is not None and (
@@ -193,15 +191,16 @@ class Sources:
         return await self._save(spec, found, check=_still(spec.name, known))
 
     async def refresh(self, name: str, progress: Progress | None = None) -> ImportReport:
-        """Import a known source again, from where and as it was imported. Raises LookupError."""
+        """Re-import a known source from its location with its stored options. Raises
+        LookupError."""
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
         return await self.import_(spec_of(source), progress, anew=True)
 
     async def create(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
-        """Import a source that is not there yet; `document` came by itself, instead of from a
-        location. Raises SourceExists, and ImportRejected."""
+        """Import a new source; `document` was uploaded instead of read from a location. Raises
+        SourceExists, and ImportRejected."""
         if await self._store.source(self._host_id, spec.name) is not None:
             raise SourceExists(spec.name)
         if document is None:
@@ -211,8 +210,8 @@ class Sources:
     async def upload(
         self, name: str, document: bytes, expected_number: int | None = None
     ) -> ImportReport:
-        """Import a source that was uploaded again, from `document`; `expected_number` is that of
-        the version that is served. Raises LookupError, and ImportRejected."""
+        """Re-import an uploaded source from `document`; `expected_number` is that of the version
+        that is served. Raises LookupError, and ImportRejected."""
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
@@ -250,7 +249,7 @@ class Sources:
 
 
 async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = None) -> ImportReport:
-    """What an import would make of the description; no database is asked. Raises ImportRejected.
+    """A dry run of an import, without database access. Raises ImportRejected.
 
     The names are those that the tools get unless other sources have taken them.
     """
@@ -270,8 +269,8 @@ def _notes(spec: ImportSpec, found: Found, imported: Imported) -> tuple[str, ...
 
 
 def _named(outcome: Outcome, saved: SavedTools) -> Outcome:
-    """With the name that the thing got, or why it got none; what was skipped may have the key of
-    one that was not."""
+    """The outcome with its tool name, or the reason for none; a skipped item may share the
+    key of an imported one."""
     if outcome.name is None:
         return outcome
     name = saved.names.get(outcome.key) or saved.items.names.get(outcome.key)
@@ -286,7 +285,7 @@ def _named(outcome: Outcome, saved: SavedTools) -> Outcome:
 
 
 def _uploaded(spec: ImportSpec, document: bytes, limits: Imports) -> tuple[ImportSpec, Found]:
-    """Nothing that the document refers to is read."""
+    """An uploaded document; its external references are not followed."""
     spec = replace(spec, location=UPLOAD + spec.name)
     packed = Bundle(spec.location, {spec.location: document}).pack(spec.location)
     return spec, reread(spec, packed, limits)
@@ -309,7 +308,7 @@ def _same(name: str, number: int | None) -> Check:
 
 
 def _still(name: str, known: Source | None) -> Check:
-    """No rollback that came while the description was read is undone by it."""
+    """Check that no rollback made while the description was read is undone by this import."""
     held = known.rolled_back if known else None
 
     def check(before: Before | None) -> None:

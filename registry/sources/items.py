@@ -37,14 +37,14 @@ class _Row(Struct, frozen=True):
 
 
 class ItemSaving:
-    """One import of the items of one source, in the caller's transaction."""
+    """Saves the items of one source during an import, in the caller's transaction."""
 
     def __init__(self, connection: AsyncConnection, host_id: str, api_id: str) -> None:
         self._connection = connection
         self._values = {"host": host_id, "api": api_id}
 
     async def run(self, naming: Naming, drafts: Sequence[ItemDraft]) -> ItemsSaved:
-        """Make the items of the source these. Nothing is written where nothing changed."""
+        """Replace the items of the source by these; unchanged rows are not written."""
         before, taken = await self._known()
         names = await to_thread.run_sync(_assign_all, naming, drafts, before, taken)
         kept = [draft for draft in drafts if draft.id in names]
@@ -56,7 +56,7 @@ class ItemSaving:
         return ItemsSaved(added, updated, len(kept) - added - updated, removed, names, refused)
 
     async def _known(self) -> tuple[dict[str, str], dict[str, set[str]]]:
-        """Names by id of this source's items, and by kind those of others."""
+        """Names of this source's items by id, and of other sources' items by kind."""
         rows = await self._connection.execute(
             "SELECT kind, key, name, api_id = %(api)s FROM mcp_item_t WHERE host_id = %(host)s",
             self._values,
@@ -81,7 +81,7 @@ class ItemSaving:
         return removed.rowcount
 
     async def _write(self, rows: Sequence[_Row]) -> tuple[int, int]:
-        """How many are new, and how many are other ones than before."""
+        """How many items are new, and how many have changed."""
         written = await self._connection.execute(
             """
             INSERT INTO mcp_item_t AS old (host_id, api_id, kind, key, name, definition, eras)
@@ -128,5 +128,5 @@ def _assign(
 
 
 def _fold(kind: str) -> Any:
-    """Names of prompts are compared as those of tools are; URIs to the letter."""
+    """The comparison key of a name: prompts as tools are, URIs exactly."""
     return str.casefold if kind == "prompt" else str

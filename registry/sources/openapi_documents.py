@@ -1,4 +1,4 @@
-"""OpenAPI descriptions: found as the bytes that are kept of them, and read from those."""
+"""OpenAPI descriptions: fetched as the bytes that are stored, and parsed from those."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ async def describe(location: str, options: OpenAPIOptions, limits: Imports) -> O
     bundle = gathered.bundle
     if options.overlay is not None:
         if has_credentials(options.overlay):
-            # options are kept and shown; that of the description itself is kept without
+            # options are stored and shown; the description's own location is stored without
             raise ImportRejected("The overlay's URL holds credentials; name one without.")
         beside = await fetch(
             options.overlay,
@@ -54,8 +54,7 @@ def read_described(
     exclude: tuple[str, ...],
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
 ) -> Imported:
-    """What `describe` found, as tools; no network and no file system is asked. Raises
-    ImportRejected."""
+    """The result of `describe` as tools, without network or file access. Raises ImportRejected."""
     bundle = unpack(document, location)
     beside = _overlay(bundle)
     root = _together(bundle, location)

@@ -1,7 +1,7 @@
-"""All files of an OpenAPI description, wherever they lie: the one that was named, and those that it
+"""All files of an OpenAPI description, at any location: the entry file, and the files that it
 refers to.
 
-A file that cannot be read fails nothing: what needs it says why.
+An unreadable file does not fail the import: the operations that need it report the reason.
 """
 
 import posixpath
@@ -21,7 +21,7 @@ from registry.importers.openapi.load import parse
 from registry.sources.entry_file import entry_of
 from schemas.errors import ImportRejected
 
-_AT_ONCE = 4  # requests; what they bring is held in memory before it is counted
+_AT_ONCE = 4  # concurrent requests; their bodies are in memory before they count
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class GatheredFiles:
 async def gather(
     location: str, entry: str | None, limits: Imports, *, named: bool = True
 ) -> GatheredFiles:
-    """`named` as of `fetch`. Raises ImportRejected when there is nothing to begin with."""
+    """Gather `named` as `fetch` returned it. Raises ImportRejected when there is no entry file."""
     path = local_path(location)
     if path is not None and await anyio.Path(path).is_dir():
         folder = await to_thread.run_sync(FolderContainer, path, limits.local_files_limit)
@@ -64,7 +64,7 @@ async def gather(
 async def _in_place(
     files: Container, location: str, entry: str | None, limits: Imports
 ) -> GatheredFiles:
-    """From a directory or an archive."""
+    """The files in a directory or an archive."""
     limit = limits.document_limit_bytes
     if entry is None:
         name = await to_thread.run_sync(entry_of, files, location, limit)
@@ -79,19 +79,19 @@ async def _in_place(
 
 
 class RemoteFiles:
-    """Files at URLs. Those at the origin that the operator named are trusted as that is."""
+    """Files at URLs. Those at the operator's origin are as trusted as the description itself."""
 
     def __init__(self, limits: Imports, first: Fetched | None = None, typed: str = "") -> None:
-        """`first` is the description, if it is at a URL; `typed` as the operator wrote it, perhaps
+        """`first` is the description, if it is at a URL; `typed` is the URL as entered, perhaps
         with credentials."""
         self._limits = limits
         self._typed = URL(typed)
         self._first = URL(first.location) if first else URL()
         self._private = first is not None and first.private
-        self._until = time.monotonic() + limits.fetch_timeout_s  # for all of them
+        self._until = time.monotonic() + limits.fetch_timeout_s  # one deadline for all of them
 
     async def read(self, name: str, limit: int) -> bytes:
-        """Raises Unreadable."""
+        """The bytes of one file. Raises Unreadable."""
         if not is_url(name):
             raise Unreadable("expected a path or an http(s) URL")
         try:
@@ -122,7 +122,7 @@ class RemoteFiles:
 
 
 class _Gathering:
-    """One description. Files are named as in `registry.importers.openapi.files`."""
+    """Gathers one description. Files are named as in `registry.importers.openapi.files`."""
 
     def __init__(
         self, entry: str, files: Container | None, remote: RemoteFiles, limits: Imports
@@ -132,7 +132,7 @@ class _Gathering:
         self._remote = remote
         self._files = Files(entry)
         self._limits = limits
-        self._asked = {True: 0, False: 0}  # files, by whether they are fetched
+        self._asked = {True: 0, False: 0}  # counts of files, by whether they are fetched
         self._left = limits.document_limit_bytes
         self._data: dict[str, bytes] = {}
         self._unread: dict[str, str] = {}
@@ -148,7 +148,7 @@ class _Gathering:
         return GatheredFiles(first.location, Bundle(self._entry, self._data, self._unread))
 
     async def _read(self, names: list[str], fetched: bool) -> None:
-        fetched = fetched or self._place is None  # beside one that is at a URL all are
+        fetched = fetched or self._place is None  # next to a description at a URL, all are fetched
         setting = "files_limit" if fetched else "local_files_limit"
         most: int = getattr(self._limits, setting)
         room = max(0, most - 1 - self._asked[fetched])  # one is the first
@@ -161,7 +161,7 @@ class _Gathering:
             async with anyio.create_task_group() as group:
                 for name in some:
                     group.start_soon(self._ask, name, answers)
-            for name in some:  # in order, whoever answered first
+            for name in some:  # in this order, not in that of the answers
                 await to_thread.run_sync(self._take, name, answers[name])
 
     async def _ask(self, name: str, answers: dict[str, bytes | Unreadable]) -> None:

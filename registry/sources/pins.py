@@ -1,8 +1,8 @@
-"""Pins: definitions of another server's tools that somebody approved.
+"""Pins: approved definitions of another server's tools.
 
-A pinned source is trusted when it is imported for the first time. What its tools say of themselves
-later, the model reads too: a tool that is new, or says something else than was approved, is held
-back until somebody has looked at it.
+A pinned source is trusted on first import (trust on first use). The model also reads what the tools
+state later: a tool that is new, or differs from the approved definition, is held back until it is
+approved.
 """
 
 import logging
@@ -22,7 +22,7 @@ from schemas.tool import ToolDraft
 log = logging.getLogger("toolgate.catalog")
 
 NEW = "new"
-MORE = "more"  # the member with all that has no member of its own
+MORE = "more"  # the member for all that has no member of its own
 
 Document = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Held:
 
     name: str
     source: str
-    pin: Document | None  # what was approved; None: never anything
+    pin: Document | None  # the approved definition; None: never approved
     held: Document
 
     @property
@@ -42,11 +42,11 @@ class Held:
 
 
 def document(draft: ToolDraft, name: str) -> bytes:
-    """What has to be approved of a tool that its server calls `name`; equal for equal ones.
+    """The definition to approve of a tool that its server calls `name`, in canonical form.
 
-    All that clients are sent of it: what a model reads or a client acts on, known here or not.
-    Characters that nobody sees are written out, so that who looks at it sees them. Keys are sorted:
-    a server may write the same in another order each time.
+    It has every field that clients receive, known here or not: what a model reads or a client acts
+    on. Invisible characters are escaped, so that a reviewer sees them. Keys are sorted: a server
+    may write the same in another order each time.
     """
     said = {
         "name": name,
@@ -61,7 +61,7 @@ def document(draft: ToolDraft, name: str) -> bytes:
 
 
 def reason(pin: Document | None, held: Document) -> str:
-    """What of a tool has to be looked at: "new", or "description and inputSchema changed"."""
+    """The parts of a tool to review: "new", or "description and inputSchema changed"."""
     if pin is None:
         return NEW
     before, after = _members(pin), _members(held)
@@ -70,7 +70,7 @@ def reason(pin: Document | None, held: Document) -> str:
 
 
 def _members(pinned: Document) -> Document:
-    """Of a definition, by the names that its server has for them."""
+    """The parts of a definition, by the server's names for them."""
     known = {name: value for name, value in pinned.items() if name != MORE}
     more: Document = pinned.get(MORE, {})
     return known | more
@@ -88,7 +88,7 @@ class Pinning:
         await self._connection.execute(_TRUST, self._with(documents))
 
     async def hold_back(self, documents: dict[str, bytes]) -> dict[str, str]:
-        """Hold back what is not as it was approved; reasons by name of tool."""
+        """Hold back tools that differ from their pins; reasons by name of tool."""
         await self._connection.execute(_HOLD_BACK, self._with(documents))
         rows = await self._connection.execute(
             "SELECT tool.name, pin, held"
@@ -100,14 +100,14 @@ class Pinning:
         return {name: reason(pin, held) async for name, pin, held in rows}
 
     async def extend(self, documents: dict[str, bytes]) -> None:
-        """Pins of a release that pinned less of a tool become whole, where what they have is as it
-        was. The rest of it counts as approved."""
+        """Complete the pins of a release that pinned fewer members of a tool, where those pinned
+        are unchanged. The added members count as approved."""
         done = await self._connection.execute(_EXTEND, self._with(documents))
         if done.rowcount:
             log.warning("pins_extended", extra={"tools": done.rowcount})
 
     async def forget(self) -> None:
-        """Nothing of the source is pinned, or held back, any longer."""
+        """Remove all pins and holds of the source."""
         await self._connection.execute(
             "UPDATE tool_t AS tool SET pin = NULL, held = NULL FROM api_endpoint_t AS endpoint"
             " WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id)"
@@ -156,13 +156,13 @@ WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id
 
 
 class Pins:
-    """What waits for approval. All methods raise `psycopg.OperationalError`."""
+    """Tools that wait for approval. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def held(self, host_id: str) -> list[Held]:
-        """By name of tool."""
+        """The tools held back, by name."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 """
@@ -178,7 +178,7 @@ class Pins:
             return [Held(*row) async for row in rows]
 
     async def approve(self, host_id: str, tools: Sequence[Held]) -> list[str]:
-        """Let these be served, as long as they are still what was looked at; their names."""
+        """Approve these tools, unless they changed since the review; returns their names."""
         looked_at = [{"name": one.name, "held": one.held} for one in tools]
         async with borrowed(self._pool) as connection, connection.transaction():
             rows = await connection.execute(

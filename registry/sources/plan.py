@@ -1,8 +1,8 @@
 """The plan of an import: proposed tools, resources and names against those that exist. Pure.
 
-By its id where both descriptions have one that is unique, so that an operation may move to another
-path; by its key where not, so that it may have another id. What is in the description that is
-served comes before what was gone from it already.
+Operations are matched by id where both descriptions have a unique one, so that an operation may
+move to another path; otherwise by key, so that its id may change. Operations of the served
+description are matched before those removed earlier.
 
 An operation that was there before (see `registry.sources.matching`) keeps its tool, and the tool
 its name where it can (see `registry.names.unique_names`).
@@ -40,14 +40,14 @@ class KnownOperation:
     endpoint_id: str
     tool_id: str
     name: str
-    digest: str  # of what was imported
+    digest: str  # of the imported definition
     present: bool  # in the document, when it was last imported
-    active: bool  # False while present: taken out of service by hand
+    active: bool  # False while present: deactivated by hand
     operation: str | None = None  # its id in the description
 
 
 def matched(drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]) -> dict[str, str]:
-    """By key of a draft the key of the known operation that it is."""
+    """Known operations matched to drafts: key of the draft -> key of the operation."""
     wanted = {draft.key: draft.operation for draft in drafts}
     found: dict[str, str] = {}
     for present in (True, False):
@@ -59,7 +59,7 @@ def matched(drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]) ->
 def _match(
     wanted: Mapping[str, str | None], pool: Mapping[str, str | None], found: dict[str, str]
 ) -> None:
-    """Find among `pool` what is not found yet."""
+    """Match against `pool` the drafts that have no match yet."""
     ids = _unique(pool.items())
     for operation, key in _unique(wanted.items()).items():
         if operation in ids and key not in found:
@@ -71,15 +71,15 @@ def _match(
 
 
 def _unique(operations: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Keys by the ids that only one operation has."""
+    """Keys by id, of the ids that only one operation has."""
     pairs = [(operation, key) for key, operation in operations if operation]
     counts = Counter(operation for operation, _ in pairs)
     return {operation: key for operation, key in pairs if counts[operation] == 1}
 
 
 def moves(matches: Mapping[str, str], known: Mapping[str, KnownOperation]) -> dict[str, str]:
-    """By endpoint id the key that it gets, for those that get another one. An operation that is
-    gone gives way to one that moved to its path."""
+    """New keys by endpoint id, for the operations whose key changes. A removed operation gives up
+    its path to one that moved there."""
     moved = {known[old].endpoint_id: key for key, old in matches.items() if key != old}
     staying = set(matches.values())
     for key in set(moved.values()):
@@ -89,14 +89,15 @@ def moves(matches: Mapping[str, str], known: Mapping[str, KnownOperation]) -> di
 
 
 class AliasSaving:
-    """The aliases that one import makes and ends, in its transaction."""
+    """Saves and ends aliases during one import, in its transaction."""
 
     def __init__(self, connection: AsyncConnection, host_id: str) -> None:
         self._connection = connection
         self._host_id = host_id
 
     async def run(self, aliases: Mapping[str, str]) -> None:
-        """Let these names call these tools, by id; end all whose name a tool has by now."""
+        """Make these names aliases of these tools, by id; end the aliases whose name a tool now
+        has."""
         if aliases:
             await self._connection.execute(
                 """
@@ -156,27 +157,27 @@ class SourceDraft:
     digest: str | None = None
     options: Options = field(default_factory=HybridOptions)
     server: ServerFacts | None = None
-    items: tuple[ItemDraft, ...] = ()  # what it has besides tools
+    items: tuple[ItemDraft, ...] = ()  # items other than tools
     outcomes: Mapping[str, int] = field(default_factory=dict)  # as in `schemas.source.Version`
     origin: Origin | None = None
 
     @property
     def facts(self) -> SourceFacts:
-        """Those of its kind."""
+        """The draft's fields of its kind."""
         return facts_of(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedTools:
-    """What a save did, by name of tool."""
+    """Result of a save, by name of tool."""
 
-    added: tuple[str, ...]  # new, or back again
+    added: tuple[str, ...]  # new, or restored
     updated: tuple[str, ...]
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
     names: Mapping[str, str]  # key of the operation -> name of its tool
-    refused: Mapping[str, str] = field(default_factory=dict)  # key -> name that another has
-    held: Mapping[str, str] = field(default_factory=dict)  # name of tool -> what has to be approved
+    refused: Mapping[str, str] = field(default_factory=dict)  # key -> name taken by another tool
+    held: Mapping[str, str] = field(default_factory=dict)  # name of tool -> what to approve
     items: ItemsSaved = field(default_factory=ItemsSaved)
 
 
@@ -205,10 +206,10 @@ class Row(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Changes:
     rows: Sequence[Row]
-    renamed: Sequence[str]  # tool ids whose old names others may take
-    gone: Sequence[str]  # endpoint ids that the document has no longer
-    moved: Mapping[str, str]  # keys by endpoint id, of those that get another
-    aliases: Mapping[str, str]  # tool ids by names that still call them
+    renamed: Sequence[str]  # tool ids that give up their names
+    gone: Sequence[str]  # endpoint ids no longer in the document
+    moved: Mapping[str, str]  # new keys by endpoint id
+    aliases: Mapping[str, str]  # tool ids by alias
     saved: SavedTools
 
 
@@ -258,7 +259,7 @@ def changes(
 def _aliases(
     names: Mapping[str, str], was: Mapping[str, KnownOperation], taken: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """What renamed tools were called until now, as far as no other has that name."""
+    """The previous names of renamed tools, unless another tool has that name."""
     keys = {name.casefold(): key for key, name in names.items()}
     for key, before in was.items():
         old = before.name.casefold()
@@ -273,7 +274,7 @@ def assign(
     known: Mapping[str, KnownOperation],
     taken: set[str],
 ) -> dict[str, str]:
-    """Names by key; see `Naming.assign`. None is one of the gateway's own tools'."""
+    """Names by key; see `Naming.assign`. The names of the gateway's own tools are reserved."""
     return naming.assign(
         {draft.key: partial(_names, naming, draft.name, draft.key) for draft in drafts},
         {key: one.name for key, one in known.items()},
@@ -286,18 +287,18 @@ def _names(naming: Naming, plain: str, key: str) -> Iterator[str]:
 
 
 def storable(draft: T) -> tuple[T, str]:
-    """`draft` as PostgreSQL can hold it, and the SHA-256 of all that it says.
+    """`draft` as PostgreSQL can store it, and the SHA-256 of its content.
 
-    What has its default is left out of that: a field that a release adds changes no digest. NUL
-    characters and lone surrogates, which JSON can express and PostgreSQL cannot, are replaced;
-    characters that nobody sees are left out of all that models and people read.
+    The digest omits defaults: a field that a release adds changes no digest. NUL characters and
+    lone surrogates, which JSON can express and PostgreSQL cannot, are replaced; invisible
+    characters are removed from all text that models and people read.
     """
     try:
         encoded = msgspec.json.encode(_said(draft))
     except UnicodeEncodeError:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
-        # by way of JSON: values that bindings carry verbatim are made of nothing else
+        # via JSON: values that bindings carry verbatim consist of JSON types only
         draft = _made_of(scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded)), draft)
         encoded = msgspec.json.encode(_said(draft))
     if (clean := seen(draft)) is not draft:
@@ -306,7 +307,7 @@ def storable(draft: T) -> tuple[T, str]:
 
 
 def _made_of(plain: Any, draft: T) -> T:
-    """What `plain` says, as a value of the type of `draft`."""
+    """Decode `plain` as the type of `draft`."""
     made = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
     if not (isinstance(draft, ToolDraft) and isinstance(made, ToolDraft)):
         return made
@@ -316,8 +317,8 @@ def _made_of(plain: Any, draft: T) -> T:
 
 
 def seen(draft: T) -> T:
-    """`draft` without characters that nobody sees (`schemas.hidden`), but for what names things at
-    its source."""
+    """`draft` without invisible characters (`schemas.hidden`), except in identifiers used at its
+    source."""
     if not dataclasses.is_dataclass(draft) or isinstance(draft, type):
         return draft
     changed = {
@@ -358,7 +359,7 @@ def _row(draft: ToolDraft, digest: str, name: str, before: KnownOperation | None
 
 
 def _said(draft: Any) -> Any:
-    """The fields of a dataclass that have not their defaults."""
+    """The fields of a dataclass that differ from their defaults."""
     if not dataclasses.is_dataclass(draft):
         return draft
     values = ((one, getattr(draft, one.name)) for one in dataclasses.fields(draft))

@@ -1,5 +1,5 @@
-"""What there is to import, found and read: a description somewhere, a service in this process, or
-what another MCP server lists.
+"""Finds and reads what an import needs: a description at a location, a service in this process, or
+the lists of another MCP server.
 
 Knows no database.
 """
@@ -34,16 +34,16 @@ from schemas.source import (
 )
 from schemas.source import Options as SourceOptions
 
-IMPORTER = 3  # raise it when the same document would give other tools than before
+IMPORTER = 3  # increment when the same document would give other tools than before
 
-Services = Mapping[str, Sequence[Action]]  # of each source that is written in Python
+Services = Mapping[str, Sequence[Action]]  # by name of a source written in Python
 
 NO_SERVICES: Services = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ImportSpec:
-    """What to import, as the operator said it."""
+    """An import as the operator specified it."""
 
     name: str
     location: str  # path or URL; a module or .py file; `stdio:` and the command of an MCP server
@@ -56,7 +56,7 @@ class ImportSpec:
 
     @property
     def facts(self) -> SourceFacts:
-        """Those of its kind."""
+        """The spec's fields of its kind."""
         return facts_of(self.kind)
 
 
@@ -64,20 +64,20 @@ Lister = Callable[[ImportSpec], Awaitable[bytes]]
 """Asks an MCP server for all its lists: an encoded Snapshot; or a GraphQL endpoint for its schema:
 the answer of an introspection. Raises ImportRejected."""
 
-Limits = Imports | None  # None: the usual ones
+Limits = Imports | None  # None: the defaults
 
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Whom to ask besides the network and the file system."""
+    """Where imports come from besides the network and the file system."""
 
-    services: Services = field(default_factory=dict)  # those that this process serves
-    lister: Lister | None = None  # None: this process asks no servers
+    services: Services = field(default_factory=dict)  # those served by this process
+    lister: Lister | None = None  # None: this process lists no servers
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is to import; reading it takes time, so it is put off until it has to be."""
+    """A found source; parsing takes time, so it is deferred until needed."""
 
     location: str
     document: bytes | None
@@ -90,12 +90,12 @@ Find = Callable[[ImportSpec, Imports, Origins], Awaitable[Found]]
 
 
 async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
-    """Raises ImportRejected."""
+    """Find a source. Raises ImportRejected."""
     return await IMPORTERS[spec.kind].find(spec, limits, origins)
 
 
 async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins) -> Found:
-    """What a file or a URL holds, as it is. Raises ImportRejected."""
+    """The bytes at a file or a URL, unchanged. Raises ImportRejected."""
     _check_public(spec)
     fetched = await fetch(
         spec.location,
@@ -145,8 +145,8 @@ async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> Fou
 
 
 def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> Found:
-    """What `find` gave when it found `document` at `spec.location`; asks neither the network nor
-    the file system."""
+    """The result that `find` had when it found `document` at `spec.location`, without network or
+    file access."""
     reader = _reader(spec.kind)
     return Found(
         spec.location,
@@ -167,8 +167,8 @@ def _read_openapi(data: bytes, location: str, spec: ImportSpec, limits: Limits) 
 async def asked_ahead(
     lister: Lister | None, specs: Sequence[ImportSpec]
 ) -> AsyncIterator[Lister | None]:
-    """A lister that has begun to ask all servers among `specs`: the silence of one shall not add to
-    that of the next, while names are still given in the order of `specs`."""
+    """A lister that has begun to query all servers among `specs` concurrently, so that their
+    timeouts do not add up; names are still assigned in the order of `specs`."""
     if lister is None:
         yield None
         return
@@ -195,7 +195,7 @@ def _asking(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[b
 
 def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     with _located(location):
-        # Lists that are empty are what the server says, not a mistake in a description.
+        # Empty lists are a server's valid answer, not a mistake in a description.
         imported = read_snapshot(snapshot, spec.include, spec.exclude)
         return _some(imported) if imported.outcomes else imported
 
@@ -226,7 +226,8 @@ def _side(spec: ImportSpec) -> Side | None:
 
 
 def _reader(kind: str) -> Read:
-    """That of a kind; what it rejects it says which importer takes, if another one does."""
+    """The reader of a kind; its rejections name the importer that reads the document, if there is
+    one."""
     read = IMPORTERS[kind].read
 
     def reading(document: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
@@ -245,14 +246,14 @@ def _reader(kind: str) -> Read:
 
 
 def _entry(document: bytes, location: str) -> bytes:
-    """The file to begin with, of a bundle."""
+    """The entry file of a bundle."""
     bundle = unpack(document, location)
     return bundle.files[bundle.entry]
 
 
 @contextmanager
 def _located(location: str) -> Iterator[None]:
-    """What is rejected says where it stands."""
+    """Rejections with the location added."""
     try:
         yield
     except ImportRejected as error:
@@ -260,7 +261,7 @@ def _located(location: str) -> Iterator[None]:
 
 
 def _written(spec: ImportSpec, services: Services) -> Found:
-    """A service of this process: there is no document, so its tools are what the digest names."""
+    """A service of this process: it has no document, so the digest is that of its tools."""
     if spec.name not in services:
         raise ImportRejected(
             f"The source {spec.name} is written in Python: it is imported by `toolgate serve`, "
@@ -274,12 +275,12 @@ def _written(spec: ImportSpec, services: Services) -> Found:
 
 
 def _digest(document: bytes) -> str:
-    """Names a document as this importer reads it; another importer may make other tools of it."""
+    """The digest of a document and this importer; another importer may make other tools of it."""
     return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
 
 
 def _some(imported: Imported) -> Imported:
-    """`imported`, if it has any tools or items. Raises ImportRejected."""
+    """`imported`, unless it has neither tools nor items. Raises ImportRejected."""
     if not imported.drafts and not imported.items:
         raise ImportRejected(_nothing(imported))
     return imported
@@ -334,15 +335,15 @@ def _no_document(*_read: object) -> Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
-    """How the sources of one kind are found and read; all of it raises ImportRejected."""
+    """How the sources of one kind are found and read; all its functions raise ImportRejected."""
 
     read: Read  # a document as tools
     find: Find = find_description
-    asks: Callable[[ImportSpec], bool] = _never  # whether `find` asks the lister
+    asks: Callable[[ImportSpec], bool] = _never  # whether `find` needs the lister
     declared: Callable[[str, tuple[str, ...]], str | None] = _declares_nothing
     """Where calls go as the description says it, by its location and its servers."""
-    relative: bool = False  # its servers may be relative to the URL of the description
-    reads: str = "a description"  # what it takes, for a person
+    relative: bool = False  # whether servers may be relative to the description's URL
+    reads: str = "a description"  # its input, in words
 
 
 IMPORTERS: dict[str, Importer] = {

@@ -1,4 +1,4 @@
-"""Import specs: as the settings want a source, and as a known source was imported."""
+"""Import specs: from the settings of a source, and from the stored options of a known one."""
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -20,13 +20,14 @@ from schemas.source import (
     is_importable,
 )
 
-UPLOAD = "upload:"  # in front of the name: the location of a description that came by itself
+UPLOAD = "upload:"  # prefix of the location of an uploaded description; the name follows
 OF_SETTINGS: frozenset[Origin | None] = frozenset({"settings", "example"})
-STDIO = "stdio:"  # in front of a command: the location of an MCP server that has no address
+STDIO = "stdio:"  # prefix of the location of a local MCP server; the command follows
 
 
 def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
-    """What the settings want imported as `name`; None when they only adjust how it is called."""
+    """The import that the settings specify for `name`; None when they only adjust how it is
+    called."""
     for kind, of_kind in _WANTED.items():
         location = of_kind.location(wanted)
         if location is not None:
@@ -65,7 +66,7 @@ def _server(wanted: SourceSettings) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """How the settings name a source of one kind."""
+    """How the settings specify a source of one kind."""
 
     location: Callable[[SourceSettings], str | None]
     options: Callable[[SourceSettings], Options]
@@ -81,8 +82,8 @@ _WANTED: Mapping[str, _Wanted] = {
 
 
 def spec_of(source: Source) -> ImportSpec:
-    """How it was imported. Raises ImportRejected for one that nobody imported, or of a kind that
-    only a newer release knows."""
+    """The spec of a source's last import. Raises ImportRejected for a source that was not imported,
+    or whose kind only a newer release knows."""
     if source.kind == MANUAL:
         raise ImportRejected(f"{source.name} was made for tools by hand: there is no description.")
     if source.location.startswith(UPLOAD):
@@ -96,7 +97,7 @@ def spec_of(source: Source) -> ImportSpec:
 
 
 def as_imported(source: Source) -> ImportSpec:
-    """The same, of one that was uploaded, too."""
+    """Like `spec_of`, but uploaded sources too."""
     return ImportSpec(
         source.name,
         source.location,
@@ -110,11 +111,11 @@ def as_imported(source: Source) -> ImportSpec:
 
 
 def left_over(sources: Iterable[Source], wanted: Mapping[str, SourceSettings]) -> list[str]:
-    """Names of the sources that were imported because of settings, and that `wanted`, those of
-    now, lack: they are served still, without the headers and credentials that stood there."""
+    """Names of sources imported because of settings and missing from `wanted`, the current ones:
+    they are still served, without the headers and credentials that the settings had."""
     return [one.name for one in sources if one.origin in OF_SETTINGS and one.name not in wanted]
 
 
 def _said(source: Source) -> bool:
-    """Whether its address holds whatever the description says by now."""
+    """Whether its address is fixed, independent of the description."""
     return not source.facts.server and (source.base_url_trusted or source.options.guarded)

@@ -1,7 +1,7 @@
-"""The tables of the registry: imports go in, tools and sources come out.
+"""The tables of the registry: imports are written, tools and sources are read.
 
-Which of `tool_t.input_schema` and `tool_param_t` is the truth stands in the comment on table
-`tool_param_t`, in `migrations/0001_registry.sql`.
+The comment on table `tool_param_t`, in `migrations/0001_registry.sql`, states which of
+`tool_t.input_schema` and `tool_param_t` is authoritative.
 """
 
 import zlib
@@ -25,7 +25,7 @@ from schemas.tool import Tool, ToolDraft
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An operation that the current description has, and its tool."""
+    """An operation of the current description, and its tool."""
 
     endpoint_id: str
     key: str
@@ -33,7 +33,7 @@ class Served:
 
 
 async def served(cursor: AsyncCursor[Any], host_id: str, source: str) -> list[Served]:
-    """By key. Also what is held back, or was taken out of service by hand."""
+    """Operations by key, including tools held back or deactivated by hand."""
     for json_type in ("json", "jsonb"):
         cursor.adapters.register_loader(json_type, RawLoader)
     await cursor.execute(
@@ -80,12 +80,12 @@ class ToolStore:
         rollback: RollbackTarget | None = None,
         check: Check | None = None,
     ) -> SavedTools:
-        """Make the tools of `source` these, in one transaction.
+        """Replace the tools of `source` by these, in one transaction.
 
-        What is not among `drafts` is deactivated, not deleted: if it comes back it is the same
-        tool. If nothing changed, nothing is written and nobody notified. `progress` hears how many
-        of how many drafts are done. `rollback`: the version that `drafts` were made of, again.
-        `check` is asked before anything is written.
+        A tool missing from `drafts` is deactivated, not deleted: if it comes back it is the same
+        tool. If the import changes no tool, it writes no row and sends no notification. `progress`
+        is called with the number of drafts done and their total. `rollback`: the version that
+        `drafts` were made of, again. `check` runs before the first write.
         """
         stored = await StoredDocument.of(document) if document is not None else None
         async with borrowed(self._pool) as connection, connection.transaction():
@@ -95,15 +95,15 @@ class ToolStore:
     async def compare(
         self, host_id: str, source: SourceDraft, drafts: Sequence[ToolDraft]
     ) -> tuple[Changes, list[Served]]:
-        """What `save` would change, and what there is now."""
+        """The changes that `save` would make, and the current tools."""
         async with borrowed(self._pool) as connection, connection.transaction():
             changes = await ImportWriter(connection, host_id, source, 0).compare(drafts)
             async with connection.cursor() as cursor:
                 return changes, await served(cursor, host_id, source.name)
 
     async def tools(self, host_id: str, *, held: bool = False) -> list[Tool]:
-        """The active tools, in the order of their names; with `held` those instead that wait for
-        approval and are not served."""
+        """The active tools, ordered by name; with `held` instead those that wait for approval and
+        are not served."""
         async with borrowed(self._pool) as connection, connection.cursor() as cursor:
             for json_type in ("json", "jsonb"):
                 cursor.adapters.register_loader(json_type, RawLoader)
@@ -126,7 +126,7 @@ class ToolStore:
                 [host_id, held],
             )
             rows = await cursor.fetchall()
-        # In a thread: 10,000 of them would hold up requests for a tenth of a second.
+        # In a thread: 10,000 of them would block requests for a tenth of a second.
         return await to_thread.run_sync(lambda: list(readable(rows)))
 
     async def items(self, host_id: str) -> list[SnapshotItem]:
@@ -150,7 +150,7 @@ class ToolStore:
         return await load_skills(self._pool, host_id)
 
     async def sources(self, host_id: str) -> list[Source]:
-        """All sources, in the order of their names."""
+        """All sources, ordered by name."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 """
@@ -186,9 +186,9 @@ class ToolStore:
     async def remove(
         self, host_id: str, name: str, expected_number: int | None = None
     ) -> int | None:
-        """Delete a source, all that came from it, and the tools made by hand whose calls go to it;
-        how many tools it had. None: there is no such source, or, with `expected_number`, none that
-        serves this version.
+        """Delete a source, all that was imported from it, and the tools made by hand that call it;
+        returns how many tools it had. None: there is no such source, or, with `expected_number`,
+        none that serves this version.
 
         Imported again, its tools are new ones.
         """

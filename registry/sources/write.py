@@ -1,7 +1,7 @@
 """Writes of one import: source, version, endpoints, tools, items, in the caller's transaction.
 
 A version is a document and how it was read. Read by a later importer, found elsewhere, or called at
-another address, it is the same one.
+another address, it is the same version.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class StoredDocument:
 
     @classmethod
     async def of(cls, data: bytes) -> "StoredDocument":
-        """In a thread: 10 MB take about 0.1 s."""
+        """The document, compressed in a thread: 10 MB take about 0.1 s."""
         return await to_thread.run_sync(
             lambda: cls(hashlib.sha256(data).hexdigest(), zlib.compress(data, 1))
         )
@@ -51,17 +51,17 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a source was when it was last imported."""
+    """The state of a source at its last import."""
 
     id: str
     kind: str
-    options: dict[str, Any]  # as they are stored
-    version: int | None  # the number of the one that is served
-    rolled_back: int | None  # the number of the one that it takes the place of
+    options: dict[str, Any]  # as stored
+    version: int | None  # the number of the one served
+    rolled_back: int | None  # the number of the one that it replaces
 
 
 class SourceSaving:
-    """The source of one import."""
+    """Writes the source of one import."""
 
     def __init__(self, connection: AsyncConnection, host_id: str, source: SourceDraft) -> None:
         self._connection = connection
@@ -79,7 +79,8 @@ class SourceSaving:
         return Before(*row) if row else None
 
     async def save(self, rolled_back: RolledBack | None = None) -> str:
-        """Its id. `rolled_back`: what an older version takes the place of; None ends that."""
+        """Save the source; returns its id. `rolled_back`: the version replaced by an older one;
+        None ends that."""
         await self._connection.execute(
             """
             INSERT INTO api_t AS old (host_id, name, kind, location, base_url, base_url_trusted,
@@ -132,7 +133,7 @@ class SourceSaving:
         return await found.fetchone() or ()
 
 
-PLACES = ("location", "base_url", "base_url_trusted")  # say nothing about what tools there are
+PLACES = ("location", "base_url", "base_url_trusted")  # do not affect the tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class RollbackTarget:
     """A version that is to be served again."""
 
     version: int  # its number
-    held: RolledBack | None  # what must not be imported meanwhile; None: this is the newest
+    held: RolledBack | None  # the version not to import meanwhile; None: this is the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class _Row:
 
 
 def asked_of(source: SourceDraft | Source) -> dict[str, Any]:
-    """How a source was imported, as `api_version_t.asked` keeps it."""
+    """The spec of an import, as `api_version_t.asked` stores it."""
     asked = {
         "kind": source.kind,
         "location": source.location,
@@ -172,7 +173,7 @@ def asked_of(source: SourceDraft | Source) -> dict[str, Any]:
 
 
 def same_asked(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Whether the two read a document alike."""
+    """Whether both specs read a document alike."""
     return _reading(one) == _reading(other)
 
 
@@ -181,7 +182,7 @@ def _reading(asked: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class VersionSaving:
-    """The versions of one source."""
+    """Writes the versions of one source."""
 
     def __init__(
         self, connection: AsyncConnection, host_id: str, api_id: str, source: SourceDraft
@@ -192,7 +193,7 @@ class VersionSaving:
         self._asked = asked_of(source)
 
     async def run(self, document: StoredDocument | None, kept: int) -> str:
-        """The id of the version that `document` is: the current one, the newest one, or a new one.
+        """The id of the version of `document`: the current one, the newest one, or a new one.
         Of the others the last `kept` keep their documents."""
         for row in await self._candidates():
             if await self._is(row, document):
@@ -203,7 +204,8 @@ class VersionSaving:
         return version_id
 
     async def restore(self, number: int) -> str:
-        """Make this version the current one again. Raises ImportRejected when it is not kept."""
+        """Make this version the current one again. Raises ImportRejected when its document is not
+        stored."""
         rows = await self._rows("number = %(number)s", number=number)
         if not rows or not rows[0].kept:
             raise ImportRejected(f"Version {number} of {self._source.name} is no longer kept.")
@@ -211,7 +213,7 @@ class VersionSaving:
         return rows[0].id
 
     async def _candidates(self) -> list[_Row]:
-        """The current version, and the newest one if that can be had again."""
+        """The current version, and the newest one if its document is stored."""
         newest = (
             "(SELECT max(number) FROM api_version_t WHERE host_id = %(host)s AND api_id = %(api)s)"
         )
@@ -230,7 +232,7 @@ class VersionSaving:
         return (row.document_digest or await self._hashed(row)) == document.digest
 
     async def _hashed(self, row: _Row) -> str:
-        """Of a document that a release stored which did not keep its digest."""
+        """The digest of a document stored by a release that did not store digests."""
         found = await self._connection.execute(
             "SELECT document FROM api_version_t"
             " WHERE host_id = %(host)s AND api_version_id = %(version)s",
@@ -241,7 +243,7 @@ class VersionSaving:
         return await to_thread.run_sync(lambda: hashlib.sha256(zlib.decompress(packed)).hexdigest())
 
     async def _become(self, row: _Row, document: StoredDocument | None) -> None:
-        """Serve this version, as it is read now."""
+        """Serve this version, as this importer reads it."""
         digest = self._digest(document) or row.digest
         document_digest = document.digest if document else row.document_digest
         outcomes = dict(self._source.outcomes) or row.outcomes
@@ -292,7 +294,7 @@ class VersionSaving:
         return str(version_id)
 
     async def _supersede(self) -> None:
-        """The source counts as written: it is another version of it."""
+        """Mark the source as changed: its version is another one."""
         done = await self._connection.execute(
             "UPDATE api_version_t SET current = false, update_ts = current_timestamp"
             " WHERE host_id = %(host)s AND api_id = %(api)s AND current",
@@ -330,7 +332,7 @@ class VersionSaving:
         return [_Row(*row) async for row in rows]
 
 
-ROWS_PER_STATEMENT = 250  # the caller hears of progress after each
+ROWS_PER_STATEMENT = 250  # progress is reported after each
 
 Progress = Callable[[int, int], None]
 Check = Callable[[Before | None], None]
@@ -338,7 +340,7 @@ Check = Callable[[Before | None], None]
 
 
 class ImportWriter:
-    """One import of one source."""
+    """Writes one import of one source."""
 
     def __init__(
         self,
@@ -372,7 +374,7 @@ class ImportWriter:
         version_id = await self._save_version(api_id, document)
         naming = self._naming(before)
         known, taken = await self._known(api_id), await self._taken(api_id)
-        # In a thread: comparing 10,000 tools would hold up the requests of other callers.
+        # In a thread: comparing 10,000 tools would block the requests of other callers.
         todo = await to_thread.run_sync(changes, naming, drafts, known, taken)
         await self._retire(todo)
         unchanged, written = len(drafts) - len(todo.rows), 0
@@ -393,7 +395,8 @@ class ImportWriter:
         return replace(todo.saved, items=items, held=held)
 
     async def compare(self, drafts: Sequence[ToolDraft]) -> Changes:
-        """What `run` would change; of a source that nobody has imported yet, all."""
+        """The changes that `run` would make; for a source not imported yet, all its tools are
+        new."""
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()
         known = await self._known(before.id) if before else {}
@@ -424,7 +427,7 @@ class ImportWriter:
     async def _pin(
         self, api_id: str, drafts: Sequence[ToolDraft], saved: SavedTools, before: Before | None
     ) -> dict[str, str]:
-        """Hold back what nobody has approved; reasons by name of tool."""
+        """Hold back unapproved tools; reasons by name of tool."""
         pinning = Pinning(self._connection, self._host_id, api_id)
         if not self._source.options.pin:
             await pinning.forget()
@@ -438,7 +441,7 @@ class ImportWriter:
         return await pinning.hold_back(documents)
 
     async def _known(self, api_id: str) -> dict[str, KnownOperation]:
-        """What was imported before, by key."""
+        """The operations of earlier imports, by key."""
         rows = await self._connection.execute(
             """
             SELECT endpoint.endpoint, endpoint.endpoint_id::text,
@@ -453,7 +456,7 @@ class ImportWriter:
         return {key: KnownOperation(*rest) async for key, *rest in rows}
 
     async def _taken(self, api_id: str | None) -> set[str]:
-        """Case-folded names of the active tools that are not of this source."""
+        """Case-folded names of the active tools of other sources."""
         rows = await self._connection.execute(
             """
             SELECT lower(tool.name) FROM tool_t AS tool
@@ -465,7 +468,7 @@ class ImportWriter:
         return {name async for (name,) in rows}
 
     async def _retire(self, todo: Changes) -> None:
-        """Take what is gone out of service, and free names and keys that are to change hands."""
+        """Deactivate removed tools, and free names and keys that other tools get."""
         if todo.renamed:
             await self._connection.execute(
                 "UPDATE tool_t SET active = false WHERE host_id = %s AND tool_id = ANY(%s::uuid[])",
@@ -489,11 +492,11 @@ class ImportWriter:
             )
 
     async def _inform_planner(self, written: int, count: int) -> None:
-        """`count` rows are on their way into tables that the planner may take for empty. It would
-        read all rows of the tenant for each of them: any index that begins with the tenant seems
-        as good as the right one.
+        """Update planner statistics: `count` rows are about to be written to tables that the
+        planner may take for empty. It would read all rows of the tenant for each of them: any index
+        that begins with the tenant seems as good as the right one.
 
-        Asked again after each batch: the autovacuum may be at it now, and not see what is written.
+        Called again after each batch: a running autovacuum does not see uncommitted rows.
         """
         known = await self._connection.execute(
             "SELECT min(reltuples) FROM pg_class"
@@ -502,7 +505,7 @@ class ImportWriter:
         row = await known.fetchone()
         if row is None or row[0] * 2 >= written or row[0] * 10 >= count:
             return
-        with suppress(LockNotAvailable):  # another import or the autovacuum is at it
+        with suppress(LockNotAvailable):  # another import or the autovacuum holds the lock
             async with self._connection.transaction():
                 await self._connection.execute("SET LOCAL lock_timeout = '100ms'")
                 await self._connection.execute("ANALYZE api_endpoint_t, tool_t")
@@ -521,7 +524,7 @@ class ImportWriter:
 
 
 def _documents(drafts: Sequence[ToolDraft]) -> dict[str, bytes]:
-    """What has to be approved, by key."""
+    """The definitions to approve, by key."""
     return {
         draft.key: document(draft, draft.binding.peer_name)
         for draft in drafts

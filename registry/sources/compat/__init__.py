@@ -1,4 +1,4 @@
-"""Compatibility of what a tool takes and gives: before, and after its description changed. Pure."""
+"""Backward compatibility of a tool's arguments and results after its description changed. Pure."""
 
 from registry.sources.compat.changes import SchemaChange
 from registry.sources.compat.compare import input_changes, output_changes

@@ -1,4 +1,4 @@
-"""What a comparison of two schemas finds."""
+"""Findings of a comparison of two schemas."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ Kind = Literal[
 
 class SchemaChange(Struct, frozen=True):
     kind: Kind
-    where: str  # the argument, or the place inside it or the answer: "pet.tags[]"; "": all of it
-    breaking: bool  # what worked before may not any more
-    text: str  # that reads on after `where`
+    where: str  # path in the arguments or the answer: "pet.tags[]"; "": the root
+    breaking: bool  # what worked before may fail now
+    text: str  # continues the sentence after `where`
 
 
 class Weight(Enum):
-    LOST = "lost"  # values that were accepted are not any more
-    IGNORED = "ignored"  # a property that was described is not: it may be sent, and does nothing
-    NEW = "new"  # a property that nobody sent until now
+    LOST = "lost"  # values accepted before are rejected now
+    IGNORED = "ignored"  # a property is no longer described: it may be sent, without effect
+    NEW = "new"  # a property that no caller sent until now
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Two schemas of one tool as a list of changes: arguments and answers. Pure."""
+"""Changes between two schemas of one tool: arguments and answers. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ STEPS = 20_000
 
 
 class AnswerComparison:
-    """One comparison of two output schemas, place by place."""
+    """Comparison of two output schemas, path by path."""
 
     def __init__(self) -> None:
         self._met: set[tuple[frozenset[int], frozenset[int]]] = set()
@@ -66,7 +66,7 @@ class AnswerComparison:
 
 
 def _values(was: list[At], now: list[At], where: str) -> Iterator[SchemaChange]:
-    """Values that an answer may have now and had not before."""
+    """Values that an answer may have now and could not have before."""
     before = [value for one in was for value in finite(one.schema) or ()]
     after = [value for one in now for value in finite(one.schema) or ()]
     known = {keywords.canonical(value) for value in before}
@@ -75,7 +75,7 @@ def _values(was: list[At], now: list[At], where: str) -> Iterator[SchemaChange]:
 
 
 def _parts(schemas: Sequence[At]) -> list[At]:
-    """What is said of a value, that of all its alternatives included."""
+    """The schemas that apply to a value, including those of all its alternatives."""
     found: dict[int, At] = {}
     left = list(schemas)
     while left:
@@ -107,16 +107,16 @@ Schema = Mapping[str, Any]
 
 
 def input_changes(before: Schema, after: Schema) -> list[SchemaChange]:
-    """What callers with arguments for `before` notice when it is `after`.
+    """Changes from `before` to `after` that callers of the tool notice.
 
-    If none is breaking, all that was accepted still is (as `registry.sources.compat.narrowing` has
-    it).
+    If none is breaking, all values accepted before still are (as
+    `registry.sources.compat.narrowing` defines it).
     """
     return _compared(lambda: _input_changes(At(before, before), At(after, after)), "schema")
 
 
 def _compared(compare: Callable[[], list[SchemaChange]], kind: Kind) -> list[SchemaChange]:
-    """In doubt it is breaking; nothing that a description says keeps an operator waiting."""
+    """In doubt the change is breaking; a comparison that takes too long is cut off."""
     try:
         with bounded():
             return compare()
@@ -136,7 +136,7 @@ def _input_changes(was: At, now: At) -> list[SchemaChange]:
 
 
 def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaChange]:
-    """What readers of the answers notice."""
+    """Changes that readers of the answers notice."""
     if before is None or after is None:
         if before == after:
             return []
@@ -152,7 +152,7 @@ def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaCh
 
 
 def _told(found: FoundChanges, *, forth: bool) -> SchemaChange:
-    """`forth`: of what is lost; else of what is accepted besides."""
+    """Findings as changes. `forth`: values no longer accepted; else values newly accepted."""
     kind, text = _KINDS[found.kind], ""
     new = found.weight is Weight.NEW
     match found.kind:
@@ -184,7 +184,7 @@ _KINDS: dict[str, Kind] = {
 def _described(
     narrowing: Narrowing, was: At, now: At, found: list[SchemaChange]
 ) -> Iterator[SchemaChange]:
-    """Arguments that take the same and say something else of themselves."""
+    """Arguments with the same schema and another description."""
     told = {change.where.partition(".")[0].partition("[")[0] for change in found}
     before, after = members(was.schema, "properties"), members(now.schema, "properties")
     for name in before.keys() & after.keys() - told:

@@ -1,4 +1,4 @@
-"""Single keywords of JSON Schema: whether what was said before implies what is said now."""
+"""Single keywords of JSON Schema: whether the old value implies the new one."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -16,7 +16,7 @@ Said = tuple[str, str]  # before, and now
 SHOWN = 8  # values
 VALUE_SHOWN = 40  # characters
 
-# What a keyword is about, and which of several wins: the one that allows least.
+# The subject of a keyword, and which of several values wins: the most restrictive one.
 LENGTHS: dict[str, tuple[str, Callable[..., Any]]] = {
     "minLength": ("string", max), "maxLength": ("string", min),
     "minItems": ("array", max), "maxItems": ("array", min),
@@ -70,7 +70,7 @@ def _numeric(had: frozenset[str], was: Sequence[Schema], now: Schema) -> Iterato
 
 
 def _edge(schema: Schema, plain: str, exclusive: str, sign: int) -> tuple[Fraction, bool] | None:
-    """The stricter of the two, larger for a stricter one; with whether it is itself excluded."""
+    """The stricter of the two bounds, larger for a stricter one; with whether it is exclusive."""
     found = [
         (value * sign, excluded)
         for keyword, excluded in ((plain, False), (exclusive, True))
@@ -85,7 +85,7 @@ def _strictest(was: Iterable[Schema], keyword: str, least: Callable[..., Any]) -
 
 
 def _number(value: object) -> Fraction | None:
-    """Exactly: 0.1 is a tenth, as it was written."""
+    """The exact number: 0.1 is a tenth, as it was written."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return Fraction(str(value)) if value == value and abs(value) != float("inf") else None
@@ -102,8 +102,8 @@ def _told(keyword: str, before: object, now: object) -> Said:
 
 
 def demands(was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, str, Said]]:
-    """Properties that have to be given now: ("required", name, ...), or only beside another,
-    ("dependent", name, ("", the other))."""
+    """Properties newly required: ("required", name, ...), or only beside another, ("dependent",
+    name, ("", the other))."""
     needed = required(was)
     for name in map(str, listed(now.get("required"))):
         if name not in needed:
@@ -130,7 +130,7 @@ def types(found: frozenset[str]) -> str:
 
 
 def shown(values: Sequence[Any]) -> str:
-    """A few values, as a person reads them; empty for none."""
+    """A few values in readable form; empty for none."""
     texts = [one if isinstance(one, str) else _encoded(one) for one in values[:SHOWN]]
     cut = [one if len(one) <= VALUE_SHOWN else f"{one[:VALUE_SHOWN]}…" for one in texts]
     more = [f"and {len(values) - SHOWN} more"] if len(values) > SHOWN else []

@@ -1,8 +1,9 @@
-"""Whether a schema still accepts all that another one accepted, and where it does not. Pure.
+"""Narrowing: whether a schema still accepts all values that another one accepted, and where not.
+Pure.
 
-In doubt it does not: what is found may be harmless, but where nothing is found nothing is lost.
-One thing is taken as given: where an object describes properties and does not say what else it
-takes, nobody sends anything else. So a property that is new there breaks no one.
+In doubt it does not: a finding may be harmless, but no finding means no value is lost.
+One assumption: where an object describes properties and leaves `additionalProperties` open, callers
+send no others. So a new property there is not breaking.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from registry.sources.compat.reading import (
 )
 from schemas.jsonschema import Checker
 
-BRANCHES = 64  # alternatives that are told apart
+BRANCHES = 64  # alternatives compared separately
 
 
 def by_type(part: At) -> Iterator[list[At]]:
@@ -43,9 +44,9 @@ def by_type(part: At) -> Iterator[list[At]]:
 def ignored(
     was: Gathered, now: Gathered, where: str, around: frozenset[str]
 ) -> Iterator[FoundChanges]:
-    """Properties that were described and that nothing describes any more."""
+    """Properties that were described before and are not any more."""
     if any("additionalProperties" in one.schema for one in now.parts):
-        return  # they are judged by that
+        return  # its values are compared by that
     patterns = any("patternProperties" in one.schema for one in now.parts)
     before = {name for one in was.parts for name in members(one.schema, "properties")}
     for name in sorted(before - around) if not patterns else ():
@@ -67,7 +68,7 @@ def item_of(was: Gathered, place: int) -> list[At]:
 
 
 def property_of(was: Gathered, name: str) -> list[At]:
-    """What had to hold of a property. What patterns say of it besides is left out."""
+    """The schemas that applied to a property, except those of `patternProperties`."""
     found = []
     for one in was.parts:
         own = members(one.schema, "properties")
@@ -79,7 +80,7 @@ def property_of(was: Gathered, name: str) -> list[At]:
 
 
 def is_undescribed(was: Gathered, name: str) -> bool:
-    """Whether nobody sends it: it is not described where others are."""
+    """Whether callers do not send it: it is not described where others are."""
     if any(
         "additionalProperties" in one.schema or "patternProperties" in one.schema
         for one in was.parts
@@ -90,7 +91,7 @@ def is_undescribed(was: Gathered, name: str) -> bool:
 
 
 def exclusive(branches: Sequence[At]) -> bool:
-    """Whether no value can be of two of these."""
+    """Whether the alternatives are mutually exclusive."""
     if len(branches) > BRANCHES:
         return False
     return all(_disjoint(one, other) for one, other in combinations(branches, 2))
@@ -107,7 +108,7 @@ def _disjoint(one: At, other: At) -> bool:
 
 
 def _tags(at: At) -> dict[str, set[bytes]]:
-    """The properties that have to be there, and to be one of a few values."""
+    """Discriminators: the required properties with an enumeration of values."""
     found: dict[str, set[bytes]] = {}
     for part in gather([at]).parts:
         needed = keywords.required([one.schema for one in gather([at]).parts])
@@ -119,7 +120,7 @@ def _tags(at: At) -> dict[str, set[bytes]]:
 
 
 STEPS = 20_000  # comparisons for one pair of schemas; Stripe's largest tool takes 2,000
-# Compared to the letter: with what they stand beside they say more than a walk could follow.
+# Compared verbatim: with their sibling keywords they mean more than a walk could follow.
 VERBATIM = (
     ("if", "then", "else"),
     ("contains", "minContains", "maxContains"),
@@ -129,21 +130,21 @@ VERBATIM = (
     ("patternProperties",),
 )
 UNFOLLOWED = ("unevaluatedProperties", "unevaluatedItems", "$recursiveRef")
-TOLD = 1000  # findings in one schema: where parts are shared they would double level by level
+TOLD = 1000  # findings in one schema: shared parts would double them level by level
 
 
-Mark = tuple[int, int, int]  # names a union of alternatives
+Mark = tuple[int, int, int]  # identifies a union of alternatives
 
 
 class Narrowing:
-    """One comparison of two documents."""
+    """Comparison of two documents."""
 
     def __init__(self) -> None:
         self.same = Sameness()
         self._left = STEPS
-        self._open: dict[Any, int] = {}  # what is being compared, by depth
+        self._open: dict[Any, int] = {}  # pairs being compared, by depth
         self._known: dict[Any, list[FoundChanges]] = {}
-        self._leaned = DEPTH  # the outermost open comparison that one inside it took for granted
+        self._leaned = DEPTH  # the outermost open comparison that one inside it assumed true
         self._checkers: dict[int, Checker | None] = {}
 
     def __call__(
@@ -154,10 +155,10 @@ class Narrowing:
         around: frozenset[str] = frozenset(),
         spent: frozenset[Mark] = frozenset(),
     ) -> list[FoundChanges]:
-        """What of the values that all of `before` accept, `after` does not.
+        """The values accepted by all of `before` and rejected by `after`.
 
-        `around`: properties that are described beside `after`. `spent`: unions of `before` of which
-        one alternative is among `before` already.
+        `around`: properties described beside `after`. `spent`: unions of `before` of which one
+        alternative is among `before` already.
         """
         if after.schema is True or after.schema == {}:
             return []
@@ -167,7 +168,7 @@ class Narrowing:
         key = (ids_of(was), ids_of(now), around, spent)
         if key in self._known:
             return self._known[key]
-        if key in self._open:  # it holds if all else does: JSON values end somewhere
+        if key in self._open:  # coinduction: it holds if all else does, as JSON values are finite
             self._leaned = min(self._leaned, self._open[key])
             return []
         depth = len(self._open)
@@ -208,7 +209,7 @@ class Narrowing:
         return found if apart is None or (lost(apart) and len(apart) >= len(found)) else apart
 
     def _refused(self, values: list[Any], before: Sequence[At], after: At) -> str | None:
-        """Those of a few values that are lost; None when nobody can tell."""
+        """Those of a few values that are lost; None when that is undecidable."""
         judge, were = self._checker(after), [self._checker(one) for one in before]
         if judge is None or None in were:
             return None
@@ -245,7 +246,7 @@ class Narrowing:
         around: frozenset[str],
         spent: frozenset[Mark],
     ) -> list[FoundChanges] | None:
-        """Each alternative of what was accepted on its own; None when there are none."""
+        """The comparison of each alternative of `before` on its own; None when there are none."""
         for part in was.parts:
             for union in (*unions(part), *by_type(part)):
                 mark = (id(part.schema), id(union[0].schema), len(union))
@@ -312,7 +313,7 @@ class Narrowing:
 
     def _has(self, one: At, group: Sequence[str], wanted: At) -> bool:
         own = {name: one.schema[name] for name in group if name in one.schema}
-        # member by member: these two objects are made here, and gone when the next ones are
+        # member by member: these two objects are made here, and freed when the next ones are
         return own.keys() == wanted.schema.keys() and all(
             self.same(one.of(own[name]), wanted.of(wanted.schema[name])) for name in own
         )
@@ -357,7 +358,7 @@ class Narrowing:
         around: frozenset[str],
         spent: frozenset[Mark],
     ) -> list[FoundChanges]:
-        """What is lost with the alternative that fits best."""
+        """The findings for the alternative that fits best."""
         if len(branches) > BRANCHES:
             return [FoundChanges("schema", where, after="too many alternatives to be compared")]
         had = types(before)
@@ -372,8 +373,8 @@ class Narrowing:
         return best or []
 
     def _paired(self, was: Gathered, branches: Sequence[At]) -> bool:
-        """Whether the same number of alternatives excluded one another before, each as wide as the
-        one at its place."""
+        """Whether as many mutually exclusive alternatives existed before, each as wide as the one
+        at its index."""
         for one in was.parts:
             old = [one.of(branch) for branch in listed(one.schema.get("oneOf"))]
             if len(old) == len(branches) and all(
@@ -425,7 +426,7 @@ class Narrowing:
 
 
 def _few(found: list[FoundChanges]) -> list[FoundChanges]:
-    """Each once, and of too many those that matter."""
+    """Findings without duplicates; of too many, the important ones."""
     if len(found) > TOLD:
         found = sorted(dict.fromkeys(found), key=lambda one: not lost([one]))[:TOLD]
     return found

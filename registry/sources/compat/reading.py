@@ -1,6 +1,6 @@
-"""JSON Schemas as they are compared: what applies to one value, gathered from where it stands.
+"""JSON Schemas prepared for comparison: all schemas that apply to one value, gathered.
 
-Schemas are those of 2020-12, and whole: every `$ref` points into the document around it.
+Schemas are those of 2020-12, and complete: every `$ref` points into its own document.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,24 +16,24 @@ UNIONS = ("anyOf", "oneOf")
 GATHERED = 500  # schemas that apply to one value
 DEPTH = 100
 SAME_STEPS = 1_000_000
-READ = 300_000  # schemas looked at for one comparison; Kubernetes' largest tool takes 20,000
+READ = 300_000  # schemas visited in one comparison; Kubernetes' largest tool takes 20,000
 READ_IN_ALL = 100 * READ  # for all tools of a source: a minute or two
 
 Pair = tuple[int, int]  # ids of two schemas
 
-# What says nothing about a value by itself.
+# Annotations: they do not constrain a value.
 SILENT = {
     "$ref", "allOf", "title", "description", "default", "example", "examples", "deprecated",
     "readOnly", "writeOnly", "format", "$comment", "$defs",
 }  # fmt: skip
 
-# One schema for each type, to tell apart what has several.
+# One schema for each type, to split a schema of several types.
 OF_TYPE = {name: {"type": name} for name in TYPES}
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A schema, and the document that its references lead into."""
+    """A schema, and the document that its references resolve in."""
 
     schema: Any  # an object, true or false
     root: Any
@@ -44,15 +44,15 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What all has to hold of one value. `$ref` and `allOf` in it are followed already."""
+    """The conjunction of all schemas that apply to one value, with `$ref` and `allOf` resolved."""
 
     parts: tuple[At, ...]  # objects
-    never: bool = False  # nothing can hold
-    unread: bool = False  # there is more that could not be followed
+    never: bool = False  # no value is valid
+    unread: bool = False  # some references could not be resolved
 
 
 class TooMuch(Exception):
-    """The two could be compared for hours."""
+    """The comparison exceeds its budget; it might run for hours."""
 
 
 _left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
@@ -60,8 +60,8 @@ _left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
 
 @contextmanager
 def bounded(most: int = READ) -> Iterator[None]:
-    """Inside, no more than `most` schemas are looked at, nor more than are left around it: unions
-    of unions that lead to one another multiply. Raises TooMuch."""
+    """Budget: inside, at most `most` schemas are visited, and no more than the enclosing budget has
+    left: unions of unions that lead to one another multiply. Raises TooMuch."""
     around = _left.get()
     begun = most if around is None else max(0, min(most, around[0]))
     left = [begun]
@@ -106,7 +106,7 @@ def gather(schemas: Iterable[At]) -> Gathered:
 
 
 def _followed(one: At) -> Iterator[At | None]:
-    """What applies beside it; None: something that cannot be found."""
+    """The schemas that apply beside it; None: a reference that cannot be resolved."""
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in one.schema:
             yield resolve(one.root, one.schema[keyword])
@@ -114,7 +114,7 @@ def _followed(one: At) -> Iterator[At | None]:
 
 
 def resolve(root: Any, reference: object) -> At | None:
-    """A reference inside the document; None when nothing is there."""
+    """A reference inside the document; None when it has no target."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
     found = root
@@ -140,7 +140,7 @@ def types(schemas: Iterable[At], depth: int = 8) -> frozenset[str]:
 
 
 def stated_types(schema: dict[str, Any]) -> frozenset[str]:
-    """Those that `type` itself allows."""
+    """The types that `type` itself allows."""
     if "type" not in schema:
         return TYPES
     said = schema["type"]
@@ -180,14 +180,14 @@ def finite(schema: dict[str, Any]) -> list[Any] | None:
 
 
 def unions(part: At) -> Iterator[list[At]]:
-    """The alternatives of a schema, for each of its keywords that has some."""
+    """The alternatives of a schema, for each keyword that has some."""
     for keyword in UNIONS:
         if branches := listed(part.schema.get(keyword)):
             yield [part.of(branch) for branch in branches]
 
 
 def declared(schemas: Iterable[At], depth: int = 8) -> frozenset[str]:
-    """The properties that are described anywhere for one value."""
+    """The properties described anywhere for one value."""
     found: set[str] = set()
     for part in gather(schemas).parts:
         found.update(members(part.schema, "properties"))
@@ -208,7 +208,7 @@ def members(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> bytes:
-    """Equal for equal JSON values: 1 is 1.0, and neither is true."""
+    """A key that is equal for equal JSON values: 1 is 1.0, and neither is true."""
     return msgspec.json.encode(_plain(value), order="deterministic")
 
 
@@ -224,7 +224,7 @@ def _plain(value: Any) -> Any:
 
 
 class Sameness:
-    """Whether schemas of two documents say the same, to the letter. In doubt they do not."""
+    """Whether schemas of two documents are identical, verbatim. In doubt they are not."""
 
     def __init__(self) -> None:
         self._met: set[Pair] = set()
@@ -239,7 +239,7 @@ class Sameness:
         return True
 
     def _same(self, one: At, other: At, fresh: set[Pair], depth: int) -> bool:
-        """`fresh`: pairs that are taken for the same until one turns out not to be."""
+        """`fresh`: pairs assumed identical until one turns out not to be."""
         a, b = one.schema, other.schema
         if not isinstance(a, dict | list) or not isinstance(b, dict | list):
             return canonical(a) == canonical(b)
