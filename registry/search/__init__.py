@@ -1,4 +1,4 @@
-"""Finding tools and skills: by meaning, by words, and by what an answer is narrowed to."""
+"""Hybrid search of tools and skills: by meaning, by words, and with filters."""
 
 from registry.search.fusion import Hit
 from registry.search.query import Filters, Mode, SearchQuery, SearchResult, Timings, ToolsetFilter

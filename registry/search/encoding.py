@@ -1,7 +1,7 @@
-"""The vectors of a query, or why there are none.
+"""The vectors of a query, or the reason that there are none.
 
-Whoever asks waits for them, so a model that fails or does not answer in time is left alone for some
-seconds: a dead service costs one query its patience, not each of them.
+Callers wait for them, so a circuit breaker pauses a model that fails or times out for some seconds:
+a dead service costs one query its timeout, not each of them.
 """
 
 import logging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolgate.search")
 
 PAUSE_S = 10.0  # after a failure
-KNOWN = 256  # queries whose vectors are remembered, some 4 MB: many agents ask the same
+KNOWN = 256  # cached queries, some 4 MB: many agents send the same
 
 DISABLED = "embeddings are disabled"
 DOWN = "the embedding model gives no vectors at the moment"
@@ -35,7 +35,7 @@ class Encoded:
 
     vectors: "Vectors | None" = None
     model: str | None = None
-    why: str | None = None  # there are none
+    why: str | None = None  # the reason when there are none
     took_ms: float = 0.0
 
     @property
@@ -46,7 +46,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Who makes vectors at the moment, or why nobody does."""
+    """The current embedder, or the reason that there is none."""
 
     embedder: Embedder | None = None
     why: str | None = None
@@ -61,7 +61,7 @@ class Encoding:
         why: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`why` says, for people, why there is no embedder."""
+        """`why` is the readable reason that there is no embedder."""
         self._embedder = embedder
         self._timeout_s = timeout_s
         self._most_sentences = most_sentences
@@ -72,7 +72,7 @@ class Encoding:
 
     @property
     def paused(self) -> bool:
-        """Whether the model failed a moment ago."""
+        """Whether the circuit breaker is open: the model failed a moment ago."""
         return self._clock() < self._paused_until
 
     def ready(self) -> Ready:
@@ -84,11 +84,11 @@ class Encoding:
         return Ready(embedder)
 
     async def encode(self, embedder: Embedder, text: str) -> Encoded:
-        """All texts in one call of the model.
+        """Encode all texts in one call of the model.
 
-        Where there are several sentences they alone are encoded, and the whole query is where they
-        point to together, each as much as it is long: that finds nearly the same as the vector of
-        the whole text would, in half the time, and no model cuts its end off.
+        Of several sentences only these are encoded, and the vector of the whole query is their mean
+        weighted by length: that finds nearly the same as the vector of the whole text would, in
+        half the time, and no model truncates it.
         """
         started = time.perf_counter()
         key = (embedder.model, text)

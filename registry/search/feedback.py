@@ -1,9 +1,10 @@
-"""Usage feedback: tools are drawn to the queries after which they were called with success.
+"""Usage feedback: tools move towards the queries after which they were called with success.
 
 As in outcome-aware tool selection (arXiv 2603.13426): a tool's cosine becomes (1 - l) times that of
-its own text and l times that of the mean of those queries, with l = min(search.feedback_share,
-0.5 n / 3). n are the callers, not the queries, and each has three queries at most: who asks often
-moves nothing more, and one alone a sixth. Vectors stay in the tenant and the model they are of.
+its own text and l times that of the mean of those queries, with l = min(search.feedback_share, 0.5
+n / 3). n is the number of callers, not of queries, and each has three queries at most: frequent
+queries of one caller add no weight, and a single caller moves a sixth. Vectors stay in the tenant
+and the model they are of.
 """
 
 import hashlib
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-QUERIES = 3  # of one caller that count, the newest
-CALLERS = 32  # of one tool that count; more would change nothing
-PAUSE_S = 60.0  # between two queries of one caller for one tool that are taken down
+QUERIES = 3  # newest queries of one caller that count
+CALLERS = 32  # callers of one tool that count; more would change little
+PAUSE_S = 60.0  # rate limit: between two recorded queries of one caller for one tool
 
 
 class Feedback:
-    """What succeeded. Raises `psycopg.OperationalError`."""
+    """Records successful calls. Raises `psycopg.OperationalError`."""
 
     def __init__(self, pool: Callable[[], Pool | None]) -> None:
         self._pool = pool
@@ -38,8 +39,9 @@ class Feedback:
         principal: str,
         entity_type: Kind = "tool",
     ) -> bool:
-        """`vector` and `model` are those of `Found`. Whether it counts: not if the same caller did
-        the same a moment ago, there are callers enough, or the tool is no more."""
+        """Record a success; `vector` and `model` are those of `Found`. Returns whether it counts:
+        not if the same caller did the same a moment ago, there are callers enough, or the tool was
+        deleted."""
         if (pool := self._pool()) is None:
             return False
         values = {
@@ -62,7 +64,7 @@ class Feedback:
         return True
 
 
-# The oldest of a caller's queries makes room. Two at the same moment: one of them counts.
+# A caller's oldest query is evicted. Of two at the same moment one counts.
 _RECORD = """
 WITH had AS (
     SELECT slot, principal, update_ts FROM usage_query_t

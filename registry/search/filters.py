@@ -1,7 +1,7 @@
-"""Filters of a search, as conditions in SQL, and how many documents they let through.
+"""Filters of a search, as conditions in SQL, and the number of documents that match.
 
-`registry.catalog.toolsets` and `Catalog.visible_to` say the same in Python; a test holds the two
-together.
+`registry.catalog.toolsets` and `Catalog.visible_to` implement the same in Python; a test compares
+the two.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from registry.search.patterns import condition as matching
 from registry.search.query import Filters, ToolsetFilter
 from schemas.memo import Memo
 
-# Documents have no such column: people ask for it, not models.
+# Not a column of documents: people filter by it, not models.
 _PROTOCOLS = (
     "doc.entity_id IN (SELECT tool_id FROM tool_t WHERE host_id = %(protocol_host)s"
     " AND binding ->> 'type' = ANY(%(protocols)s))"
@@ -22,7 +22,7 @@ KEPT = 256
 
 
 class DocumentCounts:
-    """Those of tenants that are too large to count each time."""
+    """Cached document counts of tenants that are too large to count each time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class DocumentCounts:
 
 
 def narrowing(filters: Filters) -> tuple[str, Mapping[str, Any]]:
-    """Condition and parameters; the condition is empty where nothing narrows but the tenant.
+    """Condition and parameters; the condition is empty where only the tenant is filtered by.
 
     Values are parameters, so that equal kinds of filters have equal texts.
     """
@@ -74,8 +74,8 @@ def _parts(filters: Filters) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _toolset(toolset: ToolsetFilter) -> Iterator[tuple[str, dict[str, Any]]]:
-    """See `registry.catalog.toolsets`: patterns and sources pick, and so do descriptions; `exclude`
-    takes out again."""
+    """Condition of a toolset, see `registry.catalog.toolsets`: patterns, sources and descriptions
+    include; `exclude` removes."""
     if toolset.exclude:
         yield matching("NOT", "exclude", toolset.exclude)
     picked: list[str] = []

@@ -1,6 +1,6 @@
-"""One score out of two. Pure.
+"""Score fusion of cosine and BM25. Pure.
 
-Cosine and BM25 are added, not ranks: on eleven sets of tools that gives 1.5 to 2.5 points of
+The scores are added, not their ranks: on eleven sets of tools that gives 1.5 to 2.5 points of
 NDCG@10 more than reciprocal rank fusion.
 """
 
@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WORDS = 4
-DIGITS = 9  # of a score: sums of floats differ by the order of their rows
+DIGITS = 9  # of a score: float sums depend on the order of rows
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that one of both parts proposed, scored by both."""
+    """A document proposed by lexical or semantic search, scored by both."""
 
     id: str
     name: str
     weight: float  # factor of its score
     bm25: float  # 0: it has no word of the query
-    cosine: float | None  # None: it has no vector, or vectors were not asked for
+    cosine: float | None  # None: it has no vector, or vectors were not requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Ranked:
 def ranked(
     candidates: Sequence[Candidate], share: float, limit: int, enough: float = 0.0
 ) -> list[Ranked]:
-    """The best `limit`, best first; of equals in the order of their names.
+    """The best `limit`, best first; ties in the order of their names.
 
     score = (share * cosine + (1 - share) * bm25 / most) * weight, where `most` is the best BM25, or
-    `enough` where that is more: if even the best has few of the words, words say little. What has
-    no vector yet is taken to fit by its meaning as well as it does by its words, relative to the
-    best of both, so that it is not last until it has one.
+    `enough` where that is more: if even the best has few of the words, words carry little evidence.
+    A document without a vector gets a cosine proportional to its BM25, relative to the best of
+    both, so that it is not last until it has one.
     """
     best_bm25 = max((one.bm25 for one in candidates), default=0.0) or 1.0
     best_cosine = max((one.cosine for one in candidates if one.cosine is not None), default=0.0)
@@ -68,9 +68,9 @@ def ranked(
 
 
 def enough(docs: int) -> float:
-    """The BM25 of a document with four words of the query that hardly any of `docs` others has.
+    """The BM25 of a document with four words of the query that are rare among `docs` documents.
 
     Half to twice of it makes little difference. Without it vague requests find 1 to 2 points of
-    NDCG@10 less, because of the one word that some tool happens to share with them.
+    NDCG@10 less, because of a single word that some tool happens to share with them.
     """
     return WORDS * math.log(1 + docs)

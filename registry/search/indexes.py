@@ -1,9 +1,9 @@
-"""Indexes on vectors: one for each tenant, kind of thing and model that has many of them.
+"""HNSW indexes on vectors: a partial index for each tenant, kind and model with many vectors.
 
-Shared by tenants an index would find neighbours that a small tenant may not see, and little else.
-The path of a search is chosen by `search.exact_limit`; the index is built in the background, and
-until it is there large tenants are searched exactly, which takes longer: of 12,000 tools 20 ms
-instead of 5 in the database, of 100,000 some 250 instead of 10 (medians).
+An index shared by tenants would mostly find neighbours that a small tenant may not see.
+`search.exact_limit` selects the path of a search; the index is built in the background, and until
+it is there large tenants are searched exactly, which takes longer: of 12,000 tools 20 ms instead of
+5 in the database, of 100,000 some 250 instead of 10 (medians).
 """
 
 import hashlib
@@ -16,23 +16,24 @@ from registry.database.postgres import Database
 log = logging.getLogger("toolgate.search")
 
 LOCK = 0x746F6F6C686E7377  # "toolhnsw": one node builds at a time
-DROP_SHARE = 0.5  # of the limit: below it an index goes, so that none comes and goes at the limit
+DROP_SHARE = 0.5  # of the limit: hysteresis, against repeated building and dropping
 M = 16
 EF_CONSTRUCTION = 128  # twice the default builds longer, and finds 98% where that finds 92%
 
 
 def suffix(model: str) -> str:
-    """What follows search_hnsw_<part> in the name of the index."""
+    """The suffix of the index's name, after search_hnsw_<part>."""
     return f"_{hashlib.md5(model.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
 def predicate(host_id: str, kind: str, model: str) -> str:
-    """Of a statement with parameters that is to use the index, on its table `vector`."""
+    """Predicate of the partial index on table `vector`, with parameters, for statements that use
+    it."""
     return _condition(host_id, kind, model, "vector.").replace("%", "%%")
 
 
 def _condition(host_id: str, kind: str, model: str, table: str = "") -> str:
-    """In literals, or the planner sees no relation between the two."""
+    """The predicate in literals; with parameters the planner does not match it to the index."""
     host, kind, model = (sql.Literal(one).as_string(None) for one in (host_id, kind, model))
     return (
         f"{table}host_id = {host}::uuid AND {table}entity_type = {kind}"
@@ -41,10 +42,10 @@ def _condition(host_id: str, kind: str, model: str, table: str = "") -> str:
 
 
 async def ensure_indexes(database: Database, exact_limit: int) -> list[str]:
-    """Build the indexes that are missing and drop those that nobody needs; what was built.
+    """Build missing indexes and drop unneeded ones; returns those built.
 
-    It may take minutes for a million vectors, and locks nobody out. Another node that is at it
-    leaves nothing to do.
+    It may take minutes for a million vectors, and blocks no writer. While another node builds, it
+    does no work.
     """
     async with database.connect() as connection:
         if not await _locked(connection):
@@ -66,14 +67,14 @@ async def ensure_indexes(database: Database, exact_limit: int) -> list[str]:
 
 
 async def _locked(connection: AsyncConnection) -> bool:
-    """Until the connection is closed."""
+    """Advisory lock, held until the connection is closed."""
     found = await connection.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
     return await found.fetchone() == (True,)
 
 
 async def _wanted(connection: AsyncConnection, limit: int) -> dict[str, tuple[str, bool]]:
-    """Conditions by name, and whether there are so many vectors that an index is to be built; a
-    model that takes over gets its index before it serves."""
+    """Conditions by name, and whether there are enough vectors for an index; a new model gets its
+    index before it serves."""
     rows = await connection.execute(
         """
         SELECT part.part_id, part.host_id::text, part.entity_type, model.model, ready.count
@@ -97,7 +98,8 @@ async def _wanted(connection: AsyncConnection, limit: int) -> dict[str, tuple[st
 
 
 async def _had(connection: AsyncConnection) -> dict[str, bool]:
-    """Whether they are valid, by name: a build that was cut short leaves one that is not."""
+    """Existing indexes by name, and whether they are valid: an interrupted build leaves an invalid
+    one."""
     rows = await connection.execute(
         "SELECT relname, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"
         " WHERE indrelid = 'entity_embedding_t'::regclass AND starts_with(relname, 'search_hnsw_')"
@@ -124,7 +126,7 @@ async def _drop(connection: AsyncConnection, name: str) -> None:
 
 
 async def _forget_usage(connection: AsyncConnection) -> None:
-    """Queries that were embedded with models of the past."""
+    """Delete feedback vectors of models no longer in use."""
     for table in ("usage_query_t", "usage_embedding_t"):
         await connection.execute(
             sql.SQL(

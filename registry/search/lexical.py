@@ -1,8 +1,8 @@
-"""Which words of a query are looked up, and what each is worth. Pure.
+"""Selection and weights of the query words to look up. Pure.
 
-BM25F (Robertson and Zaragoza 2009, 3.6), over the word tables of 0008_search.sql. One query adds up
-at most `search.postings_limit` of their rows to propose documents: rare words come first, because
-they decide. What is proposed, by words or by meaning, is then scored by all words (after MaxScore:
+BM25F (Robertson and Zaragoza 2009, 3.6), over the word tables of 0008_search.sql. One query sums at
+most `search.postings_limit` of their rows to propose documents: rare words come first, because they
+decide. Documents proposed by words or by meaning are then scored by all words (after MaxScore:
 Turtle and Flood 1995).
 """
 
@@ -15,7 +15,7 @@ from registry.embedding import texts
 
 K1 = 1.2
 B = 0.6
-WORDS = 64  # different words of a query, the rarest
+WORDS = 64  # distinct words of a query, the rarest first
 
 _WORD = re.compile(r"[^\W_]+\Z")
 
@@ -23,17 +23,17 @@ _WORD = re.compile(r"[^\W_]+\Z")
 @dataclass(frozen=True, slots=True)
 class Word:
     term: str
-    docs: int  # that have it
+    docs: int  # document frequency
 
 
 @dataclass(frozen=True, slots=True)
 class WordPlan:
-    """`scanned` words propose documents; with `rest` they score those that are proposed."""
+    """`scanned` words propose documents; with `rest` they score the proposed ones."""
 
     scanned: tuple[Word, ...] = ()
     rest: tuple[Word, ...] = ()
-    docs: int = 0  # in which is searched
-    average: float = 1.0  # length of a document
+    docs: int = 0  # in the searched corpus
+    average: float = 1.0  # average length of a document
 
     @property
     def all(self) -> tuple[Word, ...]:
@@ -41,7 +41,7 @@ class WordPlan:
 
 
 def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -> WordPlan:
-    """`docs` and `length`: how many there are, and how long all of them together."""
+    """`docs` and `length`: number of documents, and their total length."""
     rising = sorted((one for one in words if one.docs > 0), key=lambda one: (one.docs, one.term))
     rising = rising[:WORDS]
     scanned, budget = 0, postings_limit
@@ -53,16 +53,17 @@ def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -
 
 
 def idfs(words: Sequence[Word], docs: int) -> list[float]:
-    """What each word is worth: much where few of `docs` documents have it, always more than 0."""
+    """Inverse document frequencies: high where few of `docs` documents have the word, always above
+    0."""
     return [math.log(1 + max(docs - one.docs + 0.5, 0.5) / (one.docs + 0.5)) for one in words]
 
 
 def readable(query: str, limit: int) -> str:
-    """The first `limit` characters of `query`, without what PostgreSQL cannot hold."""
+    """The first `limit` characters of `query`, without those that PostgreSQL cannot store."""
     return texts.readable(query, limit).replace("\0", " ")
 
 
 def last_word(text: str) -> str:
-    """The word that may be half typed: the one that nothing follows. Empty: there is none."""
+    """The last word, possibly half typed, if the query ends in it. Empty: there is none."""
     found = _WORD.search(text)
     return found[0].lower() if found else ""

@@ -1,9 +1,9 @@
 """Patterns of tools (`schemas.globs`) as conditions in SQL. Pure.
 
-A pattern without brackets is one for LIKE, which is several times as fast as a regular expression.
-What stands in brackets is read as `fnmatch.translate` of Python does; characters are compared by
-their numbers on both sides, because the column has the collation "C". Case is folded by the
-database: of names, which are ASCII, as Python does.
+A pattern without brackets becomes LIKE, which is several times as fast as a regular expression.
+Brackets are read like Python's `fnmatch.translate`; characters are compared by code point on both
+sides, because the column has the collation "C". Case is folded by the database: of names, which are
+ASCII, as Python does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,8 +16,8 @@ _NEVER = "(?!)"
 
 
 def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """That a document has one of `patterns`; `name` is the prefix of parameters, of which `host` is
-    the tenant."""
+    """Condition that a document matches one of `patterns`; `name` is the prefix of parameters, of
+    which `host` is the tenant."""
     parts: list[str] = []
     values: dict[str, Any] = {}
     for kind, some in split(patterns).items():
@@ -58,7 +58,7 @@ def like(pattern: str) -> str:
 
 
 def regex(pattern: str) -> str:
-    """For PostgreSQL, to which a newline is a character like others."""
+    """A regular expression for PostgreSQL, in which a newline is an ordinary character."""
     return f"^(?:{''.join(_parts(_storable(pattern)))})$"
 
 
@@ -79,14 +79,14 @@ def _parts(pattern: str) -> Iterator[str]:
 
 
 def _end(pattern: str, begin: int) -> int | None:
-    """Where the bracket closes; a first "]" belongs to what stands in it, also after "!"."""
+    """Index of the closing bracket; a "]" first in the set, also after "!", is literal."""
     at = begin + 1 if pattern[begin : begin + 1] == "!" else begin
     end = pattern.find("]", at + 1 if pattern[at : at + 1] == "]" else at)
     return None if end < 0 else end
 
 
 def _set(inside: str) -> str:
-    """One character out of those that stand in brackets; of a range that runs backwards none is."""
+    """A bracket expression; a reversed range is empty."""
     negated = inside.startswith("!")
     ranges = list(_ranges(inside[negated:]))
     if not ranges:
@@ -99,7 +99,7 @@ def _set(inside: str) -> str:
 
 
 def _ranges(members: str) -> Iterator[tuple[str, str]]:
-    """Hyphens at either end, and the one that follows a range, stand for themselves."""
+    """Hyphens at either end, and after a range, are literal."""
     at = 0
     while at < len(members):
         if members[at + 1 : at + 2] == "-" and at + 2 < len(members):
@@ -117,7 +117,8 @@ def _escaped(character: str) -> str:
 
 
 def _storable(pattern: str) -> str:
-    """NUL and lone surrogates stand in no name; U+10FFFF, which stands in none either, for them."""
+    """NUL and lone surrogates occur in no name; they become U+10FFFF, which occurs in none
+    either."""
     return "".join(
         "\U0010ffff" if one == "\0" or "\ud800" <= one <= "\udfff" else one for one in pattern
     )

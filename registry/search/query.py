@@ -1,4 +1,4 @@
-"""What is asked, and what comes back."""
+"""Search queries and results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,9 +32,10 @@ class ToolsetFilter:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What an answer may hold; None: whatever is there. Several of them must all be met.
+    """Conditions on the results, all of which must hold; None: no condition.
 
-    `scopes` are those of the caller: an action that asks for scopes is found by who has one.
+    `scopes` are those of the caller: an action that requires scopes is found by callers with one of
+    them.
     """
 
     host_id: str
@@ -42,7 +43,7 @@ class Filters:
     scopes: frozenset[str] | None = None
     sources: Sequence[str] | None = None
     ids: Sequence[str] | None = None
-    without: Sequence[str] | None = None  # ids that it may not hold
+    without: Sequence[str] | None = None  # excluded ids
     domains: Sequence[str] | None = None
     namespaces: Sequence[str] | None = None
     tiers: Sequence[str] | None = None
@@ -50,7 +51,7 @@ class Filters:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for filters that let the same through; it can be hashed."""
+        """A hashable key, equal for equivalent filters."""
         lists = (self.sources, self.ids, self.without, self.domains, self.namespaces, self.tiers)
         return (
             self.host_id,
@@ -62,7 +63,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """`prefix`: the last word may be half typed, as in a search field."""
+    """A search query. `prefix`: the last word may be half typed, as in a search field."""
 
     text: str
     limit: int
@@ -74,7 +75,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds: for the vectors of the query, and what the database took besides."""
+    """Milliseconds: for the vectors of the query, and for the database."""
 
     encode_ms: float = 0.0
     sql_ms: float = 0.0
@@ -82,10 +83,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best first. `note`: why something may be missing, for a person or a model to read.
+    """Results, best first. `note`: why results may be missing, for a person or a model to read.
 
-    `path`: how vectors were searched. `vector`: the query's own, shape (384,), of `model`; what
-    `Feedback.record` takes.
+    `path`: how vectors were searched. `vector`: the query's own, shape (384,), of `model`; the
+    input of `Feedback.record`.
     """
 
     hits: list[Hit] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""One search, in two parts; each is a transaction.
+"""One search, in two transactions.
 
-`prepare` needs no vectors, so it runs while those of the query are made: how frequent its words
-are, how vectors are to be searched, and what words propose. `finish` adds what meaning proposes,
-scores all of it by both, and reads what is shown of the best. Between statements stand pure
+`prepare` needs no vectors, so it runs concurrently with the encoding of the query: word
+frequencies, the path of the vector search, and proposals by words. `finish` adds proposals by
+meaning, scores all by both, and reads the displayed fields of the best. Between statements run pure
 functions: `lexical.plan` and `fusion.ranked`.
 """
 
@@ -30,18 +30,18 @@ from registry.search.transaction import (
 )
 
 NO_VECTORS = "no vectors: nothing can be found by meaning"
-MISSING_MOST = 1000  # that are counted
-FEW = 40  # candidates of the index for one sentence, at least
-USUAL = 100_000  # vectors in an index that `search.hnsw_ef` is meant for
-MOST = 1000  # of hnsw.ef_search, says pgvector
+MISSING_MOST = 1000  # maximum counted
+FEW = 40  # minimum of index candidates for one sentence
+USUAL = 100_000  # size of a vector index that `search.hnsw_ef` is meant for
+MOST = 1000  # maximum of hnsw.ef_search (pgvector)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     part_id: int
     plan: WordPlan
-    path: Path  # of the vectors, if there will be some
-    missing: int  # texts that wait for their vectors; see MISSING_MOST
+    path: Path  # of the vector search, if there will be one
+    missing: int  # texts without a vector yet; see MISSING_MOST
     proposed: list[int]  # numbers of documents
 
 
@@ -54,7 +54,7 @@ class SearchRun:
         text: str,
         model: str | None,
     ) -> None:
-        """`text` is what is readable of the query, `model` the one that is asked for vectors."""
+        """`text` is the cleaned query, `model` the one whose vectors are searched."""
         self._settings = settings
         self._counts = counts
         self._query = query
@@ -71,7 +71,7 @@ class SearchRun:
         }
 
     async def prepare(self, transaction: Transaction) -> Prepared | None:
-        """None: there has never been anything to find."""
+        """None: the tenant has never had documents."""
         values = {
             "text": self._text,
             "begun": last_word(self._text) if self._query.prefix else "",
@@ -106,7 +106,7 @@ class SearchRun:
         return SearchResult(await self._hits(transaction, best), note, path)
 
     def note(self, encoded: Encoded, missing: int = 0) -> str | None:
-        """What could not be searched, if anything."""
+        """The parts that could not be searched, if any."""
         if encoded.why:
             return NO_VECTORS if self._dense else f"searched by words only: {encoded.why}"
         return _waiting(missing, self._query.entity_type, self._dense)
@@ -121,7 +121,7 @@ class SearchRun:
 
     @property
     def _postings_limit(self) -> int:
-        """Where meaning proposes as well, half as many find the same: of 100,000 tools, 98% of the
+        """Half the postings suffice where meaning proposes as well: of 100,000 tools, 98% of the
         best five either way; by words alone, of 10,000 entries 98%, of 5,000 90%."""
         limit = self._settings.postings_limit
         return limit // 2 if self._model else limit
@@ -131,7 +131,8 @@ class SearchRun:
         return NARROWED_SCANS if self._narrowed else SCANS
 
     async def _path(self, transaction: Transaction, part_id: int, docs: int, indexed: bool) -> Path:
-        """Exactly, wherever few enough vectors are to be compared; that finds more, and sooner."""
+        """Exact search where few enough vectors are to be compared; it has better recall and is
+        faster there."""
         if self._model is None:
             return "lexical"
         limit = self._settings.exact_limit
@@ -200,7 +201,7 @@ class SearchRun:
         values = {**self._values, "ids": [one.candidate.id for one in best]}
         statement = statements.details(self._query.entity_type)
         shown = {id_: rest for id_, *rest in await transaction.rows(LOOKUPS, statement, values)}
-        # what is not among them was deleted a moment ago
+        # the others were deleted a moment ago
         return [_hit(one, *shown[one.candidate.id]) for one in best if one.candidate.id in shown]
 
     @property
@@ -209,11 +210,10 @@ class SearchRun:
 
 
 def effort(ef: int, docs: int, reach: int) -> int:
-    """Candidates that an index of `docs` vectors keeps (hnsw.ef_search), where it keeps `ef` in one
-    of USUAL.
+    """The hnsw.ef_search of an index of `docs` vectors, where `ef` suits one of USUAL.
 
-    The larger an index is, the less of what is near do as many find: with 400 in a million it is as
-    much as with 200 in 300,000 and 100 in 100,000 (`make bench-large`). `reach` are wanted of them.
+    Recall falls with the size of the index: 400 in a million give as much as 200 in 300,000 and 100
+    in 100,000 (`make bench-large`). `reach` are wanted of them.
     """
     return min(max(round(ef * math.pow(docs / USUAL, 0.6)), reach), MOST)
 

@@ -1,8 +1,8 @@
 """Search: a query in, the best tools or skills out.
 
-`SearchRun` says in which statements.
+`SearchRun` has the statements.
 
-No connection is held while a model is waited for.
+No connection is held while a model computes.
 """
 
 import time
@@ -31,7 +31,8 @@ B = TypeVar("B")
 async def both(
     first: Callable[[], Awaitable[A]], second: Callable[[], Awaitable[B]]
 ) -> tuple[A, B]:
-    """The results of both. What one of them raises is raised as it is, and ends the other."""
+    """The results of two concurrent tasks. An error of one is raised unwrapped, and cancels the
+    other."""
     found: list[B] = []
 
     async def beside() -> None:
@@ -58,8 +59,8 @@ class Search:
         why: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`embedding` gives the model whose vectors are searched; none while there is none, and
-        `why` may say why. `when_down`: `disclosure.when_down`."""
+        """`embedding` returns the model whose vectors are searched, or None, for the reason `why`
+        if given. `when_down`: `disclosure.when_down`."""
         self._pool = pool
         self._settings = settings
         self._when_down = when_down
@@ -70,16 +71,16 @@ class Search:
 
     @property
     def model_failed(self) -> bool:
-        """Whether the model gave a query no vectors a moment ago."""
+        """Whether the model failed to encode a query a moment ago."""
         return self._encoding.paused
 
     async def run(self, query: SearchQuery) -> SearchResult:
         """The best `query.limit`, best first.
 
-        Without vectors, or a model for the query, it is the words that count, and `note` says so;
-        where meaning alone was asked for, nothing is found.
-        Raises InvalidParams for an empty query, Unreachable where the settings want meaning or
-        nothing, and Unavailable without a database.
+        Without vectors, or a model for the query, search is lexical, and `note` reports so; a
+        purely semantic search then has no results.
+        Raises InvalidParams for an empty query, Unreachable where the settings require semantic
+        search, and Unavailable without a database.
         """
         text = readable(query.text, self._settings.query_characters).strip()
         if not text:

@@ -1,10 +1,10 @@
 # ruff: noqa: S608 - made of constants; what callers say are parameters
 """The statements of a search, as text. Pure.
 
-What matters is decided here and not by the planner. Of a tenant with 1% of the rows it searches an
-index on vectors that finds 4% of what it should, or does not, depending on how often a statement
-ran before. What has to be compared exactly cannot use such an index, because there is none on that
-expression; and words are looked up one by one.
+The statements fix what matters, instead of the planner. Of a tenant with 1% of the rows it searches
+an index on vectors that finds 4% of what it should, or does not, depending on how often a statement
+ran before. An exact comparison cannot use such an index, because there is none on that expression;
+and words are looked up one by one.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from registry.search.lexical import K1, B
 WHOLE = 0.3  # of a cosine, where there are sentences: the rest is that of the best of them
 
 # A row for each word of the query, and one, with the empty word, for all documents. The last word,
-# half typed, stands for the most frequent ones that begin with it.
+# half typed, stands for the most frequent words with that prefix.
 FACTS = b"""
 WITH part AS MATERIALIZED (
     SELECT part_id FROM search_part_t WHERE (host_id, entity_type) = (%(host)s, %(kind)s)
@@ -50,7 +50,7 @@ LEFT JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a statement that scores candidates has in it."""
+    """The variable parts of a statement that scores candidates."""
 
     narrowed: str = ""  # condition on search_doc_t AS doc
     vectors: Literal["exact", "hnsw"] | None = None
@@ -63,8 +63,8 @@ class Shape:
 def proposals(narrowed: str) -> bytes:
     """Numbers of the %(reach)s documents that have the best of the words %(scanned)s.
 
-    Whether one may be found is asked of the best until there are enough: of all documents it would
-    take longer than all else.
+    Filters are evaluated best first until there are enough: for all documents that would dominate
+    the time.
     """
     allowed = f"SELECT true FROM search_doc_t AS doc WHERE doc.doc_id = found.doc_id AND {narrowed}"
     return f"""
@@ -83,11 +83,11 @@ def proposals(narrowed: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def candidates(shape: Shape) -> bytes:
-    """Rows of (entity_id, name, weight, bm25, cosine), in no order: what words have proposed, which
-    is %(proposed)s, and the %(reach)s that meaning proposes, scored by both.
+    """Rows of (entity_id, name, weight, bm25, cosine), in no order: the proposals by words,
+    %(proposed)s, and the %(reach)s proposed by meaning, scored by both.
 
-    By an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(few)s each besides:
-    what one of them alone is near to.
+    With an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(few)s each
+    besides: the neighbours of a single sentence.
     """
     parts = {None: _worded_only, "exact": _exact, "hnsw": _indexed}[shape.vectors](shape)
     return f"""
@@ -98,7 +98,7 @@ def candidates(shape: Shape) -> bytes:
 
 
 def count(narrowed: str) -> bytes:
-    """How many documents there are, counted as far as %(most)s."""
+    """The number of documents, counted up to %(most)s."""
     allowed = f"SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s AND {narrowed}"
     return f"SELECT count(*) FROM ({allowed} LIMIT %(most)s) AS doc".encode()
 
@@ -142,8 +142,8 @@ def _worded_only(_: Shape) -> list[str]:
 
 
 def _exact(shape: Shape) -> list[str]:
-    """The cosines of all documents, or all that are allowed; of what words propose besides those
-    that are near they are looked up."""
+    """The cosines of all permitted documents, by exact search; those of lexical proposals that are
+    not near are looked up."""
     docs = f"{_DOCS} AND {shape.narrowed} OFFSET 0" if shape.narrowed else _DOCS
     cosine, used = _cosine("vector.embedding", shape.sentences), ""
     if shape.usage:
@@ -170,8 +170,8 @@ def _exact(shape: Shape) -> list[str]:
 
 
 def _indexed(shape: Shape) -> list[str]:
-    """The cosines of what is near to one of the vectors of the query, by the index of this tenant
-    alone; of what words, and uses, propose besides they are looked up."""
+    """The cosines of neighbours of the query's vectors, by the index of this tenant alone; those of
+    proposals by words and by usage are looked up."""
     others = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE {_PROPOSED}"
     if shape.usage:
         others += f" UNION {_used(shape)}"
@@ -190,10 +190,10 @@ def _indexed(shape: Shape) -> list[str]:
 
 
 def _near(shape: Shape, n: int) -> str:
-    """Entities near the vector of this number, as the index gives them.
+    """Entities near the vector of this number, in the order of the index.
 
-    Whether one may be found is asked of each, in a subquery that cannot become a join: a join might
-    sort all of them. The scan begins after `effort` is set: sentences need few, and look at few.
+    The filter is evaluated per entity, in a subquery that cannot become a join: a join might sort
+    all of them. The scan begins after `effort` is set: sentences need few candidates, and scan few.
     """
     ef, most = ("%(few)s", "%(share)s") if n else ("%(ef)s", "%(reach)s")
     return f"""(
@@ -209,7 +209,7 @@ def _near(shape: Shape, n: int) -> str:
 
 
 def _used(shape: Shape) -> str:
-    """What was used for queries near to this one."""
+    """Entities called with success after queries near to this one."""
     return f"""
         SELECT {_SHOWN} FROM (
             SELECT used.entity_id FROM usage_embedding_t AS used
@@ -228,8 +228,8 @@ def _findable(shape: Shape, table: str) -> str:
 
 
 def _cosine(column: str, sentences: int) -> str:
-    """Of vectors of length 1: that of the whole query, and more of it that of the sentence that
-    fits best. `<#>` is the negative inner product."""
+    """Cosine of vectors of length 1: a weighted sum of that of the whole query and, with more
+    weight, that of the best sentence. `<#>` is the negative inner product."""
     whole = f"({column} <#> %(q0)s::vector)"
     if not sentences:
         return f"-{whole}"
@@ -238,7 +238,7 @@ def _cosine(column: str, sentences: int) -> str:
 
 
 def _drawn(shape: Shape) -> str:
-    """The cosine of `vector`, drawn to the queries that it was `used` for."""
+    """The cosine of `vector`, moved towards the queries that it was `used` for."""
     share = "least(%(usage_share)s, 0.5 * used.principals / 3.0)"
     own, asked = (_cosine(f"{one}.embedding", shape.sentences) for one in ("vector", "used"))
     return f"((1 - {share}) * ({own}) + {share} * ({asked}))"

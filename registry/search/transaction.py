@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HalfVector:
-    """One as pgvector reads it: two 16-bit numbers, the first the dimension, then 32-bit floats."""
+    """A vector as pgvector reads it: two 16-bit numbers, the first the dimension, then 32-bit
+    floats."""
 
     data: bytes
 
@@ -29,7 +30,7 @@ class HalfVector:
 
 
 class VectorDumper(Dumper):
-    """Without a type: the statement says `::vector`, whatever its number in this database."""
+    """Untyped: the statement casts to `::vector`, as its oid varies by database."""
 
     format = Format.BINARY
 
@@ -41,7 +42,7 @@ class VectorDumper(Dumper):
 Planner: TypeAlias = Mapping[str, str]
 """How a statement is to be planned."""
 
-# Nothing here is large enough to be compiled, and parallel workers are not worth their start.
+# No statement is large enough for JIT compilation, and parallel workers are not worth their start.
 _PLANNER = b"""
     SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
         set_config('max_parallel_workers_per_gather', '0', true),
@@ -52,9 +53,9 @@ _PLANNER = b"""
         set_config('enable_nestloop', %(nestloop)s, true)
 """
 LOOKUPS: Planner = {"indexscan": "on", "nestloop": "on"}
-# Where many rows are compared they are read in the order in which they lie, and joined at once: in
-# the order of their ids, or looked up one by one, it takes twice as long. Few may be left of them
-# where an answer is narrowed.
+# Where many rows are compared they are read in physical order, and joined at once: in the order of
+# their ids, or looked up one by one, it takes twice as long. Few may be left of them where filters
+# apply.
 SCANS: Planner = {"indexscan": "off", "nestloop": "off"}
 NARROWED_SCANS: Planner = {"indexscan": "off", "nestloop": "on"}
 
@@ -67,7 +68,7 @@ class Transaction:
     async def rows(
         self, planner: Planner, statement: bytes, values: Mapping[str, Any]
     ) -> list[TupleRow]:
-        """What `statement` gives, planned with these settings."""
+        """The rows of `statement`, planned with these settings."""
         if planner != self._planner:
             await self._cursor.execute(_PLANNER, planner)
             self._planner = planner
