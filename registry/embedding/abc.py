@@ -1,11 +1,11 @@
-"""The one seam to whatever makes vectors of texts."""
+"""The interface of embedding models."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from schemas.errors import ToolgateError
 
-if TYPE_CHECKING:  # a tenth of a second at run time, which commands without vectors are spared
+if TYPE_CHECKING:  # import cost: 0.1 s at run time, not paid by commands without vectors
     import numpy as np
     from numpy.typing import NDArray
 
@@ -13,9 +13,10 @@ Vectors: TypeAlias = "NDArray[np.float32]"  # shape (texts, dimension), rows of 
 
 
 class EmbeddingFailed(ToolgateError):
-    """No vectors came. The message names no address, key or text.
+    """Embedding failed. The message contains no address, key or text.
 
-    `retryable`: the same texts may do later, after `retry_after_s` where the service said so.
+    `retryable`: a retry of the same texts may succeed, after `retry_after_s` where the service sent
+    one.
     """
 
     def __init__(
@@ -27,19 +28,20 @@ class EmbeddingFailed(ToolgateError):
 
 
 class Embedder(Protocol):
-    """A model, wherever it runs. Vectors of two embedders can be compared if `model` is equal."""
+    """An embedding model, local or remote. Vectors of two embedders are comparable if `model` is
+    equal."""
 
     model: str  # stored with the vectors: "<provider>/<model>", at most 128 characters
     dimension: int
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """A vector for each text, in their order; shape (0, dimension) for none.
+        """A vector for each text, in order; shape (0, dimension) for no texts.
 
-        `query`: the texts are asked with, not found; somebody waits for them. Raises
-        EmbeddingFailed: for all texts, whichever of them is to blame.
+        `query`: the texts are search queries rather than documents; a caller waits for them. Raises
+        EmbeddingFailed for the whole batch, even if a single text is at fault.
         """
         ...
 
     async def close(self) -> None:
-        """Give back connections and memory. It may be called twice; `embed` opens it again."""
+        """Release connections and memory. Idempotent; `embed` opens it again."""
         ...

@@ -1,9 +1,9 @@
-"""The model that comes with the product: a MiniLM as int8 ONNX, run on the processor.
+"""The model that comes with the product: a MiniLM as int8 ONNX, run on the CPU.
 
 It was trained on English. Texts in other languages get vectors too, but their neighbours mean
-little; there it is the words that find tools. Of a text 64 tokens are read, some 50 words; of a
-query 128. A vector differs a little with what else is in its batch (cosine .99): integers are
-scaled to the largest number of a batch.
+little; tools are found by words there. A text is truncated at 64 tokens, some 50 words; a query at
+128. A vector varies slightly with the rest of its batch (cosine .99): integers are scaled to the
+largest number of a batch.
 """
 
 import threading
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).with_name("model")
 BATCH = 8  # texts; 16 take 10 MB more in each thread and are no faster
-FEW_TOKENS = 8  # more or less are no reason for another run
+FEW_TOKENS = 8  # smaller differences in length do not start another batch
 _READ = 32  # characters for each token; most tokens are shorter than 6
 _FAILED = "The bundled embedding model cannot be loaded"
 
 
 class Provenance(Struct, frozen=True):
-    """What stands in provenance.json beside the model, as far as it is needed to run it."""
+    """The fields of provenance.json beside the model that are needed to run it."""
 
     label: str
     dimension: int
@@ -70,9 +70,9 @@ class Bundled:
     async def _tokenised(self, texts: Sequence[str], query: bool) -> list[list[int]]:
         most = self._facts.max_query_tokens if query else self._facts.max_tokens
         if query and len(texts) <= self._batch and self._loaded is not None:
-            return self._tokens(texts, most)  # a thread would take longer to start than this takes
+            return self._tokens(texts, most)  # starting a thread would take longer
         tokens: list[list[int]] = []
-        for at in range(0, len(texts), self._batch):  # few at a time: a thread may hold the others
+        for at in range(0, len(texts), self._batch):  # small batches: the threads may be busy
             some = texts[at : at + self._batch]
             tokens += await self._lanes.run(partial(self._tokens, some, most), query)
         return tokens
@@ -92,13 +92,13 @@ class Bundled:
 
 
 class _Model:
-    """Tokenizer and session, which several threads may use at once."""
+    """Tokenizer and session; thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         try:
             self._tokenizer = _tokenizer(folder)
             self._session = _session(folder)
-        except Exception as error:  # both libraries raise types that share no other base
+        except Exception as error:  # the two libraries' exceptions share no other base
             raise EmbeddingFailed(f"{_FAILED}: {error}", retryable=False) from error
 
     def run(self, tokens: list[list[int]]) -> "NDArray[Any]":
@@ -120,7 +120,7 @@ class _Model:
         return np.asarray(vectors)
 
     def tokens(self, text: str, most: int) -> list[int]:
-        """The first `most` of them."""
+        """The first `most` tokens of each text."""
         # one by one: encode_batch starts threads, and warns at every fork from then on
         tokens = self._tokenizer.encode(readable(text, _READ * most)).ids
         return tokens if len(tokens) <= most else [*tokens[: most - 1], tokens[-1]]
@@ -139,7 +139,7 @@ def _session(folder: Path) -> "InferenceSession":
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # One thread a run: two runs beside each other are a third faster than one run in two threads.
+    # One thread a run: two concurrent runs are a third faster than one run in two threads.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
@@ -147,7 +147,7 @@ def _session(folder: Path) -> "InferenceSession":
         folder / "model.onnx",
         options,
         providers=["CPUExecutionProvider"],
-        # A sixth sooner: its kernel is several times slower than the two that it joins.
+        # A sixth faster: its kernel is several times slower than the two that it fuses.
         disabled_optimizers=["SkipLayerNormFusion"],
     )
 

@@ -1,7 +1,7 @@
-"""The workers of one process, what wakes them, and what is done between their batches.
+"""The embedding workers of one process, their wake-ups, and the maintenance between batches.
 
-Whoever starts a crew registers its model: of processes with different settings the last one
-decides, and the workers of the others have nothing to do.
+Starting a crew registers its model: of processes with different settings the last one decides, and
+the workers of the others are idle.
 """
 
 import logging
@@ -23,7 +23,7 @@ from registry.embedding.worker import Worker
 
 log = logging.getLogger("toolgate.embedding")
 
-GRACE_S = 5.0  # other gateways need a moment to notice that another model serves
+GRACE_S = 5.0  # other gateways need a moment to notice the change of model
 
 After = Callable[[Database], Awaitable[object]]
 """What is to be done at the start, and whenever the queue has been emptied."""
@@ -52,14 +52,14 @@ class Crew:
         self._after = after
         self._workers = [Worker(database.pool, embedder, settings) for _ in range(settings.workers)]
         self._registered = False
-        self._refused = ""  # why its model could not be registered the last time
-        self._ask_at = 0.0  # when to try again, in the loop's time
-        self._open = 1  # tasks, as far as is known: at first there may be some
-        self._telling = False  # the log has told that there are tasks
+        self._refused = ""  # the last reason that registering its model failed
+        self._ask_at = 0.0  # time of the next attempt, on the loop's clock
+        self._open = 1  # known tasks; initially assumed to exist
+        self._telling = False  # the log has announced that there are tasks
         self._noticed = anyio.Event()
         self._stopped = anyio.Event()
         self._working = CancelScope()
-        self.tasks: dict[str, int] = {}  # by status, as of the last look
+        self.tasks: dict[str, int] = {}  # by status, as last queried
 
     @property
     def done(self) -> int:
@@ -68,12 +68,12 @@ class Crew:
 
     @property
     def displaced(self) -> bool:
-        """Another process has registered another model since: there is nothing to do here."""
+        """Whether another process has registered another model since: this crew is idle."""
         mine = self._embedder.model
         return self._registered and self._serving.models.target not in (None, mine)
 
     async def elsewhere(self) -> int:
-        """Texts that other workers than its own have in hand."""
+        """Texts claimed by workers of other processes."""
         async with borrowed(self._database.pool) as connection:
             found = await connection.execute(
                 "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)",
@@ -82,7 +82,7 @@ class Crew:
             return found.rowcount
 
     async def run(self) -> None:
-        """Until stopped or cancelled."""
+        """Run until stopped or cancelled."""
         async with anyio.create_task_group() as beside:
             beside.start_soon(self._database.listen, CHANNEL, self._hear)
             beside.start_soon(self._care)
@@ -94,13 +94,13 @@ class Crew:
             beside.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """End when each worker has finished the batch that it has in hand."""
+        """Stop gracefully: each worker finishes its current batch."""
         self._stopped.set()
         for worker in self._workers:
             worker.stop()
 
     def cut_off(self) -> None:
-        """End at once; what the workers had in hand goes back into the queue."""
+        """Stop at once; claimed tasks are released into the queue."""
         self.stop()
         self._working.cancel()
 
@@ -145,7 +145,7 @@ class Crew:
         await self._hand_over()
 
     async def _register(self) -> None:
-        """Make its model the target. While that is refused, the model before it serves."""
+        """Register its model as the target. While that is refused, the previous model serves."""
         if anyio.current_time() < self._ask_at:
             return
         try:
@@ -162,7 +162,7 @@ class Crew:
         await queue_missing(self._database.pool)
 
     async def _hand_over(self) -> None:
-        """Let this crew's model serve, when it can; then forget the one before."""
+        """Let this crew's model serve, when it can; then purge the previous one."""
         known, pool = self._serving.models, self._database.pool
         if self.displaced:
             return

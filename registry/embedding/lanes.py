@@ -1,4 +1,5 @@
-"""Models in this process: which thread runs what, so that a query need not wait for a backfill."""
+"""Scheduling of a model's runs on threads: queries have their own, so that a backfill does not
+delay them."""
 
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import AsyncExitStack
@@ -14,25 +15,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
-Text = TypeVar("Text", bound=Sized)  # a string, or its tokens: as the model takes it
+Text = TypeVar("Text", bound=Sized)  # a string, or its tokens, depending on the model
 Encode = Callable[[list[Text]], "NDArray[Any]"]
 """One run of a model: its vectors, one row for each text."""
 
-FEW = 50  # characters more or less are no reason for another run
-QUERIES = 2  # run at a time, beside the texts; more would only slow each other down
+FEW = 50  # smaller differences in length do not start another batch
+QUERIES = 2  # concurrent runs, beside those of texts; more would only slow each other down
 
 
 class Lanes:
-    """Runs a model in threads. Texts and queries stand in two lines."""
+    """Runs a model in threads, with separate queues for texts and queries."""
 
     def __init__(self, threads: int) -> None:
-        """`threads`: so many runs with texts at a time."""
+        """`threads`: concurrent runs with texts."""
         self._texts = CapacityLimiter(threads)
         self._queries = CapacityLimiter(QUERIES)
         self._turn = Lock()
 
     async def run(self, function: Callable[[], T], query: bool) -> T:
-        """`function` in a thread."""
+        """Run `function` in a thread."""
         return await to_thread.run_sync(function, limiter=self._lane(query))
 
     async def embed(
@@ -44,8 +45,8 @@ class Lanes:
         query: bool,
         few: int = FEW,
     ) -> Vectors:
-        """At most `batch` texts a run. A caller who is cancelled goes when the runs of the moment
-        have ended.
+        """Embed in batches of at most `batch` texts. A cancelled caller returns when the current
+        runs have ended.
 
         Callers with texts take turns: while one has all threads, another is at the database.
         """
@@ -92,7 +93,8 @@ class Lanes:
 
 
 def _batches(lengths: list[int], most: int, few: int = FEW) -> Iterator[list[int]]:
-    """Indexes of at most `most` texts of like length: they are padded to the longest of them."""
+    """Batches of indexes, at most `most` texts of similar length: they are padded to the
+    longest."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) == most or lengths[index] > 2 * lengths[batch[0]] + few):

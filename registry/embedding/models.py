@@ -1,12 +1,13 @@
-"""Models: their labels, which one vectors are made with, and which one is searched.
+"""Embedding models: their labels, the target model of new vectors, and the serving model of
+searches.
 
-"<provider>/<name of the model>". What no name identifies ends in "@" and a hash: a directory, by
-its files; a nameless service, by its address. A label that would be too long for its column ends
-in "~" and a hash. Neither can be turned back into a model.
+A label is "<provider>/<name of the model>". A model that no name identifies has a label ending in
+"@" and a hash: of a directory's files, or of a nameless service's address. A label too long for its
+column ends in "~" and a hash. Neither can be turned back into a model.
 
 The two differ while a new model takes over: the old one's vectors are searched until the new one
-has embedded everything, and are deleted then. A tool that is edited meanwhile loses its old vector
-at once and is found by its words until it has the new one.
+has embedded everything, and are deleted then. A tool edited meanwhile loses its old vector at once
+and is found by its words until it has the new one.
 
 With embeddings disabled there is no target: what is written then has the status disabled. Vectors
 stay, and serve again when the same model comes back.
@@ -23,12 +24,12 @@ from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed
 
 LONGEST = 128  # embedding_model_t.model
-_HASH = 12  # hexadecimal digits: 48 bits tell a few models apart
-_SAMPLE_BYTES = 65536  # from either end of a file; weights that were trained again differ there
+_HASH = 12  # hexadecimal digits: 48 bits distinguish a few models
+_SAMPLE_BYTES = 65536  # from either end of a file; retrained weights differ there
 
 
 def label(provider: str, model: str) -> str:
-    """`model` is a name that identifies it wherever it is asked for."""
+    """The label of a model whose name `model` identifies it everywhere."""
     whole = f"{provider}/{model}"
     if len(whole) <= LONGEST:
         return whole
@@ -36,12 +37,13 @@ def label(provider: str, model: str) -> str:
 
 
 def nameless(provider: str, address: str) -> str:
-    """The label of the only model that a service has. The address cannot be read from it."""
+    """The label of a service with a single, nameless model. The address cannot be recovered from
+    it."""
     return label(provider, f"@{_hash(address.encode())}")
 
 
 def directory(provider: str, folder: Path) -> str:
-    """The label of the model whose files lie in `folder`, the same wherever a copy of it lies.
+    """The label of the model in directory `folder`, the same for each copy of it.
 
     Raises OSError.
     """
@@ -58,7 +60,7 @@ def directory(provider: str, folder: Path) -> str:
 
 
 def by_name(label: str) -> tuple[str, str]:
-    """(provider, model) of a label; the model is "" where no name leads to it."""
+    """(provider, model) of a label; the model is "" where the label contains no name."""
     provider, _, model = label.partition("/")
     hashed = model[-_HASH - 1 : -_HASH] in ("@", "~")
     return provider, "" if hashed else model
@@ -70,16 +72,16 @@ def _hash(data: bytes) -> str:
 
 log = logging.getLogger("toolgate.embedding")
 
-CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": another one is target or serves
+CHANNEL = "toolgate_embedding"  # "": texts were queued; "model": target or serving changed
 DIMENSION = 384  # of the column
-_LOCK = 0x746F6F6C656D6264  # as in 0006_embeddings.sql: whoever queues holds it, shared
-_FAILED_MOST = 0.1  # of all texts; a model that fails more often takes over from none
-_PURGED = 1000  # vectors in a statement
+_LOCK = 0x746F6F6C656D6264  # as in 0006_embeddings.sql: queueing holds it, shared
+_FAILED_MOST = 0.1  # of all texts; a model that fails more often replaces no other
+_PURGED = 1000  # vectors per statement
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Labels; None: there is none."""
+    """The target and serving models, by label; None: there is none."""
 
     target: str | None
     serving: str | None
@@ -95,11 +97,12 @@ async def models(connection: AsyncConnection) -> Models:
 
 
 async def register(pool: Pool, embedder: Embedder | None) -> bool:
-    """Make `embedder` the one of new texts; None: of no texts. Whether it was not so before.
+    """Make `embedder` the target of new texts; None: disable embeddings. Returns whether the target
+    changed.
 
-    Gateways of one database should agree; of those that do not, the last one decides. Raises
-    EmbeddingFailed for a model whose vectors cannot be stored, and for one that is to take over
-    from another and does not work: what is there serves better.
+    Gateways of one database should agree; otherwise the last one decides. Raises EmbeddingFailed
+    for a model whose vectors cannot be stored, and for one that is to replace another and does not
+    work: the existing one serves better.
     """
     wanted = embedder.model if embedder else None
     if embedder and embedder.dimension != DIMENSION:
@@ -131,10 +134,10 @@ async def register(pool: Pool, embedder: Embedder | None) -> bool:
 
 
 async def settle(connection: AsyncConnection) -> bool:
-    """Let the target serve, once nothing of it is open; whether it does from now on.
+    """Let the target serve once it has no open tasks; returns whether it does from now on.
 
-    It does not while a text of it is missing, or where one in ten has failed: then something is
-    wrong with it, and the old vectors are better.
+    It does not while a text has no vector, or where one in ten has failed: then the model is
+    faulty, and the old vectors are better.
     """
     found = await connection.execute(
         """
@@ -167,9 +170,9 @@ async def settle(connection: AsyncConnection) -> bool:
 
 
 async def purge(pool: Pool) -> int:
-    """Forget models that neither are target nor serve, with their vectors; how many there were.
+    """Delete models that are neither target nor serving, with their vectors; returns their number.
 
-    In small steps that wait for nobody: writers of tools come first.
+    In small transactions that wait for no lock: writers of tools come first.
     """
     count = 0
     async with borrowed(pool) as connection:
@@ -199,7 +202,7 @@ async def purge(pool: Pool) -> int:
 
 
 async def _retire_target(connection: AsyncConnection, *, keep: bool) -> None:
-    """`keep`: its rows say from now on that embeddings are disabled; else they go."""
+    """`keep`: its rows get the status disabled; otherwise they are deleted."""
     rest = (
         "UPDATE entity_embedding_t SET model = '', error = NULL,"
         " status = CASE status WHEN 'blank' THEN 'blank' ELSE 'disabled' END"
@@ -215,7 +218,7 @@ async def _retire_target(connection: AsyncConnection, *, keep: bool) -> None:
 
 
 async def _enter(connection: AsyncConnection, embedder: Embedder) -> None:
-    """As the target; it serves too where there is no vector to search meanwhile."""
+    """Insert the target; it serves too where there is no vector to search meanwhile."""
     await connection.execute(
         """
         UPDATE embedding_model_t AS model SET serving = false WHERE serving AND NOT EXISTS (

@@ -1,7 +1,7 @@
-"""Texts of tools and skills for the queue of embeddings.
+"""Queues the texts of tools and skills for embedding.
 
-The planner may know nothing of the tables yet. What is looked up row by row is therefore a scalar
-subquery, which cannot become a join that compares all pairs.
+The planner may have no statistics of the tables yet. Row lookups are therefore scalar subqueries,
+which cannot become a join that compares all pairs.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ from psycopg import AsyncConnection
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.texts import ToolFields, skill_text, tool_text
 
-TOGETHER = 16  # texts are made in a millisecond; then others have their turn
+TOGETHER = 16  # texts are made in a millisecond; then yield to other tasks
 
 Key: TypeAlias = tuple[str, str]  # host_id, entity_id
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    text: str  # for the model; blank: there is nothing to embed
+    text: str  # input of the model; blank: no task is needed
     source_hash: str  # of entity_source_v.source_text
 
 
@@ -113,14 +113,14 @@ SOURCES: Mapping[str, Load] = {"tool": tools, "skill": skills}
 """By entity_type."""
 
 
-BATCH = 500  # entities in a transaction
+BATCH = 500  # entities per transaction
 _START = "00000000-0000-0000-0000-000000000000"
 
 
 async def queue_missing(pool: Pool) -> int:
-    """Queue what is in service and has not even a status for the target; how many there were.
+    """Queue active entities without a status for the target; returns their number.
 
-    In small transactions, each of which keeps what it has done: it can be stopped and begun again.
+    In small transactions, each committed: it can be stopped and resumed.
     """
     count = 0
     for host_id in await _hosts(pool):
@@ -130,9 +130,10 @@ async def queue_missing(pool: Pool) -> int:
 
 
 async def backfill(pool: Pool) -> int:
-    """Queue whatever has no vector of its present text, and is not on its way to one; how many.
+    """Queue every entity without a vector of its current text or a task for one; returns their
+    number.
 
-    As `queue_missing`, and it looks at every text: also what was changed behind our back is found.
+    Like `queue_missing`, but compares every text: changes that bypassed the queue are found too.
     """
     count = 0
     for host_id in await _hosts(pool):
@@ -144,7 +145,8 @@ async def backfill(pool: Pool) -> int:
 
 
 async def refresh(pool: Pool, host_id: str, kind: str, ids: Sequence[str], force: bool) -> int:
-    """Queue these entities again that are not ready; with `force` all of them. How many.
+    """Queue again those of these entities that are not ready; with `force` all of them. Returns
+    their number.
 
     Until they are done they are found by their words.
     """
@@ -172,7 +174,7 @@ async def refresh(pool: Pool, host_id: str, kind: str, ids: Sequence[str], force
 
 
 async def retry(pool: Pool, host_id: str, ids: Sequence[str] | None = None) -> int:
-    """Let workers try again at once what has failed, or waits for its next attempt; how many."""
+    """Retry now the tasks that failed or wait for their backoff; returns their number."""
     async with _locked(pool, host_id) as connection:
         done = await connection.execute(
             """
@@ -222,7 +224,8 @@ async def _queue_all(pool: Pool, host_id: str, kind: str, statement: bytes) -> i
 
 @asynccontextmanager
 async def _locked(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
-    """As an import locks its tenant: the two would lock the same tasks in different orders."""
+    """Takes the tenant lock that imports take: the two would lock the same tasks in different
+    orders."""
     async with borrowed(pool) as connection:
         await connection.execute(
             "SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [host_id]
@@ -230,7 +233,7 @@ async def _locked(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
         yield connection
 
 
-# Rows that wait for a task that somebody has deleted.
+# Rows that wait for a task that has been deleted.
 _UNSTICK = b"""
 DELETE FROM entity_embedding_t AS had
 WHERE had.host_id = %(host)s AND had.status IN ('pending', 'failed') AND (
@@ -238,7 +241,7 @@ WHERE had.host_id = %(host)s AND had.status IN ('pending', 'failed') AND (
     WHERE (task.host_id, task.entity_type, task.entity_id, task.model)
         = (had.host_id, had.entity_type, had.entity_id, had.model)) IS NULL
 """
-# Texts only of those that were picked: a sort of all would make all of them first, each time.
+# Texts only of the selected rows: a sort of all would make all of them first, each time.
 _QUEUE = b"""
 SELECT count(*), max(part.entity_id::text), coalesce(embedding_queue(%(kind)s,
     array_agg(part.host_id), array_agg(part.entity_id), array_agg(source_hash(text))), 0)

@@ -1,6 +1,6 @@
-"""Embedders by settings, and the one that queries go to.
+"""Factories of embedders from the settings, and the embedder of queries.
 
-Each is imported when it is made, and loads even later.
+Each provider is imported when it is made, and loads even later.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from registry.embedding.models import Models, by_name, models
 
 
 def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
-    """The embedder that new texts go to; None: embeddings are disabled.
+    """The embedder of new texts; None: embeddings are disabled.
 
-    It loads nothing and connects to nothing before its first text. Raises EmbeddingFailed, which
-    names the setting, where one is missing or names nothing.
+    It loads and connects lazily, with its first text. Raises EmbeddingFailed, which names the
+    setting that is missing or invalid.
     """
     match settings.provider:
         case "bundled":
@@ -42,10 +42,9 @@ def make_embedder(settings: EmbeddingSettings) -> Embedder | None:
 def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder that made the vectors labelled `label`, where these settings still reach it.
 
-    That is the configured one; the bundled one always; another model of sentence-transformers, if
-    that is installed; and another model of the configured openai-compatible service. None:
-    nothing here can embed a query for those vectors. `query_prefix` belongs to the configured
-    model alone.
+    It is the configured one; always the bundled one; another model of sentence-transformers, if
+    that is installed; or another model of the configured openai-compatible service. None: no
+    embedder here fits those vectors. `query_prefix` belongs to the configured model alone.
     """
     configured = make_embedder(settings)
     if configured is not None and configured.model == label:
@@ -73,12 +72,13 @@ NONE_YET = "There are no vectors yet."
 
 
 class ServingEmbedder:
-    """As of the last `refresh`. While `embedder` is None, `note` says why in a sentence."""
+    """The embedder of the serving model, as of the last `refresh`. While `embedder` is None, `note`
+    gives the reason in a sentence."""
 
     def __init__(
         self, pool: Callable[[], Pool | None], settings: EmbeddingSettings, target: Embedder | None
     ) -> None:
-        """`target`: what the settings want; its model is loaded once, for texts and queries."""
+        """`target`: the configured embedder; its model is loaded once, for texts and queries."""
         self._pool = pool
         self._settings = settings
         self._target = target
@@ -88,7 +88,7 @@ class ServingEmbedder:
         self.note: str | None = NONE_YET if target else DISABLED
 
     async def refresh(self) -> None:
-        """Look which model serves. Raises `psycopg.OperationalError`."""
+        """Look up the serving model. Raises `psycopg.OperationalError`."""
         pool = self._pool()
         if pool is None:
             return
@@ -99,7 +99,7 @@ class ServingEmbedder:
             await self._take(label)
 
     async def close(self) -> None:
-        """Close the embedder, unless it is the target's, which whoever made it closes."""
+        """Close the embedder, unless it is the target's, which its owner closes."""
         if self.embedder is not None and self.embedder is not self._target:
             await self.embedder.close()
         self.embedder = None

@@ -1,9 +1,9 @@
-"""The queue of texts, as one worker uses it. Each method is a transaction.
+"""The queue of embedding tasks, as one worker uses it. Each method is a transaction.
 
-Whoever writes a tool holds the rows of its task and of its vector until the commit, and never waits
-for a worker longer than a moment: a worker passes over tasks that are held, and gives up what it
-would have to wait for. What it passed over has a newer text by then, or comes up again when its
-lease ends.
+A writer of a tool locks the rows of its task and of its vector until the commit, and waits for a
+worker no longer than a moment: a worker skips locked tasks (SKIP LOCKED), and gives up on locks
+that it would have to wait for. A skipped task has a newer text by then, or is due again when its
+lease expires.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -19,11 +19,11 @@ from registry.embedding.abc import Vectors
 from registry.embedding.models import DIMENSION
 from registry.embedding.vectors import Reals, RealsDumper
 
-ERROR = 200  # characters that are kept of the reason of a failure
+ERROR = 200  # characters stored of the reason of a failure
 
-# A worker ends its own deadlocks, long before the database (after 1 s) picks whom to end: that
-# might be an import. The planner may know nothing of these tables yet: it is to look rows up. And
-# nobody waits for the disk: what a crash of the server takes away, tasks and vectors alike, is done
+# A worker breaks its own deadlocks, long before the database (after 1 s) picks a victim: that might
+# be an import. The planner may have no statistics of these tables yet: it is to look rows up. And
+# commits are asynchronous: rows that a crash of the server loses, tasks and vectors alike, are made
 # again.
 CAREFULLY = (
     b"SET LOCAL lock_timeout = '300ms'; SET LOCAL synchronous_commit = off;"
@@ -34,7 +34,7 @@ CAREFULLY = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A text that this worker has taken."""
+    """A task that this worker has claimed."""
 
     host_id: str
     task_id: int
@@ -42,25 +42,25 @@ class Task:
     entity_id: str
     source_hash: str
     attempt_count: int  # this one included
-    abandoned: bool  # another worker had it and was not heard of again
+    abandoned: bool  # claimed before by a worker whose lease expired
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFailure:
-    """Why a text could not be embedded, and when to try again."""
+    """The reason that a text could not be embedded, and the time of the retry."""
 
     reason: str
-    after_s: float | None  # None: never
-    final: bool  # its status is failed; else it is pending still
+    after_s: float | None  # delay of the retry; None: never
+    final: bool  # its status is failed; else it stays pending
 
 
 class Queue:
-    """The tasks of one model. All methods raise `psycopg.OperationalError`, as which counts that
-    somebody holds what they need for too long."""
+    """The tasks of one model. All methods raise `psycopg.OperationalError`, also on a lock
+    timeout."""
 
     def __init__(self, pool: Pool, worker: str, model: str, kinds: Sequence[str]) -> None:
-        """`worker`: a name that no other has, nor had; at most 64 characters. `kinds`: the types of
-        entities that it knows."""
+        """`worker`: a name unique among all workers, past ones too; at most 64 characters. `kinds`:
+        the types of entities that it knows."""
         self._pool = pool
         self._given = {
             "worker": worker,
@@ -70,7 +70,7 @@ class Queue:
         }
 
     async def claim(self, most: int, lease_s: float) -> list[Task]:
-        """Take up to `most` of the tasks that are due, the oldest first, for `lease_s`."""
+        """Claim up to `most` of the due tasks, oldest first, with a lease of `lease_s`."""
         async with (
             self._transaction() as connection,
             connection.cursor(row_factory=class_row(Task)) as cursor,
@@ -79,22 +79,23 @@ class Queue:
             return await cursor.fetchall()
 
     async def finish(self, tasks: Sequence[Task], vectors: Vectors) -> int:
-        """Store the vectors of those tasks that are still this worker's, and end them; how many.
+        """Store the vectors of those tasks that are still this worker's, and delete them; returns
+        their number.
 
-        A task that has another text by now stays, and its vector is dropped.
+        A task whose text has changed stays, and its vector is dropped.
         """
         return await self._run(_FINISH, tasks, vectors=Reals(vectors.ravel()))
 
     async def blank(self, tasks: Sequence[Task]) -> int:
-        """End tasks whose texts say nothing to a model."""
+        """Finish tasks with blank texts, without a vector."""
         return await self._run(_BLANK, tasks)
 
     async def drop(self, tasks: Sequence[Task]) -> int:
-        """End tasks of what is no longer there."""
+        """Delete tasks whose entities no longer exist."""
         return await self._run(_DROP, tasks)
 
     async def fail(self, failures: Mapping[Task, EmbeddingFailure]) -> int:
-        """Say why, and put the tasks back, or aside."""
+        """Record the failures, and schedule retries or mark the tasks failed."""
         told = failures.values()
         return await self._run(
             _FAIL,
@@ -105,7 +106,7 @@ class Queue:
         )
 
     async def release(self, tasks: Sequence[Task]) -> int:
-        """Give tasks back, as if they had never been taken."""
+        """Release claimed tasks, without counting an attempt."""
         return await self._run(_RELEASE, tasks)
 
     async def _run(
@@ -129,7 +130,7 @@ class Queue:
             yield connection
 
 
-# A CTE, which is run once, whatever it is joined with: it locks as many rows as it gives.
+# A CTE, which is run once, regardless of joins: it locks as many rows as it returns.
 _CLAIM = b"""
 WITH due AS MATERIALIZED (
     SELECT host_id, task_id, status FROM embedding_task_t
@@ -146,7 +147,7 @@ RETURNING task.host_id::text, task.task_id, entity_type, entity_id::text, source
     attempt_count, due.status = 'running' AS abandoned
 """
 
-# Compare and set: what is still this worker's, and still has the text that it was taken with.
+# Compare and set: tasks that are still this worker's, with the text that they were claimed with.
 _MINE = b"""
 WITH mine AS MATERIALIZED (
     SELECT task.host_id, task.task_id, task.entity_type, task.entity_id, task.source_hash, value,
@@ -186,7 +187,7 @@ _BLANK = (
     + _VECTORS
     + _DELETE
 )
-# Their vectors would wait for ever: a text may be queued while its entity is being deleted.
+# Their vectors would be pending for ever: a text may be queued while its entity is being deleted.
 _DROP = (
     _MINE
     + b""", written AS (

@@ -1,6 +1,6 @@
 """Models behind HTTP.
 
-Nothing that a service says gets into a message, nor its address or key: all may hold secrets.
+Messages never contain a service's response, address or key: all may hold secrets.
 """
 
 import io
@@ -23,14 +23,14 @@ from registry.embedding.texts import readable
 from registry.embedding.vectors import normalised
 from registry.embedding.wire import Rows, Wire
 
-QUERY_ATTEMPTS = 3  # what fails for texts is tried again by whoever keeps them
+QUERY_ATTEMPTS = 3  # failed texts are retried by the caller
 QUERY_PAUSE_S = 0.2  # before the second attempt; it doubles
-WAIT_LONGEST_S = 3600.0  # that a service may ask for
-ANSWER_BYTES = 65_536  # of an answer at most, and for each text:
+WAIT_LONGEST_S = 3600.0  # upper bound of a service's Retry-After
+ANSWER_BYTES = 65_536  # limit of an answer, plus for each text:
 ANSWER_BYTES_PER_TEXT = 204_800  # 8,192 numbers of 25 characters
 _CONNECTIONS = 8
 _READ = 8192  # characters of a text that are sent
-_IDLE_S = 4.0  # shorter than servers hold a connection, so that none ends under a request
+_IDLE_S = 4.0  # below the servers' idle timeouts, so that none closes under a request
 _HEADERS = {
     "Accept": "application/json",
     "Content-Type": "application/json",
@@ -39,7 +39,8 @@ _HEADERS = {
 
 
 def openai_compatible(settings: EmbeddingSettings) -> "RemoteEmbedder":
-    """Raises EmbeddingFailed if the settings name no address or no model."""
+    """An OpenAI-compatible service. Raises EmbeddingFailed if the settings name no address or no
+    model."""
     if not settings.url:
         raise _unset("url", "the address in front of /embeddings")
     if not settings.model:
@@ -50,7 +51,8 @@ def openai_compatible(settings: EmbeddingSettings) -> "RemoteEmbedder":
 
 
 def local_http(settings: EmbeddingSettings) -> "RemoteEmbedder":
-    """Such a service has one model, whose name in the settings serves to tell it from others.
+    """A local HTTP service. It has one model, whose name in the settings distinguishes it from
+    others.
 
     Raises EmbeddingFailed if the settings name no address.
     """
@@ -62,7 +64,7 @@ def local_http(settings: EmbeddingSettings) -> "RemoteEmbedder":
 
 
 class RemoteEmbedder:
-    """`Embedder` over HTTP. Redirects are not followed: they would take texts and key along."""
+    """`Embedder` over HTTP. Redirects are not followed: they would receive texts and key."""
 
     def __init__(self, settings: EmbeddingSettings, model: str, url: str, dialect: Wire) -> None:
         self.model = model
@@ -74,7 +76,7 @@ class RemoteEmbedder:
         self._http: aiohttp.ClientSession | None = None
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """`timeout_s` is for one call of the service; for all calls and attempts of a query."""
+        """`timeout_s` is for one call of the service; for all calls and retries of a query."""
         prefix = self._settings.query_prefix if query else ""
         sent = [prefix + readable(text, _READ) for text in texts]
         size = self._settings.batch_size
@@ -190,22 +192,23 @@ _REFUSED = {
 
 
 def _retry_after_s(header: str) -> float | None:
-    """RFC 9110, 10.2.3: seconds or a date. None for anything else."""
+    """Delay of a Retry-After header (RFC 9110, 10.2.3): seconds or a date. None for anything
+    else."""
     try:
         wait_s = float(header)
     except ValueError:
         try:
             at = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):  # of a zone with too many digits
+        except (ValueError, OverflowError):  # of a time zone with too many digits
             return None
-        if at.tzinfo is None:  # a zone of -0000
+        if at.tzinfo is None:  # of the time zone -0000
             at = at.replace(tzinfo=UTC)
         wait_s = (at - datetime.now(UTC)).total_seconds()
     return min(max(wait_s, 0.0), WAIT_LONGEST_S) if math.isfinite(wait_s) else None
 
 
 def _unreachable(error: Exception) -> EmbeddingFailed:
-    """The cause in our words: those of the libraries name addresses."""
+    """The cause in our own words: messages of the libraries contain addresses."""
     for kind, said, retryable in _CAUSES:
         if isinstance(error, kind):
             return EmbeddingFailed(f"The embedding service {said}.", retryable=retryable)

@@ -1,4 +1,4 @@
-"""Models of the sentence-transformers library, which is installed apart: it brings torch."""
+"""Models of the sentence-transformers library, an optional dependency: it requires torch."""
 
 import threading
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class SentenceTransformers:
     """`Embedder` on that library. The model is loaded, or downloaded, with the first text."""
 
     def __init__(self, settings: EmbeddingSettings) -> None:
-        """Raises EmbeddingFailed if the settings name no model, or a directory that is none."""
+        """Raises EmbeddingFailed if the settings name no model, or a directory without one."""
         if not settings.model:
             raise EmbeddingFailed(
                 "embedding.model is empty: this provider needs the name of a model there, or a "
@@ -74,7 +74,7 @@ def _load(name: str) -> "SentenceTransformer":
         raise EmbeddingFailed(NOT_INSTALLED, retryable=False) from error
     try:
         return SentenceTransformer(name)
-    except Exception as error:  # among others whatever the HTTP client of the model hub raises
+    except Exception as error:  # also any exception of the model hub's HTTP client
         raise EmbeddingFailed(
             f"The embedding model {name} cannot be loaded ({type(error).__name__}): it has to be a "
             "directory, or the name of a model that is here or can be downloaded.",
@@ -83,7 +83,7 @@ def _load(name: str) -> "SentenceTransformer":
 
 
 def _found(model: str) -> tuple[str, Path | None]:
-    """What the library is to load, and the directory that this is."""
+    """The name or path for the library to load, and the directory if it is one."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder), folder

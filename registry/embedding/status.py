@@ -1,4 +1,4 @@
-"""How far embeddings are: for commands, metrics and whoever looks at a tool."""
+"""Progress of embeddings: for commands, metrics and views of a tool."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from registry.embedding.models import Models, models
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingCounts:
-    """Of the entities of one kind that are in service, for one model."""
+    """Counts of the active entities of one kind, for one model."""
 
     entity_type: str
     model: str  # "": none, embeddings are disabled
@@ -26,7 +26,7 @@ class EmbeddingCounts:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why texts have no vector, and how many have none for this reason."""
+    """A reason why texts have no vector, and how many it affects."""
 
     error: str
     count: int
@@ -37,12 +37,13 @@ class Failed:
 class EmbeddingStatus:
     models: Models
     counts: tuple[EmbeddingCounts, ...]
-    failed: tuple[Failed, ...]  # the most frequent reasons first
+    failed: tuple[Failed, ...]  # most frequent reasons first
 
 
 @dataclass(frozen=True, slots=True)
 class EntityEmbedding:
-    """Where one entity stands; `model` is the target, or what serves while it has none yet."""
+    """Status of one entity; `model` is the target, or the serving model while the target has no
+    vector of it."""
 
     status: str
     model: str | None
@@ -73,7 +74,7 @@ async def tasks(pool: Pool) -> dict[str, int]:
 async def embedding_of(
     pool: Pool, host_id: str, entity_id: str, kind: str = "tool"
 ) -> EntityEmbedding:
-    """Where an entity stands. No row yet: pending, or disabled where no model is the target."""
+    """Status of an entity. Without a row: pending, or disabled where there is no target."""
     async with borrowed(pool) as connection:
         found = await connection.execute(
             """
@@ -95,7 +96,7 @@ def _labels(known: Models) -> list[str]:
     return list(dict.fromkeys((known.target or "", *([known.serving] if known.serving else []))))
 
 
-# Whatever has no row yet: nobody has queued it, which happens when a model is registered.
+# Entities without a row: not queued yet, which happens when a model is registered.
 _COUNTS = b"""
 WITH entity AS (
     SELECT host_id, entity_type, entity_id FROM entity_source_v WHERE host_id = %(host)s AND active

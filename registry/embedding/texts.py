@@ -1,25 +1,25 @@
-"""What a model reads of a tool, a skill and a query. Pure.
+"""The texts that a model embeds for a tool, a skill and a query. Pure.
 
-Natural text: labelled lines, as they are hashed to see whether a text has changed, make small
-models worse. The bundled model was trained with these texts, so a change here is a change of model.
+Natural text: labelled lines, as they are hashed to detect changed texts, make small models worse.
+The bundled model was trained with these texts, so a change here is a change of model.
 
-Words are taken as they stand, in any language. The bundled model knows English; what is written in
-another language is still found by its words.
+Words are not translated. The bundled model knows English; texts in other languages are found by
+their words.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-DESCRIPTION = 240  # characters; with what stands around them, 64 tokens hold no more
+DESCRIPTION = 240  # characters; with the surrounding fields, 64 tokens hold no more
 PARAMETERS = 12  # names
 SENTENCES = 8
 _NAME = 200  # characters of one name
-_TOPICS = 120  # characters of source and tags together, which leave room for the rest
+_TOPICS = 120  # characters of source and tags together; the rest needs the remainder
 _PARAMETERS = 400  # characters
-_WORDS = 3  # in a sentence, at least: less says nothing by itself
+_WORDS = 3  # minimum of a sentence: less means little by itself
 
-# Of 64 tokens the address of one link takes 30. All are bounded, as texts are of strangers.
+# One link takes 30 of 64 tokens. All lengths are bounded, as texts are untrusted.
 _LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,400}\)")
 _MARKUP = re.compile(
     r"</?(?:p|br|hr|b|i|u|a|em|strong|code|pre|ul|ol|li|div|span|h[1-6]|table|thead|tbody|tr|t[dh])"
@@ -41,7 +41,7 @@ _UNSPACED = "\u3040"  # from here on are scripts without spaces between words
 
 @dataclass(frozen=True, slots=True)
 class ToolFields:
-    """What a tool is known by. Empty: it has none."""
+    """The searchable fields of a tool. Empty: absent."""
 
     name: str
     title: str = ""
@@ -62,7 +62,7 @@ def tool_text(fields: ToolFields) -> str:
     topics = _listed((fields.domain, fields.namespace, *fields.tags, *fields.keywords))
     about = _cut(f"{source} {topics}".strip(), _TOPICS)
     name = identifier_words(fields.title) or identifier_words(fields.name)
-    if source:  # names that would collide begin with it; the model has read it by then
+    if source:  # names that would collide begin with it, which would repeat it
         name = name.removeprefix(f"{source} ")
     said = _said(fields.description) or identifier_words(fields.endpoint)
     parameters = _cut(_listed(fields.parameters[:PARAMETERS]), _PARAMETERS)
@@ -76,12 +76,13 @@ def skill_text(name: str, description: str, instructions: str = "") -> str:
 
 
 def identifier_words(identifier: str) -> str:
-    """'repos_list-forUser' gives 'repos list for user', as the SQL function of this name does."""
+    """The words of an identifier: 'repos_list-forUser' gives 'repos list for user', like the SQL
+    function of this name."""
     return _joined("".join(_spaced(readable(identifier, _NAME))).lower())
 
 
 def query_text(query: str) -> str:
-    """`query` with names like createIssue as the words that tools with such names are known by.
+    """`query` with identifiers like createIssue split into words, as those of tools are.
 
     A name of two words that begins with a capital stays whole: GitHub, PayPal.
     """
@@ -91,8 +92,8 @@ def query_text(query: str) -> str:
 def sentences(query: str, most: int = SENTENCES) -> list[str]:
     """The sentences and lines of `query`, none if there is only one; at most `most`.
 
-    Each has 3 words at least, else it goes with its neighbour. Where there are too many, neighbours
-    stand together; no word is left out. "v1.2", "e.g." and addresses stay whole.
+    Each has at least 3 words, otherwise it is merged with its neighbour. Where there are too many,
+    neighbours are merged; no word is left out. "v1.2", "e.g." and addresses stay whole.
     """
     found: list[str] = []
     for part in _parts(_BULLET.sub("", readable(query))):
@@ -107,7 +108,7 @@ def sentences(query: str, most: int = SENTENCES) -> list[str]:
 
 
 def readable(text: str, limit: int | None = None) -> str:
-    """The first `limit` characters of `text`; lone surrogates, which are in no encoding, as "?"."""
+    """The first `limit` characters of `text`; lone surrogates, which cannot be encoded, as "?"."""
     return text[:limit].encode("utf-8", "replace").decode()
 
 
@@ -127,7 +128,7 @@ def _stripped(text: str) -> Iterable[str]:
 
 
 def _size(text: str) -> int:
-    """Words; where they are written without spaces, two characters count as one."""
+    """Number of words; in scripts without spaces, two characters count as one."""
     return len(text.split()) + sum(character >= _UNSPACED for character in text) // 2
 
 
@@ -149,7 +150,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _said(text: str) -> str:
-    """The beginning of a text in Markdown or HTML, as it would be said."""
+    """The beginning of a text in Markdown or HTML, as plain text."""
     read = readable(text.lstrip(), 8 * DESCRIPTION)
     return _cut(_MARKUP.sub(" ", _LINK.sub(r"\1", read)), DESCRIPTION)
 
@@ -159,7 +160,8 @@ def _joined(text: str) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """White space collapsed; at most `limit` characters, up to the end of a word where one is."""
+    """`text` with white space collapsed; at most `limit` characters, cut at the end of a word if
+    possible."""
     text = _joined(text.lstrip()[: 4 * limit])
     if len(text) <= limit:
         return text

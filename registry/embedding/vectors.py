@@ -1,8 +1,9 @@
-"""Vectors: checked as a model gave them, and as parameters in PostgreSQL's binary format. Pure.
+"""Vectors: validated as a model returned them, and as parameters in PostgreSQL's binary format.
+Pure.
 
-As text they would take longer than all else that is done with a vector but making it.
+As text they would take longer than everything else done with a vector, except making it.
 
-numpy is loaded with the first text: a tenth of a second that starting is spared.
+numpy is loaded with the first text, which saves a tenth of a second at start.
 """
 
 import struct
@@ -26,7 +27,7 @@ _HEAD = struct.Struct("!iiIii")  # dimensions, whether there are nulls, type, le
 
 @dataclass(frozen=True, slots=True)
 class Reals:
-    """A parameter, of cursors that have `RealsDumper` registered."""
+    """A query parameter, for cursors that have `RealsDumper` registered."""
 
     numbers: "NDArray[np.float32]"  # shape (n,), n > 0
 
@@ -54,10 +55,10 @@ OPPOSED = 1e-6  # length of the mean of vectors that cancel each other
 def normalised(
     rows: "Sequence[Sequence[float]] | NDArray[Any]", texts: int, dimension: int
 ) -> Vectors:
-    """`rows` at length 1, in float32, shape (texts, dimension).
+    """`rows` scaled to length 1, in float32, shape (texts, dimension).
 
-    Raises EmbeddingFailed for another number of rows or of numbers in one, for NaN and
-    infinity, and for a row of zeros, which is near to everything or nothing.
+    Raises EmbeddingFailed for another number of rows or of numbers in one, for NaN and infinity,
+    and for a row of zeros, which has no direction.
     """
     import numpy as np
 
@@ -72,32 +73,33 @@ def normalised(
     peaks = np.abs(found).max(axis=1, keepdims=True, initial=0.0)
     if not peaks.all():
         raise _refused("a vector of zeros only")
-    found /= peaks  # the squares of what a float64 holds need not fit in one
+    found /= peaks  # the squares of float64 values need not fit in one
     found /= np.linalg.norm(found, axis=1, keepdims=True)
     return found.astype(np.float32)
 
 
 def together(rows: Sequence[Any], dimension: int) -> Vectors:
-    """One vector a row; shape (0, dimension) for none."""
+    """The vectors stacked, one a row; shape (0, dimension) for none."""
     import numpy as np
 
     return np.array(rows, dtype=np.float32).reshape(len(rows), dimension)
 
 
 def with_whole(sentences: Vectors, weights: Sequence[float]) -> Vectors:
-    """The vector of a text in front of those of its sentences: where they point to together, each
-    with its weight. Shape (sentences + 1, dimension)."""
+    """The vectors of a text's sentences, preceded by that of the whole text: their weighted mean.
+    Shape (sentences + 1, dimension)."""
     import numpy as np
 
     whole = np.average(sentences, axis=0, weights=weights)
     length = float(np.linalg.norm(whole))
-    # of sentences that point away from each other the first one counts
+    # where sentences cancel each other the first one counts
     first = whole / length if length > OPPOSED else sentences[0]
     return np.vstack([first, sentences]).astype(np.float32)
 
 
 def checked(vectors: Vectors, texts: int, dimension: int) -> Vectors:
-    """Raises EmbeddingFailed for anything but as many vectors of length 1 as there were texts."""
+    """`vectors`, validated. Raises EmbeddingFailed unless there is one vector of length 1 for each
+    text."""
     import numpy as np
 
     if vectors.shape != (texts, dimension):

@@ -1,4 +1,4 @@
-"""An embedder that is known to fail, or not."""
+"""Health check of an embedder."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import anyio
 
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 
-ASK_S, ASK_LONGEST_S = 5.0, 300.0  # pauses before one that fails is asked again
-TEXT = "toolgate"  # what it is asked then
+ASK_S, ASK_LONGEST_S = 5.0, 300.0  # initial and longest pause between probes of a failing one
+TEXT = "toolgate"  # text of a probe
 
 
 class Watched:
-    """Passes everything on to an embedder, and remembers whether it last gave vectors."""
+    """Forwards to an embedder, and remembers whether its last call succeeded."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -34,7 +34,7 @@ class Watched:
         await self._embedder.close()
 
     async def run(self) -> None:
-        """While it fails ask it every now and then, so that its return is noticed without a query;
+        """While it fails probe it with backoff, so that its recovery is noticed without a query;
         until cancelled."""
         while True:
             await self._failed.wait()

@@ -1,5 +1,5 @@
-"""What is sent to embedding services and how they answer: OpenAI's API and that of
-text-embeddings-inference. Pure.
+"""Requests and responses of embedding services: OpenAI's API and that of text-embeddings-inference.
+Pure.
 
 https://platform.openai.com/docs/api-reference/embeddings,
 https://huggingface.co/docs/text-embeddings-inference
@@ -54,7 +54,7 @@ def openai(model: str, dimension: int) -> Wire:
 
 
 def _openai_rows(answer: bytes) -> Rows:
-    """In the order of the texts, which is that of `index` where the service says one."""
+    """Rows in the order of the texts, sorted by `index` where the service sends one."""
     items = _decoded(answer, _Answer).data
     indexes = [item.index for item in items if item.index is not None]
     if indexes and sorted(indexes) != list(range(len(items))):
@@ -81,7 +81,7 @@ LOCAL = Wire(_local_body, _local_rows)
 def _decoded(answer: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer, type=kind)
-    except msgspec.ValidationError as error:  # tells types and where, no values
+    except msgspec.ValidationError as error:  # contains types and paths, no values
         raise _unusable(f"something else than vectors: {error}") from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         said = "JSON with NaN in it" if b"NaN" in answer else "what is no JSON"

@@ -1,4 +1,4 @@
-"""One worker: takes texts from the queue, has them embedded, stores the vectors."""
+"""One embedding worker: claims texts from the queue, embeds them, stores the vectors."""
 
 import logging
 import os
@@ -26,18 +26,18 @@ from registry.embedding.vectors import checked
 
 log = logging.getLogger("toolgate.embedding")
 
-BATCHES = 4  # of the model, that are taken at first
-BATCHES_MOST = 16  # fewer statements for as many texts, which also find others of their length
-QUICK_S, SLOW_S = 1.0, 10.0  # a worker that is quick takes more, one that is slow fewer
-DOWN = 3  # texts that fail one after the other, before any succeeds: it is not the texts
-AGAIN_S = 3600.0  # what failed for a passing reason, and so often that it counts as failed
-RELEASE_S = 5.0  # a database that has gone away must not hold up the end
+BATCHES = 4  # batches of the model claimed at first
+BATCHES_MOST = 16  # more texts per statement, which also group better by length
+QUICK_S, SLOW_S = 1.0, 10.0  # a fast worker claims more, a slow one fewer
+DOWN = 3  # consecutive failures, before any success: the model is at fault, not the texts
+AGAIN_S = 3600.0  # retry of transient failures that count as failed after too many attempts
+RELEASE_S = 5.0  # an unreachable database must not delay shutdown
 AWAY = (psycopg.OperationalError, PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """When to try again; as in the settings."""
+    """The retry backoff, as in the settings."""
 
     retries: int
     backoff_s: float
@@ -56,7 +56,8 @@ class Retrying:
 
 
 class Worker:
-    """Works for `embedder`'s model until stopped. Any number of them, anywhere, share a queue."""
+    """Embeds for `embedder`'s model until stopped. Any number of workers, on any node, share a
+    queue."""
 
     def __init__(
         self,
@@ -75,22 +76,22 @@ class Worker:
         self._lease_s = settings.lease_s
         self._poll_s = settings.poll_s
         self._retrying = Retrying(settings.retries, settings.backoff_s, settings.backoff_max_s)
-        self._failing = 0  # batches in a row that the embedder gave nothing for
+        self._failing = 0  # consecutive batches without any vector
         self._wake = anyio.Event()
         self._stopped = False
         self.done = 0  # vectors stored
 
     def wake(self) -> None:
-        """There may be work."""
+        """Signal that there may be tasks."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End after the batch in hand."""
+        """Stop after the current batch."""
         self._stopped = True
         self.wake()
 
     async def run(self) -> None:
-        """Work, and wait for work, until stopped or cancelled."""
+        """Process tasks, and wait for new ones, until stopped or cancelled."""
         while not self._stopped:
             self._wake = anyio.Event()
             try:
@@ -107,7 +108,8 @@ class Worker:
                 await self._pause(self._poll_s, wakes=True)
 
     async def step(self) -> int:
-        """Take a batch and see it through; how many tasks it had. Raises what `Queue` raises."""
+        """Claim and process a batch; returns the number of its tasks. Raises the errors of
+        `Queue`."""
         tasks = await self._queue.claim(self._most, self._lease_s)
         open_tasks, began = dict.fromkeys(tasks), anyio.current_time()
         try:
@@ -116,7 +118,7 @@ class Worker:
                 for task in some:
                     del open_tasks[task]
         except (*AWAY, anyio.get_cancelled_exc_class()):
-            # After any other error the lease has to end: then they are tried one by one.
+            # After any other error the lease has to expire: then they are tried one by one.
             with CancelScope(shield=True, deadline=anyio.current_time() + RELEASE_S):
                 await self._release(list(open_tasks))
             raise
@@ -125,7 +127,8 @@ class Worker:
         return len(tasks)
 
     def _adapt(self, seconds: float) -> None:
-        """How much to take next time, so that leases last; `seconds`: for as much as this time."""
+        """Adapt the size of the next claim, so that leases last; `seconds`: the time that this one
+        took."""
         if seconds < QUICK_S:
             self._most = min(2 * self._most, self._batch * BATCHES_MOST)
         elif seconds > min(SLOW_S, self._lease_s / 4):
@@ -134,12 +137,12 @@ class Worker:
     async def _release(self, tasks: Sequence[Task]) -> None:
         try:
             await self._queue.release(tasks)
-        except AWAY:  # their lease will end
+        except AWAY:  # their lease will expire
             log.warning("embedding_tasks_left", extra={"count": len(tasks)})
 
     async def _see_through(self, tasks: Sequence[Task]) -> None:
         killers = [one for one in tasks if one.abandoned and one.attempt_count > self._limit]
-        if killers:  # with that many workers dead, nobody is to try again
+        if killers:  # poison tasks: after that many dead workers, no worker is to retry
             died = EmbeddingFailure("every worker that took it died", None, final=True)
             await self._queue.fail(dict.fromkeys(killers, died))
         texts = await self._texts([one for one in tasks if one not in killers])
@@ -153,7 +156,7 @@ class Worker:
         return self._retrying.retries + 1
 
     async def _texts(self, tasks: Sequence[Task]) -> dict[Task, str]:
-        """The texts of tasks that are still to be done; the others are put right."""
+        """The texts of tasks that are still to be done; the other tasks are corrected."""
         by_kind: defaultdict[str, dict[Key, Task]] = defaultdict(dict)
         for task in tasks:
             by_kind[task.entity_type][task.host_id, task.entity_id] = task
@@ -180,7 +183,8 @@ class Worker:
         return found
 
     async def _queue_again(self, kind: str, keys: Sequence[Key], found: Mapping[Key, Text]) -> None:
-        """Whoever changed these texts has done so already, unless a release hashes other texts."""
+        """Queue changed texts again; their writers have done so already, unless a release hashes
+        other texts."""
         async with self._looking_up() as connection:
             await connection.execute(
                 "SELECT embedding_queue(%s, %s::uuid[], %s::uuid[], %s)",
@@ -208,7 +212,7 @@ class Worker:
         self.done += await self._queue.finish(list(texts), vectors)
 
     async def _embed_singly(self, texts: Mapping[Task, str]) -> None:
-        """One of them spoils it for the others."""
+        """Embed one by one: a single text makes the whole batch fail."""
         failures: dict[Task, EmbeddingFailed] = {}
         succeeded = False
         for task, text in texts.items():
@@ -228,7 +232,7 @@ class Worker:
         self._failing = 0
 
     async def _fail(self, texts: Mapping[Task, str], error: EmbeddingFailed) -> None:
-        """All of them, at once; if that may pass, this worker waits for it."""
+        """Fail all of them at once; after a transient error this worker backs off."""
         self._failing = self._failing + 1 if error.retryable else 0
         log.warning("embedding_failed", extra={"count": len(texts), "reason": str(error)})
         await self._queue.fail({task: self._retrying.failure(task, error) for task in texts})
@@ -246,7 +250,7 @@ class Worker:
         return checked(vectors, len(texts), DIMENSION)
 
     async def _pause(self, seconds: float, *, wakes: bool) -> None:
-        """Until there may be work, or for so long; without `wakes` only a stop ends it earlier."""
+        """Sleep until a wake-up, or for this long; without `wakes` only a stop interrupts it."""
         with anyio.move_on_after(seconds):
             await self._wake.wait()
             while not (wakes or self._stopped):
@@ -255,7 +259,8 @@ class Worker:
 
 
 def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
-    """What others have died with goes alone, so that it takes no other text with it."""
+    """Batches; a task that workers have died with goes alone, so that it takes no other text with
+    it."""
     together = [task for task in tasks if not task.abandoned]
     return [*([task] for task in tasks if task.abandoned), *([together] if together else [])]
 
