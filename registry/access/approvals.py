@@ -1,4 +1,4 @@
-"""Calls that wait until somebody agrees to them, and the agreements, each good for one call."""
+"""Calls that wait for an approval, and the approvals, each valid for one call."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from schemas.errors import ToolgateError
 
 State = Literal["waiting", "approved", "denied", "used"]
 
-KEPT_DAYS = 7  # after an approval has expired; the audit log knows longer
+KEPT_DAYS = 7  # after an approval has expired; the audit log keeps them longer
 
 
 class ApprovalRefused(ToolgateError):
-    """Who decides may not decide this."""
+    """This principal may not decide this approval."""
 
 
 class TooManyWaiting(ToolgateError):
-    """A caller has as many approvals waiting as they may."""
+    """A caller has reached the limit of waiting approvals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,20 @@ class ApprovalRequest:
     tool_id: str
     tool: str
     source: str
-    digest: str  # SHA-256 of the tool as it is and of the arguments
+    digest: str  # SHA-256 of the current tool and the arguments
     rule: str
     reason: str
-    makers: frozenset[str] = frozenset()  # of the key that it came with
+    makers: frozenset[str] = frozenset()  # makers of the API key that sent it
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     id: str
     principal: str
-    makers: list[str]  # of the caller's key: they do not agree to its calls
+    makers: list[str]  # makers of the caller's key: they may not approve its calls
     tool: str
     source: str
-    arguments: str  # for people: masked, and cut where they are long
+    arguments: str  # for display: masked and truncated
     rule: str
     reason: str
     state: State
@@ -61,14 +61,14 @@ _COLUMNS = (
 
 
 class Approvals:
-    """All methods raise `psycopg.OperationalError`."""
+    """Approvals of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
         self._pool = pool
         self._host_id = host_id
 
     async def waiting(self) -> list[Approval]:
-        """The oldest first."""
+        """Waiting approvals, oldest first."""
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
@@ -79,7 +79,7 @@ class Approvals:
             return await cursor.fetchall()
 
     async def get(self, approval_id: str) -> Approval | None:
-        """Also one that was decided, or has expired."""
+        """An approval, also when decided or expired."""
         async with borrowed(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
@@ -92,9 +92,9 @@ class Approvals:
     async def decide(
         self, approval_id: str, approve: bool, by: str, makers: Collection[str] = ()
     ) -> Approval | None:
-        """Agree to a call that waits, which then may be made for as long as it could have waited,
-        or do not. `makers`: of the key that `by` decides with. None: it does not wait, or not any
-        longer. Raises ApprovalRefused where the same people are behind call and agreement."""
+        """Approve or reject a waiting call; an approved one may be made for as long as it could
+        have waited. `makers`: of the key that `by` decides with. None: it does not wait, or no
+        longer. Raises ApprovalRefused where the same people are behind call and approval."""
         async with borrowed(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
@@ -119,7 +119,8 @@ class Approvals:
             return decided
 
     async def use(self, wanted: ApprovalRequest) -> str | None:
-        """Use up an agreement to this call; its id, if there was one. Two calls never share one."""
+        """Consume an approval of this call; returns its id, if there was one. Two calls never share
+        one."""
         async with borrowed(self._pool) as connection:
             used = await connection.execute(
                 """
@@ -137,7 +138,7 @@ class Approvals:
         return None if row is None else str(row[0])
 
     async def give_back(self, approval_id: str) -> None:
-        """Let an agreement that was used be good for another call, if it still holds."""
+        """Make a consumed approval usable again, if it has not expired."""
         async with borrowed(self._pool) as connection:
             await connection.execute(
                 "UPDATE approval_t SET state = 'approved'"
@@ -148,7 +149,7 @@ class Approvals:
     async def ask(
         self, wanted: ApprovalRequest, arguments: str, waits_s: float, most: int
     ) -> tuple[str, datetime]:
-        """The id of what waits for this call, and until when; asked again it is the same. Raises
+        """The id of the waiting approval of this call, and its expiry; idempotent. Raises
         TooManyWaiting for a caller who has `most` of them."""
         values = {
             "host": self._host_id,
@@ -201,7 +202,7 @@ class Approvals:
 
 
 def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:
-    """Raises ApprovalRefused."""
+    """The four-eyes principle. Raises ApprovalRefused."""
     if by == call.principal:
         raise ApprovalRefused("nobody agrees to calls of their own: ask somebody else")
     shared = {by, *makers} & {call.principal, *call.makers}

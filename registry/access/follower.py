@@ -1,7 +1,7 @@
-"""Follows what the database says of who may do what: keys, revocations, rules, secrets.
+"""Keeps access data current with the database: keys, revocations, rules, secrets.
 
-The triggers of the tables notify `toolgate_access` with the name of what changed. A notice can be
-missed, so everything is also read again after a while.
+The triggers of the tables notify `toolgate_access` with the name of the changed kind. A
+notification can be missed, so everything is also re-read at an interval.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ Load = Callable[[Pool], Awaitable[None]]
 
 class AccessFeed:
     def __init__(self, loads: Mapping[str, Load], every_s: float) -> None:
-        """`loads` by the names that notices have; every `every_s` seconds all are read."""
+        """`loads` by the names in notifications; every `every_s` seconds all are run."""
         self._loads = loads
         self._every_s = every_s
-        self._turn = asyncio.Lock()  # what was read earlier must not replace what is newer
+        self._turn = asyncio.Lock()  # an older read must not replace a newer one
 
     async def load(self, pool: Pool) -> None:
-        """Read everything. Nobody may be served before that has succeeded once."""
+        """Load everything. No request may be served before that has succeeded once."""
         async with self._turn:
             for load in self._loads.values():
                 await load(pool)
 
     async def run(self, database: Database) -> None:
-        """Until cancelled; what cannot be read stays as it was."""
+        """Run until cancelled; data that cannot be read stays as it was."""
 
         async def changed(notice: Notice) -> None:
             names = self._loads if notice is RESYNC else [notice]
@@ -54,13 +54,13 @@ class AccessFeed:
                 try:
                     await self._load(name, pool)
                 except (psycopg.OperationalError, PoolTimeout):
-                    break  # whoever listens notices, and reads all when it is back
+                    break  # the listener detects the loss, and reloads all after reconnecting
 
     async def _load(self, name: str, pool: Pool) -> None:
-        """Raises OperationalError and PoolTimeout."""
+        """Run one load. Raises OperationalError and PoolTimeout."""
         load = self._loads.get(name)
         if load is None:
-            return  # of a newer release
+            return  # sent by a newer release
         try:
             async with self._turn:
                 await load(pool)

@@ -1,8 +1,8 @@
-"""Keys of machines: `tgk_<id>_<secret>`.
+"""API keys of machines: `tgk_<id>_<secret>`.
 
-Of a secret only the SHA-256 is kept. A slow hash, as passwords need one, would protect nothing: the
-secret is 256 random bits, which nobody guesses however fast each guess is, and every call with a
-key would have to pay for it.
+Only the SHA-256 of a secret is stored. A slow hash, as for passwords, would add no protection: the
+secret is 256 random bits, which cannot be guessed at any speed, and every call with a key would pay
+for it.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ PREFIX = "tgk_"
 ID_LENGTH = 12  # of 62 letters and digits: 71 bits
 SECRET_BYTES = 32
 NAME_LIMIT, PRINCIPAL_LIMIT = 126, 255  # characters
-WORDS_LIMIT = 100  # scopes of one key, and roles
-MAKERS_LIMIT = 20  # of one key: as many keys in a row, each made with the one before
+WORDS_LIMIT = 100  # scopes, and roles, of one key
+MAKERS_LIMIT = 20  # of one key: length of a chain of keys, each made with the one before
 _ID_LETTERS = string.ascii_letters + string.digits
 # RFC 6749, section 3.3
 _WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
@@ -38,20 +38,20 @@ _READ = (
 
 
 class KeyRefused(ToolgateError):
-    """A key that cannot be made; says why."""
+    """An invalid key request; the message gives the reason."""
 
 
 class KeyExists(KeyRefused):
-    """There is one with this name."""
+    """A key of this name exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key without its secret. All times have a zone."""
+    """A key without its secret. All times have a time zone."""
 
     id: str
     name: str
-    principal: str  # who a caller with it is
+    principal: str  # the identity of its callers
     scopes: tuple[str, ...]
     roles: tuple[str, ...]
     # the principal who made it; where that one came with a key, also the makers of that key
@@ -64,7 +64,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """A key as a gateway compares it."""
+    """A key as a gateway verifies it."""
 
     tenant: str
     key: ApiKey
@@ -72,7 +72,7 @@ class KnownKey:
 
 
 class ApiKeys:
-    """Those of one tenant. All methods raise `psycopg.OperationalError`."""
+    """Keys of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
         self._pool = pool
@@ -87,9 +87,9 @@ class ApiKeys:
         expires: datetime | None = None,
         makers: Iterable[str] = (),
     ) -> tuple[ApiKey, str]:
-        """A new key, and the text to send, which nobody can show again. `principal` None:
-        "key:NAME", or, where a key was that before, with "#" and the new id behind it: a new key
-        inherits nothing. Raises KeyRefused."""
+        """A new key, and its text, which cannot be shown again. `principal` None: "key:NAME", or,
+        where an earlier key had that, with "#" and the new id appended: a new key inherits no
+        permissions. Raises KeyRefused."""
         makers = tuple(sorted(set(makers)))
         _check(name, principal or f"key:{name}", scopes, roles, expires)
         if len(makers) > MAKERS_LIMIT:
@@ -114,7 +114,7 @@ class ApiKeys:
         return key, f"{PREFIX}{key_id}_{secret}"
 
     async def all(self) -> list[ApiKey]:
-        """By name, and by age where several had the same; revoked ones, too."""
+        """All keys, by name, then by age; revoked ones, too."""
         order = ' WHERE host_id = %s ORDER BY name COLLATE "C", created_ts, key_id'
         return [known.key for known in await _read(self._pool, order, [self._host_id])]
 
@@ -124,7 +124,7 @@ class ApiKeys:
         return found[0].key if found else None
 
     async def revoke(self, key_id: str) -> bool:
-        """Whether there was such a key, and it was not revoked before."""
+        """Revoke a key; returns whether it existed and was not revoked before."""
         async with borrowed(self._pool) as connection:
             done = await connection.execute(
                 "UPDATE api_key_t SET revoked_ts = current_timestamp,"
@@ -136,7 +136,7 @@ class ApiKeys:
             return done.rowcount > 0
 
     async def _insert(self, key: ApiKey, digest: bytes) -> ApiKey:
-        """The key as it was stored: with a principal."""
+        """The key as stored: with a principal."""
         async with borrowed(self._pool) as connection:
             await lock(connection, self._host_id)
             if not key.principal:
@@ -154,7 +154,7 @@ class ApiKeys:
         return key
 
     async def _unused_principal(self, connection: AsyncConnection, key: ApiKey) -> str:
-        """One that no key has had, revoked ones included."""
+        """A principal that no key has had, revoked ones included."""
         usual = f"key:{key.name}"
         had = await connection.execute(
             "SELECT FROM api_key_t WHERE (host_id, principal) = (%s, %s) LIMIT 1",
@@ -164,13 +164,13 @@ class ApiKeys:
 
 
 async def known_keys(pool: Pool) -> list[KnownKey]:
-    """Those of all tenants that have neither expired nor been revoked."""
+    """Keys of all tenants that have neither expired nor been revoked."""
     usable = " WHERE revoked_ts IS NULL AND coalesce(expires_ts > current_timestamp, true)"
     return await _read(pool, usable, [])
 
 
 async def note_uses(pool: Pool, used: Mapping[str, float]) -> None:
-    """Write down when keys, by id, were last used (s since the epoch)."""
+    """Record the last uses of keys, by id (s since the epoch)."""
     async with borrowed(pool) as connection:
         await connection.execute(
             """

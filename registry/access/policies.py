@@ -1,4 +1,4 @@
-"""Rules of who may do what, beside those of the settings: one tenant's, by name."""
+"""Policy rules of one tenant, by name, in addition to those of the settings."""
 
 import logging
 from collections.abc import Mapping
@@ -20,30 +20,30 @@ MEMBERS = frozenset(Rule.__struct_fields__)
 
 
 class PolicyChanged(ToolgateError):
-    """A rule has another version than the caller knows of."""
+    """Version conflict: the rule has another version than the caller expected."""
 
 
 class TooManyRules(ToolgateError):
-    """A tenant has as many rules as the settings let it have."""
+    """A tenant has reached the limit of rules in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
     name: str
     rule: Rule
-    version: int  # counts its writes, from 1
+    version: int  # number of its writes, from 1
     updated: datetime
 
 
 class Policies:
-    """All methods raise `psycopg.OperationalError`."""
+    """Policy rules of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
         self._pool = pool
         self._host_id = host_id
 
     async def all(self) -> list[StoredRule]:
-        """In the order of their names."""
+        """All rules, ordered by name."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
@@ -65,9 +65,9 @@ class Policies:
     async def put(
         self, name: str, rule: Rule, expected_version: int | None = None, *, most: int | None = None
     ) -> StoredRule:
-        """Write a rule, which is one that compiles. `expected_version` is the one that it has; 0:
-        there is none of this name; None: whatever there is. Raises PolicyChanged, and TooManyRules
-        for a new one beyond `most`."""
+        """Write a rule, already validated. `expected_version` is its current version; 0: it must
+        not exist; None: no check. Raises PolicyChanged, and TooManyRules for a new one beyond
+        `most`."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             version = await self._version(connection, name)
@@ -88,7 +88,8 @@ class Policies:
         return _stored(*row)
 
     async def delete(self, name: str, expected_version: int | None = None) -> bool:
-        """Whether it was there. Raises PolicyChanged where it has another version."""
+        """Delete a rule; returns whether it existed. Raises PolicyChanged where it has another
+        version."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             version = await self._version(connection, name)
@@ -122,7 +123,7 @@ class Policies:
 
 
 async def stored_rules(pool: Pool) -> Mapping[str, Mapping[str, Rule]]:
-    """Those of all tenants, by host_id and name."""
+    """Rules of all tenants, by host_id and name."""
     found: dict[str, dict[str, Rule]] = {}
     async with borrowed(pool) as connection:
         rows = await connection.execute(
@@ -134,7 +135,7 @@ async def stored_rules(pool: Pool) -> Mapping[str, Mapping[str, Rule]]:
 
 
 def written(rule: Rule) -> dict[str, Any]:
-    """What it says, without what it leaves out: other releases know other members."""
+    """The rule without its defaults: other releases know other members."""
     usual = msgspec.to_builtins(Rule(rule.effect))
     said = msgspec.to_builtins(rule)
     return {key: value for key, value in said.items() if key == "effect" or value != usual[key]}
@@ -151,8 +152,8 @@ def _stored(name: str, rule: dict[str, Any], version: int, updated: datetime) ->
 
 
 def _read(name: str, said: dict[str, Any]) -> Rule:
-    """A newer release may have written what this one does not know. What such a rule forbids is
-    forbidden wherever the rest of it fits; what it allows is not allowed by it."""
+    """Decode a rule, possibly with members of a newer release, failing closed: what it denies is
+    denied wherever its known members match; what it allows is ignored."""
     try:
         return msgspec.convert(said, Rule)
     except msgspec.ValidationError as error:

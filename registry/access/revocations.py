@@ -1,4 +1,4 @@
-"""Tokens that are good no longer although they have not ended: one, or all of somebody's."""
+"""Revocations of unexpired tokens: of one token, or of all tokens of a subject."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,17 +13,17 @@ TEXT_LIMIT = 255  # characters
 
 
 class RevocationRefused(ToolgateError):
-    """A revocation that says nothing usable; says why."""
+    """An invalid revocation; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """Either `jti`, or `subject` with `issued_before`. All times have a zone."""
+    """Either `jti`, or `subject` with `issued_before`. All times have a time zone."""
 
     jti: str | None
     subject: str | None  # the id of a principal; its tokens without `iat` are revoked, too
     issued_before: datetime | None  # this second included: `iat` is no finer
-    expires: datetime  # when the tokens have ended by themselves
+    expires: datetime  # when the tokens have expired anyway
     reason: str = ""
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     id: str = field(default_factory=lambda: str(uuid4()))
@@ -31,21 +31,21 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """What a gateway remembers of all tenants."""
+    """The revocations of all tenants, as cached by a gateway."""
 
     tokens: frozenset[tuple[str, str]] = frozenset()  # tenant, jti
     subjects: dict[tuple[str, str], float] = field(default_factory=dict)  # -> s since the epoch
 
 
 class Revocations:
-    """Those of one tenant. All methods raise `psycopg.OperationalError`."""
+    """Revocations of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
         self._pool = pool
         self._host_id = host_id
 
     async def add(self, revocation: Revocation) -> None:
-        """Raises RevocationRefused."""
+        """Add a revocation. Raises RevocationRefused."""
         _check(revocation)
         values = [
             *(self._host_id, revocation.id, revocation.jti, revocation.subject),
@@ -60,7 +60,7 @@ class Revocations:
             )
 
     async def all(self) -> list[Revocation]:
-        """The newest first."""
+        """All revocations, newest first."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT revocation_id, jti, subject, issued_before_ts, reason, created_ts,"
@@ -75,7 +75,7 @@ class Revocations:
         return next((one for one in await self.all() if one.id == revocation_id), None)
 
     async def remove(self, revocation_id: str) -> bool:
-        """Whether there was one of this id. Its tokens are good again."""
+        """Remove a revocation; returns whether it existed. Its tokens are valid again."""
         try:
             named = UUID(revocation_id)
         except ValueError:
@@ -89,7 +89,7 @@ class Revocations:
 
 
 async def revoked(pool: Pool) -> Revoked:
-    """What counts at present, of all tenants."""
+    """The current revocations of all tenants."""
     async with borrowed(pool) as connection:
         rows = await connection.execute(
             "SELECT host_id::text, jti, subject, extract(epoch FROM issued_before_ts)::float8"
@@ -104,7 +104,7 @@ async def revoked(pool: Pool) -> Revoked:
 
 
 async def purge(pool: Pool) -> None:
-    """Forget those whose tokens have ended."""
+    """Delete revocations whose tokens have expired."""
     async with borrowed(pool) as connection:
         await connection.execute("DELETE FROM revocation_t WHERE expires_ts <= current_timestamp")
 

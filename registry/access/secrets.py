@@ -1,7 +1,7 @@
-"""Credentials of sources in the registry, encrypted: whoever has the database alone has none.
+"""Credentials of sources in the registry, encrypted: access to the database alone reveals none.
 
-AES-256-GCM with a nonce of its own for each (NIST SP 800-38D). What it belongs to is authenticated
-with it, so a row that is copied to another source, or to another tenant, opens nothing.
+AES-256-GCM with a unique nonce for each (NIST SP 800-38D). Tenant and source are authenticated as
+associated data, so a row copied to another source, or to another tenant, cannot be decrypted.
 """
 
 import base64
@@ -32,15 +32,16 @@ KEY_ID_LENGTH = 16
 ENTRY_LIMIT_BYTES = 60_000  # as JSON; encrypted it has to fit into 65,536
 _PLAIN = str.maketrans("-_", "+/")  # RFC 4648, section 5: the other alphabet of base64
 
-Entries = dict[str, dict[str, SchemeSettings]]  # source -> scheme -> what satisfies it
+Entries = dict[str, dict[str, SchemeSettings]]  # source -> scheme -> credentials
 
 
 class SecretRefused(ToolgateError):
-    """It cannot be stored, or not be read; says why, and holds no secret."""
+    """A secret cannot be stored, or not be decrypted; the message gives the reason, and contains no
+    secret."""
 
 
 class Keys:
-    """The keys of the settings; the first one encrypts."""
+    """Encryption keys of the settings; the first one encrypts."""
 
     def __init__(self, *keys: bytes) -> None:
         self._keys = {key_id(key): key for key in keys}
@@ -65,7 +66,7 @@ class Keys:
         return self.current, AESGCM(self._keys[self.current])
 
     def opening(self, id_: str) -> AESGCM:
-        """Raises SecretRefused."""
+        """The key to decrypt with. Raises SecretRefused."""
         key = self._keys.get(id_)
         if key is None:
             raise SecretRefused(
@@ -81,14 +82,14 @@ def key_id(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredSecret:
-    """What may be told of one."""
+    """Metadata of a secret, safe to display."""
 
     source: str
     scheme: str
     kind: str  # which keys it has
     key_id: str
     updated: datetime
-    readable: bool  # with the keys that are here
+    readable: bool  # with the keys configured here
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class _Row:
 
 
 class Secrets:
-    """Those of one tenant. All methods raise `psycopg.OperationalError`."""
+    """Secrets of one tenant. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str, keys: Keys) -> None:
         self._pool = pool
@@ -109,7 +110,7 @@ class Secrets:
         self._keys = keys
 
     async def put(self, source: str, scheme: str, entry: SchemeSettings) -> bool:
-        """Store it in the place of what was there; whether nothing was. Raises SecretRefused."""
+        """Insert or replace a secret; returns whether it is new. Raises SecretRefused."""
         kind = _checked(source, scheme, entry)
         id_, cipher = self._keys.sealing()
         nonce, sealed = self._sealed(cipher, source, scheme, msgspec.json.encode(entry))
@@ -138,7 +139,7 @@ class Secrets:
         return bool(row[0])
 
     async def all(self) -> list[StoredSecret]:
-        """By source and scheme; never what they say."""
+        """Metadata by source and scheme; never the secrets."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT source, scheme, kind, key_id, update_ts FROM secret_t"
@@ -152,7 +153,7 @@ class Secrets:
             ]
 
     async def delete(self, source: str, scheme: str) -> bool:
-        """Whether it was there."""
+        """Delete a secret; returns whether it existed."""
         async with borrowed(self._pool) as connection:
             done = await connection.execute(
                 "DELETE FROM secret_t WHERE host_id = %s AND source = %s AND scheme = %s",
@@ -161,8 +162,8 @@ class Secrets:
             return done.rowcount > 0
 
     async def rotate(self) -> int:
-        """Encrypt all with the first key; how many were not. Raises SecretRefused, and has then
-        changed none."""
+        """Re-encrypt all with the first key; returns how many had another. Raises SecretRefused,
+        with no row changed."""
         id_, cipher = self._keys.sealing()
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
@@ -179,7 +180,7 @@ class Secrets:
         return len(old)
 
     async def read(self) -> tuple[Entries, list[SecretRefused]]:
-        """What they say, and why some do not."""
+        """The decrypted secrets, and the reasons why some are unreadable."""
         async with borrowed(self._pool) as connection:
             rows = await self._rows(connection)
         entries: Entries = {}
@@ -230,7 +231,7 @@ def _decoded(row: _Row, plain: bytes) -> SchemeSettings:
 
 
 def _checked(source: str, scheme: str, entry: SchemeSettings) -> str:
-    """What kind of secret it is. Raises SecretRefused unless settings could say it too."""
+    """The kind of a secret. Raises SecretRefused unless it is valid in settings, too."""
     names: Mapping[str, tuple[str, Any]] = {
         "the name of a source": (source, SourceName),
         "the name of a security scheme": (scheme, SchemeName),
