@@ -1,4 +1,4 @@
-"""Agents in the registry, and the skills that they have."""
+"""Agents in the registry, and the skills granted to them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")
 
 @dataclass(frozen=True, slots=True)
 class AgentDraft:
-    """An agent as somebody describes it; None: it is not said."""
+    """An agent as entered; None: the field is not given."""
 
     name: str
     description: str = ""
@@ -36,14 +36,15 @@ class Granted:
 
 
 class AgentStore:
-    """Of all tenants. All methods raise `psycopg.OperationalError`; what writes raises
-    SkillRefused, and has then written nothing."""
+    """Agents of all tenants. All methods raise `psycopg.OperationalError`; writers raise
+    SkillRefused, with no rows written."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def add(self, host_id: str, agent: AgentDraft) -> bool:
-        """Add the agent, or describe the one of this name anew; whether it is new."""
+        """Add the agent, or replace the description of the one of this name; returns whether it is
+        new."""
         if not NAME.fullmatch(agent.name):
             raise SkillRefused(
                 f"{agent.name[:80]!r} is no name of an agent: at most 126 letters, digits and . _ -"
@@ -77,7 +78,7 @@ class AgentStore:
             return agent.name not in known
 
     async def agents(self, host_id: str) -> list[tuple[AgentDraft, list[Granted]]]:
-        """By name, with what each has, the most important first."""
+        """Agents by name, with the skills of each, most important first."""
         async with borrowed(self._pool) as connection, connection.transaction():
             rows = await connection.execute(
                 "SELECT agent_def_id, name, description, model_provider, model_name, temperature,"
@@ -110,8 +111,8 @@ class AgentStore:
     async def grant(
         self, host_id: str, name: str, skills: list[str], priority: int, sequence: int | None
     ) -> None:
-        """Give an agent skills, in this order: the first has `sequence`, by default the one behind
-        those that it has."""
+        """Grant an agent skills, in this order: the first has `sequence`, by default the next one
+        after its existing skills."""
         async with self._writing(host_id) as (connection, known):
             values = {
                 "host": host_id,
@@ -152,7 +153,7 @@ class AgentStore:
 
     @asynccontextmanager
     async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, dict[str, str]]]:
-        """With the ids of the agents, by name."""
+        """A write transaction, with the ids of the agents, by name."""
         async with borrowed(self._pool) as connection:
             await lock(connection, host_id)
             rows = await connection.execute(

@@ -1,12 +1,12 @@
 """SKILL.md: front matter and instructions, as agentskills.io/specification defines them. Pure.
 
-A level is held against what the tool says of itself (MCP `ToolAnnotations`, whose defaults are
+An access level is compared with the tool's own hints (MCP `ToolAnnotations`, whose defaults are
 those of the specification: not read-only, destructive). Where a description changes and a tool
-says more of itself than before, the skill has to be given more, too.
+declares more than before, the skill needs a higher level, too.
 
-What that leaves to others stands in `metadata`, whose values are texts: `version`, and of ours
-`toolgate-requires` and `toolgate-suggests` (names of skills), `toolgate-parent` (one), and
-`toolgate-access` (`TOOL=read` and so on, where a tool is not to have the level that it needs).
+Extensions stand in `metadata`, whose values are strings: `version`, and of ours `toolgate-requires`
+and `toolgate-suggests` (names of skills), `toolgate-parent` (one), and `toolgate-access`
+(`TOOL=read` and so on, where a tool is not to have the level that it needs).
 """
 
 import re
@@ -40,7 +40,7 @@ def access_of(text: str) -> Access | None:
 
 
 def needed(annotations: Annotations) -> Access:
-    """The least level that allows a tool that says this of itself."""
+    """The lowest level that allows a tool with these hints."""
     if annotations.read_only_hint is True:
         return "read"
     return "write" if annotations.destructive_hint is False else "execute"
@@ -56,7 +56,7 @@ DESCRIPTION_LIMIT = 1024
 FRONT_LIMIT = 65_536  # characters
 STORED_LIMIT = 6 * FRONT_LIMIT  # bytes of it as JSON, which may write a character as six
 VERSION_LIMIT = 20
-NAMED_LIMIT = 1000  # tools, or skills, that one document names
+NAMED_LIMIT = 1000  # tools, or skills, in one document
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 NAME_RULE = f"at most {NAME_LIMIT} characters out of a-z, 0-9 and single hyphens between them"
 REQUIRES, SUGGESTS = "toolgate-requires", "toolgate-suggests"
@@ -67,7 +67,7 @@ KEYS = (REQUIRES, SUGGESTS, PARENT, ACCESS)
 _FENCE = "---"
 # `Bash(git add:*) Read` are two: patterns of arguments may hold spaces.
 _TOOL = re.compile(r"[^\s,()]+(?:\([^()]*\))?")
-_MCP_PREFIX = re.compile(r"mcp__.+?__")  # what clients put in front of the tools of a server
+_MCP_PREFIX = re.compile(r"mcp__.+?__")  # prefix that clients add to the tools of a server
 
 Json = dict[str, Any]
 
@@ -81,14 +81,14 @@ _front = msgspec.json.Decoder(_Front)
 
 @dataclass(frozen=True, slots=True)
 class SkillDocument:
-    """A SKILL.md; `front_matter + instructions` is all of it, character by character."""
+    """A SKILL.md; `front_matter + instructions` is the complete text, verbatim."""
 
     name: str
     description: str
     front_matter: str  # fences included
     instructions: str
     metadata: Json  # the front matter
-    tools: tuple[str, ...] = ()  # that `allowed-tools` names, in its order
+    tools: tuple[str, ...] = ()  # named by `allowed-tools`, in its order
     access: Mapping[str, Access] = field(default_factory=dict)  # of some of them
     requires: tuple[str, ...] = ()
     suggests: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class SkillDocument:
 
 
 def read_document(content: bytes, where: str) -> SkillDocument:
-    """Raises ImportRejected that begins with `where`."""
+    """Parse a SKILL.md. Raises ImportRejected with a message that begins with `where`."""
     text = _text(content, where)
     front_matter, inside = _split(text, where)
     metadata = parse_yaml("\n" + inside, where, unique=True)  # so that lines count from the fence
@@ -127,9 +127,8 @@ def read_document(content: bytes, where: str) -> SkillDocument:
 
 
 def check_own(document: SkillDocument, where: str) -> None:
-    """What is asked of documents that are imported, and not of stored ones, which were imported
-    when it was not. Raises ImportRejected for what of ours would have no effect, and for characters
-    that nobody sees."""
+    """Checks on import that stored documents are exempt from, as they may be older than a check.
+    Raises ImportRejected for `toolgate-` metadata without effect, and for invisible characters."""
     check_seen(document.text.removeprefix("\ufeff"), where)
     for key, value in document.metadata.items():
         if without_hidden_in(said := {key: value}) is not said:
@@ -144,8 +143,8 @@ def check_own(document: SkillDocument, where: str) -> None:
 
 
 def check_seen(text: str, where: str) -> None:
-    """Raises ImportRejected for characters that nobody sees and a model reads: a place for orders
-    in what somebody has looked through."""
+    """Raises ImportRejected for invisible characters that a model would read: they can hide
+    instructions from a reviewer."""
     if without_hidden(text) == text:
         return
     for number, line in enumerate(text.split("\n"), start=1):
@@ -166,7 +165,7 @@ def _instead(key: str) -> str:
 
 
 def checked_name(name: Any, where: str) -> str:
-    """Raises ImportRejected for what is no name of a skill."""
+    """The name. Raises ImportRejected for an invalid skill name."""
     if not isinstance(name, str) or not name:
         _reject(where, "name is missing: the front matter needs name and description")
     if len(name) > NAME_LIMIT or not NAME.fullmatch(name):
@@ -181,13 +180,13 @@ def compose(metadata: Json, instructions: str) -> str:
 
 
 def tools_of(metadata: bytes | Raw) -> tuple[str, ...]:
-    """The tools that stored front matter names."""
+    """The tools named by stored front matter."""
     named = _front.decode(metadata).allowed_tools
     return _tools(named, FILE) if isinstance(named, str | list) else ()
 
 
 def own_name(tool: str) -> str:
-    """What a tool is called here that a document names as some clients do."""
+    """The local name of a tool that a document names with a client's prefix."""
     return _MCP_PREFIX.sub("", tool, count=1) if tool.startswith("mcp__") else tool
 
 
@@ -202,7 +201,7 @@ def _text(content: bytes, where: str) -> str:
 
 
 def _split(text: str, where: str) -> tuple[str, str]:
-    """What stands up to the end of the front matter, and what stands inside of it."""
+    """The text up to the end of the front matter, and the text inside it."""
     start = 1 if text.startswith("\ufeff") else 0
     end = text.find("\n", start)
     if text[start : end if end >= 0 else None].rstrip() != _FENCE:
@@ -220,7 +219,7 @@ def _split(text: str, where: str) -> tuple[str, str]:
 
 
 def _check_storable(metadata: Json, where: str) -> None:
-    """What YAML can write and JSON, or a database, cannot hold."""
+    """Checks for values that YAML can express and JSON, or a database, cannot."""
     try:
         written = msgspec.json.encode(metadata)
     except (OverflowError, UnicodeEncodeError, RecursionError) as error:
@@ -242,7 +241,7 @@ def _description(description: Any, where: str) -> str:
 
 
 def _tools(named: Any, where: str) -> tuple[str, ...]:
-    """A text of names with spaces or commas between them; some write a list."""
+    """The tool names of a string separated by spaces or commas, or of a list."""
     if named is None:
         return ()
     texts = named if isinstance(named, list) else [named]

@@ -1,6 +1,6 @@
-"""Directories of skills: read without following any link, within limits; and written whole.
+"""Directories of skills: read without following any link, within limits; and written atomically.
 
-One directory is one skill: SKILL.md, and files beside it that its instructions lead to.
+One directory is one skill: SKILL.md, and files beside it that its instructions refer to.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ from schemas.hidden import without_hidden
 PATH_LIMIT = 255  # characters
 LEVELS = 8  # of directories, in a skill and above skills
 FOUND_LIMIT = 1000  # skills in one directory
-_UNWRITABLE = re.compile("[\ud800-\udfff]")  # what Python has for names that are no UTF-8
+_UNWRITABLE = re.compile("[\ud800-\udfff]")  # Python's surrogates for names that are not UTF-8
 _FORBIDDEN = frozenset('<>:"|?*\\') | {chr(code) for code in range(32)} | {"\x7f"}
-# Windows opens a device for these, whatever stands behind the first dot. It also leaves dots and
-# blanks out at the end of a name.
+# Windows opens a device for these names, with any extension. It also drops dots and blanks at the
+# end of a name.
 _DEVICE = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")
 _TEXTS = {".md": "text/markdown", ".yaml": "application/yaml", ".yml": "application/yaml"}
-# Not the system's tables: the same file is to have the same type wherever it is imported.
+# Not the system's tables: a file has the same type on every system that imports it.
 _types = mimetypes.MimeTypes()
 
 
 @dataclass(frozen=True, slots=True)
 class FolderFile:
-    """What lies beside a SKILL.md."""
+    """A file beside a SKILL.md."""
 
     path: str  # below the skill's directory, "/" between the parts
     media_type: str
@@ -49,7 +49,7 @@ class FolderFile:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolder:
-    """A skill as it lies on a disk."""
+    """A skill as stored on disk."""
 
     where: str
     document: SkillDocument
@@ -57,12 +57,12 @@ class SkillFolder:
 
     @property
     def inner(self) -> list[str]:
-        """Files of it that are called as if they were skills themselves."""
+        """Files in subdirectories named like skills themselves (SKILL.md)."""
         return [one.path for one in self.files if PurePosixPath(one.path).name == FILE]
 
     @property
     def digest(self) -> str:
-        """Equal for equal contents."""
+        """A digest, equal for equal contents."""
         return digest_of(self.document.text, self.files)
 
 
@@ -73,9 +73,9 @@ def digest_of(text: str, files: Sequence[FolderFile]) -> str:
 
 
 def read_folders(directory: Path, limits: SkillsSettings) -> list[SkillFolder]:
-    """The skill that `directory` is, else all that lie below it, in the order of their paths.
+    """The skill in `directory`, or all skills below it, in the order of their paths.
 
-    Raises ImportRejected, before anything else is done, if any of them cannot be read.
+    Raises ImportRejected, before any write, if one of them cannot be read.
     """
     if directory.is_file():
         _reject(directory, f"it is a file; name its directory, {directory.parent}")
@@ -92,7 +92,7 @@ def read_folders(directory: Path, limits: SkillsSettings) -> list[SkillFolder]:
 
 
 def check_names(folders: Iterable[SkillFolder]) -> None:
-    """Raises ImportRejected where two have the same name."""
+    """Raises ImportRejected for duplicate names."""
     by_name: dict[str, SkillFolder] = {}
     for folder in folders:
         first = by_name.setdefault(folder.document.name, folder)
@@ -102,7 +102,7 @@ def check_names(folders: Iterable[SkillFolder]) -> None:
 
 
 def read_folder(directory: Path, limits: SkillsSettings) -> SkillFolder:
-    """Raises ImportRejected."""
+    """Read one skill. Raises ImportRejected."""
     where = directory / FILE
     text = _read(where, limits.document_bytes, "skills.document_bytes")
     size = len(text)
@@ -121,8 +121,8 @@ def read_folder(directory: Path, limits: SkillsSettings) -> SkillFolder:
 def made_folder(
     directory: Path, text: bytes, contents: Iterable[tuple[str, bytes]], limits: SkillsSettings
 ) -> SkillFolder:
-    """The skill with this SKILL.md and these files, by their paths; `directory` is what errors
-    call it. Raises ImportRejected."""
+    """The skill with this SKILL.md and these files, by their paths; `directory` is its name in
+    errors. Raises ImportRejected."""
     where = directory / FILE
     if len(text) > limits.document_bytes:
         _reject(where, f"it has more than {limits.document_bytes:,} bytes (skills.document_bytes)")
@@ -157,8 +157,8 @@ def _file(where: Path, path: str, content: bytes) -> FolderFile:
 def write_folder(
     parent: Path, name: str, text: str, files: Sequence[FolderFile], *, replace: bool = False
 ) -> Path:
-    """The directory `name` with the skill, there as a whole or not at all. Raises ImportRejected
-    where there is one already that is not to be replaced."""
+    """Write the skill to the directory `name`, atomically. Raises ImportRejected where one exists
+    that is not to be replaced."""
     target = parent / name
     if target.is_symlink() or (target.exists() and not replace):
         _reject(target, "it exists already; remove it, or say --force")
@@ -183,7 +183,8 @@ def write_folder(
 
 
 def checked_path(path: str, where: str) -> str:
-    """Raises ImportRejected for a path that could lead elsewhere, here or on another system."""
+    """The path. Raises ImportRejected for one that could escape the directory, here or on another
+    system."""
     parts = PurePosixPath(path).parts
     if (
         not parts
@@ -203,7 +204,7 @@ def checked_path(path: str, where: str) -> str:
 
 
 def media_type_of(path: str, content: bytes) -> str:
-    """By the name; of what that does not tell, whether it is text."""
+    """The media type by extension, otherwise by whether the content is text."""
     suffix = PurePosixPath(path).suffix.lower()
     guessed = _TEXTS.get(suffix) or _types.guess_type(f"x{suffix}", strict=False)[0]
     if guessed is not None:
@@ -216,7 +217,7 @@ def media_type_of(path: str, content: bytes) -> str:
 
 
 def _places(directory: Path, levels: int) -> Iterator[Path]:
-    """Directories with a SKILL.md; what lies in one of them is of that skill."""
+    """Directories with a SKILL.md; their subdirectories belong to that skill."""
     if (directory / FILE).exists():
         yield directory
         return
@@ -226,7 +227,7 @@ def _places(directory: Path, levels: int) -> Iterator[Path]:
 
 
 def _files(root: Path, directory: Path, levels: int) -> Iterator[str]:
-    """Paths below `root` of what lies in `directory`, but for the skill's own SKILL.md."""
+    """Paths below `root` of the files in `directory`, except the skill's own SKILL.md."""
     for entry in _entries(directory):
         place = directory / entry.name
         path = place.relative_to(root).as_posix()
@@ -241,7 +242,7 @@ def _files(root: Path, directory: Path, levels: int) -> Iterator[str]:
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    """In the order of their names; what begins with a dot, or Python left, is of no skill."""
+    """Entries ordered by name, without hidden files and Python's caches."""
     try:
         with os.scandir(directory) as found:
             kept = [one for one in found if one.name[0] != "." and one.name != "__pycache__"]
@@ -251,7 +252,7 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
 
 
 def _read(path: Path, limit: int, setting: str) -> bytes:
-    """At most `limit` bytes of a file that is one, and no link."""
+    """At most `limit` bytes of a regular file; links are refused."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
     except OSError as error:

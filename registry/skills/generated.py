@@ -1,5 +1,4 @@
-"""Skills made of the tags of an OpenAPI description: a beginning that somebody can go on from.
-Pure."""
+"""Skill drafts generated from the tags of an OpenAPI description. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,9 +22,9 @@ from registry.skills.folders import SkillFolder
 from schemas.errors import ImportRejected
 from schemas.tool import Tool
 
-ABOUT = 600  # characters of what a tag says of itself, in a description
-LINE = 160  # characters of a tool, in the instructions
-NAMED = 12  # tools, in a description
+ABOUT = 600  # characters of a tag's own text, in a description
+LINE = 160  # characters per tool, in the instructions
+NAMED = 12  # tools listed in a description
 _ORDER = ("GET", "HEAD", "QUERY", "OPTIONS", "POST", "PUT", "PATCH")  # DELETE, and others, last
 _HEADINGS = {
     "read": "Look things up first",
@@ -35,11 +34,11 @@ _HEADINGS = {
 
 
 def tag_texts(document: bytes, source: str) -> dict[str, str]:
-    """What the tags of a stored description say of themselves, by name."""
+    """Descriptions of the tags in a stored description, by name."""
     bundle = unpack(document, source)
     try:
         tags = parse(bundle.files[bundle.entry], bundle.entry).get("tags")
-    except ImportRejected:  # of another kind than OpenAPI
+    except ImportRejected:  # not an OpenAPI description
         return {}
     found = [one for one in tags if isinstance(one, dict)] if isinstance(tags, list) else []
     return {str(one.get("name")): str(one.get("description") or "").strip() for one in found}
@@ -52,8 +51,8 @@ def generated(
     about: Mapping[str, str],
     wanted: Sequence[str] = (),
 ) -> list[SkillFolder]:
-    """One skill for each tag, or each that is wanted. `tagged` has the ids of the tools of a tag,
-    `about` what it says of itself."""
+    """One skill for each tag, or each selected tag. `tagged` has the ids of the tools of a tag,
+    `about` its description."""
     by_id = {tool.id: tool for tool in tools}
     folders = []
     taken: set[str] = set()
@@ -118,7 +117,7 @@ def _required(tool: Tool) -> list[str]:
 
 
 def _place(tool: Tool) -> tuple[bool, int, int, str]:
-    """Reading first, and of that what needs the least; by methods after that."""
+    """Sort key: read-only tools first, then by required access level, then by method."""
     reads = needed(tool.annotations) == "read"
     method = tool.binding.method.upper()
     rank = _ORDER.index(method) if method in _ORDER else len(_ORDER)
@@ -126,8 +125,8 @@ def _place(tool: Tool) -> tuple[bool, int, int, str]:
 
 
 def _name(source: str, tag: str, taken: set[str]) -> str:
-    """ "pets" and "Store orders!" give "pets-store-orders"; of two that are alike the second ends
-    with 2. A tag without a letter that a name may have is "tag"."""
+    """A skill name: "pets" and "Store orders!" give "pets-store-orders"; a duplicate ends with 2. A
+    tag without a letter that a name may have is "tag"."""
     words = re.findall(r"[a-z0-9]+", f"{source} {tag}".lower())
     own = re.findall(r"[a-z0-9]+", tag.lower())
     base = "-".join(words if own else [*words, "tag"])[: NAME_LIMIT - 5].strip("-")

@@ -1,7 +1,7 @@
 """Skills as prompts, as resources and as entries of `skills/list`. Pure.
 
-The last are those of the extension io.modelcontextprotocol/skills (SEP-2640): the front matter
-as it was written, and every file with its digest, so that a client can check what it reads.
+The entries are those of the extension io.modelcontextprotocol/skills (SEP-2640): the front matter
+verbatim, and every file with its digest, so that a client can verify what it reads.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,8 +24,8 @@ Json = dict[str, Any]
 
 
 def beside(items: Iterable[SnapshotItem], skills: SkillSnapshot) -> list[SnapshotItem]:
-    """Items of other servers. A prompt that has the name of a skill gets that of its source in
-    front: none is to stand in for a skill of ours, which clients know by its name."""
+    """Items of other servers. A prompt with the name of a skill is prefixed with its source:
+    clients know our skills by name, and no prompt may impersonate one."""
     found = list(items)
     if not skills.listed:
         return found
@@ -54,7 +54,7 @@ def prompts_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
 
 
 def resources_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
-    """Of each its SKILL.md; the files beside it are read by those who read that."""
+    """The SKILL.md of each; its other files are found by links in that."""
     return [
         SnapshotItem("resource", skill.uri, skill.uri, Raw(_resource(skill)), OWN)
         for skill in skills
@@ -74,7 +74,7 @@ def uri_of(skill: Skill, path: str) -> str:
 
 
 def parsed(uri: str) -> tuple[str, str] | None:
-    """The skill and the path that a URI may be of; "" is the skill's directory."""
+    """The skill and the path that a URI refers to; "" is the skill's directory."""
     if not uri.startswith(SCHEME):
         return None
     name, _, path = uri.removeprefix(SCHEME).partition("/")
@@ -86,7 +86,7 @@ def file_at(skill: Skill, path: str) -> SkillFile | None:
 
 
 def children_of(skill: Skill, path: str) -> list[Json] | None:
-    """What lies in a directory of the skill, in the order of the names; None: it has no such."""
+    """Entries of a directory of the skill, ordered by name; None: there is no such directory."""
     before = f"{path}/" if path else ""
     found: dict[str, Json] = {}
     for file in skill.all_files:

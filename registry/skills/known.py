@@ -1,5 +1,5 @@
-"""What skills, tools and dependencies a tenant has while some of them are being written; and the
-checks that need to see them all. Read in the transaction that writes, with the tenant locked."""
+"""The skills, tools and dependencies of a tenant during a write, and the checks that need all of
+them. Read in the transaction that writes, with the tenant locked."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ _annotations = msgspec.json.Decoder(Annotations)
 
 
 class SkillRefused(ToolgateError):
-    """What was to be done with a skill, or an agent, cannot be."""
+    """A change to a skill, or an agent, is invalid."""
 
 
 class NoSuchEntry(SkillRefused):
-    """A skill, or what was named beside it, is not there."""
+    """A skill, or an entry named with it, does not exist."""
 
     def __init__(self, kind: str, name: str, message: str) -> None:
         super().__init__(message)
@@ -46,8 +46,8 @@ class KnownTool:
     annotations: Annotations
 
     def access(self, wanted: Access | None) -> Access:
-        """The level to link it with: the one that is wanted, else the least that lets it be used.
-        Raises SkillRefused for one that would not."""
+        """The access level of the link: the requested one, otherwise the lowest that allows its
+        use. Raises SkillRefused for one that would not."""
         level = wanted or needed(self.annotations)
         if not allows(level, self.annotations):
             enough = needed(self.annotations)
@@ -60,10 +60,10 @@ class KnownTool:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The tools that a document names, as they were found."""
+    """The tools that a document names, resolved."""
 
     tools: dict[str, tuple[KnownTool, Access]]  # by id, in the order of the document
-    missing: tuple[str, ...]  # as the document names them
+    missing: tuple[str, ...]  # as named in the document
 
 
 class KnownSkills:
@@ -82,16 +82,17 @@ class KnownSkills:
         self._tools = tools
 
     def skill(self, name: str) -> KnownSkill:
-        """Raises SkillRefused."""
+        """The skill. Raises SkillRefused."""
         return self.skills[name] if name in self.skills else missing("skill", name, self.skills)
 
     def tool(self, name: str) -> KnownTool:
-        """By its name, or one that it had before. Raises SkillRefused."""
+        """The tool, by its current or a former name. Raises SkillRefused."""
         found = self._tools.get(name) or self._tools.get(own_name(name))
         return found or missing("tool", name, self._tools)
 
     def links(self, document: SkillDocument) -> Links:
-        """Raises SkillRefused for a level that does not let its tool be used."""
+        """The document's links. Raises SkillRefused for a level that does not allow the use of its
+        tool."""
         found: dict[str, tuple[KnownTool, Access]] = {}
         absent = []
         for name in document.tools:
@@ -103,8 +104,8 @@ class KnownSkills:
         return Links(found, tuple(absent))
 
     def add(self, documents: Iterable[SkillDocument], depth: int) -> None:
-        """Take what the documents say of other skills. Raises SkillRefused where that names one
-        that there is not, goes in a circle, or goes deeper than `depth`."""
+        """Add the dependencies that the documents name. Raises SkillRefused for an unknown skill, a
+        cycle, or a depth beyond `depth`."""
         documents = list(documents)
         names = self.skills.keys() | {one.name for one in documents}
         for one in documents:
@@ -118,7 +119,7 @@ class KnownSkills:
         self.check((one.name for one in documents), depth)
 
     def depend(self, name: str, on: str, depth: int) -> None:
-        """Take one further dependency. Raises SkillRefused."""
+        """Add one dependency. Raises SkillRefused."""
         self._requires[name] = (*self._requires.get(name, ()), on)
         self.check([name], depth)
 
@@ -165,7 +166,7 @@ def missing(kind: str, name: str, there: Iterable[str], begin: str = "") -> NoRe
 
 
 async def _tools(connection: AsyncConnection, host_id: str) -> dict[str, KnownTool]:
-    """By their names, and by those that they had before."""
+    """Tools by current and former names."""
     async with connection.cursor() as cursor:
         cursor.adapters.register_loader("jsonb", RawLoader)
         await cursor.execute(

@@ -1,4 +1,5 @@
-"""The snapshot of a tenant's skills and agents, and what their files hold: from the database."""
+"""Loads the snapshot of a tenant's skills and agents, and the content of their files, from the
+database."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -15,7 +16,7 @@ Rows = defaultdict[str, list[Any]]
 
 
 async def load_skills(pool: Pool, host_id: str) -> SkillSnapshot:
-    """Raises `psycopg.OperationalError`."""
+    """Load the snapshot. Raises `psycopg.OperationalError`."""
     async with (
         borrowed(pool) as connection,
         connection.transaction(),
@@ -48,7 +49,7 @@ async def load_skills(pool: Pool, host_id: str) -> SkillSnapshot:
 
 
 async def file_content(pool: Pool, host_id: str, skill: Skill, path: str) -> bytes | None:
-    """Of one of its files, as it was when `skill` was read; None: it is there no more."""
+    """The content of a file, as it was when `skill` was read; None: it no longer exists."""
     async with borrowed(pool) as connection:
         rows = await connection.execute(
             "SELECT content FROM skill_file_t"
@@ -85,7 +86,7 @@ LEFT JOIN skill_t AS parent ON parent.active
     AND (parent.host_id, parent.skill_id) = (skill.host_id, skill.parent_skill_id)
 WHERE skill.host_id = %s AND skill.active
 """
-# Of tools that are not served the name is told as missing.
+# The names of tools that are not served are reported as missing.
 _TOOLS = b"""
 SELECT link.skill_id::text, tool.tool_id::text, tool.name, link.access_level
 FROM skill_tool_t AS link JOIN tool_t AS tool USING (host_id, tool_id)

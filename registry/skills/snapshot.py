@@ -14,7 +14,7 @@ Edges = Mapping[str, Sequence[str]]
 
 
 def circle(edges: Edges, start: str) -> list[str] | None:
-    """A way from `start` back to itself, both ends named; None: there is none."""
+    """A cycle through `start`, with `start` at both ends; None: there is none."""
     came_from: dict[str, str] = {}
     waiting = [start]
     while waiting:
@@ -37,8 +37,8 @@ def _way(came_from: Mapping[str, str], start: str, end: str) -> list[str]:
 
 
 def in_order(edges: Edges, start: str) -> list[str]:
-    """`start` and all that it leads to, each behind those that it points to; of a circle, which
-    nobody should have let in, each once."""
+    """Depth-first postorder: `start` and all its dependencies, each after its own; in a cycle,
+    which writes reject, each once."""
     ordered: dict[str, None] = {}
     seen = {start}
     stack = [(start, iter(edges.get(start, ())))]
@@ -55,7 +55,7 @@ def in_order(edges: Edges, start: str) -> list[str]:
 
 
 def longest(edges: Edges, names: Iterable[str]) -> list[str]:
-    """The longest way that begins at one of `names`, in a graph without circles."""
+    """The longest path from any of `names`, in an acyclic graph."""
     best: dict[str, list[str]] = {}
     for name in names:
         for one in in_order(edges, name):
@@ -69,7 +69,7 @@ SCHEME = "skill://"
 
 @dataclass(frozen=True, slots=True)
 class SkillTool:
-    """A tool that belongs to a skill, and how far the skill may use it."""
+    """A tool of a skill, and the access level that the skill has for it."""
 
     id: str
     name: str
@@ -90,17 +90,17 @@ class Skill:
     name: str
     description: str
     front_matter: str  # of its SKILL.md, fences included
-    instructions: str  # what follows there
+    instructions: str  # the text after it
     metadata: Raw  # the front matter as JSON
     number: int
     version: str
     digest: str  # of all its files
-    parent: str | None = None  # a name, as all that follow
+    parent: str | None = None  # a name, like all that follow
     tools: tuple[SkillTool, ...] = ()
-    named: tuple[str, ...] = ()  # tools that its SKILL.md names, whether there are such or not
+    named: tuple[str, ...] = ()  # tools that its SKILL.md names, existing or not
     requires: tuple[str, ...] = ()
     suggests: tuple[str, ...] = ()
-    files: tuple[SkillFile, ...] = ()  # besides SKILL.md
+    files: tuple[SkillFile, ...] = ()  # except SKILL.md
 
     @property
     def uri(self) -> str:
@@ -108,7 +108,7 @@ class Skill:
 
     @property
     def text(self) -> str:
-        """Its SKILL.md."""
+        """The text of its SKILL.md."""
         return self.front_matter + self.instructions
 
     @property
@@ -123,11 +123,11 @@ class Agent:
     id: str
     name: str
     description: str
-    skills: tuple[str, ...]  # names, the most important first
+    skills: tuple[str, ...]  # names, most important first
 
 
 class SkillSnapshot:
-    """What never changes; `registry.catalog.catalogs` has the current one with the catalog."""
+    """An immutable snapshot; `registry.catalog.catalogs` has the current one with the catalog."""
 
     def __init__(
         self,
@@ -135,8 +135,7 @@ class SkillSnapshot:
         agents: Iterable[Agent] = (),
         shown: Container[str] | None = None,
     ) -> None:
-        """`shown`: the names of those that can be asked for; the others are there for those that
-        require them."""
+        """`shown`: the names that clients can request; the others exist as dependencies."""
         self.listed = True  # as prompts and resources, too
         self._shown = shown
         self._skills = {skill.name: skill for skill in sorted(skills, key=lambda one: one.name)}
@@ -156,7 +155,7 @@ class SkillSnapshot:
 
     @property
     def names(self) -> Collection[str]:
-        """Of all, also of those that cannot be asked for here."""
+        """All names, including those that clients cannot request here."""
         return self._skills.keys()
 
     def get(self, name: str) -> Skill | None:
@@ -170,8 +169,8 @@ class SkillSnapshot:
         return sorted(self._agents)
 
     def of(self, agent: Agent | None) -> Mapping[str, Skill]:
-        """Those of an agent, the most important first: what it was given, each followed by what
-        stands below it. Of nobody in particular: all, in the order of the names."""
+        """The skills of an agent, most important first: those granted, each followed by its
+        descendants. Without an agent: all, ordered by name."""
         key = agent.name if agent else ""
         if key not in self._of_agents:
             given = agent.skills if agent else self._roots()
@@ -184,7 +183,7 @@ class SkillSnapshot:
         return self._of_agents[key]
 
     def within(self, tools: Container[str]) -> "SkillSnapshot":
-        """Without those whose tools are all elsewhere; `tools` are the ids of those here."""
+        """Skills without those whose tools are all elsewhere; `tools` are the ids of those here."""
         shown = {
             skill.name
             for skill in self._skills.values()
@@ -198,12 +197,12 @@ class SkillSnapshot:
         return [self._skills[one] for one in self._children.get(name, ()) if one in self.of(None)]
 
     def needed(self, name: str) -> list[Skill]:
-        """What has to be loaded for a skill to be used, in that order; the skill is the last."""
+        """The skills to load before a skill can be used, in order; the skill itself is last."""
         return [self._skills[one] for one in in_order(self._edges, name)]
 
     @cached_property
     def digest(self) -> bytes:
-        """Equal for equal lists of prompts and resources, whoever asks for them."""
+        """A digest, equal for equal lists of prompts and resources, for any caller."""
         if not self.listed:
             return b""
         agents = (f"{one.name} {' '.join(one.skills)}" for one in self._agents.values())
@@ -215,7 +214,7 @@ class SkillSnapshot:
         return [one.name for one in skills if one.parent not in self._skills]
 
     def _below(self, name: str) -> list[str]:
-        """The skill itself, if there is one, and those below it, each behind its parent."""
+        """The skill itself, if it exists, and its descendants, each after its parent."""
         found: dict[str, None] = {}
         waiting = [name]
         while waiting:

@@ -29,14 +29,14 @@ from registry.skills.snapshot import Skill, SkillSnapshot
 
 @dataclass(frozen=True, slots=True)
 class SavedSkill:
-    """What became of one skill."""
+    """The outcome of saving one skill."""
 
     name: str
-    outcome: str  # "added", "changed", "linked" (only what it is linked with), "unchanged"
+    outcome: str  # "added", "changed", "linked" (only its links changed), "unchanged"
     number: int
     version: str
     tools: tuple[str, ...]
-    missing: tuple[str, ...]  # tools that it names and that are not here
+    missing: tuple[str, ...]  # named tools that do not exist
 
 
 class SkillWriter:
@@ -49,7 +49,7 @@ class SkillWriter:
         self._limits = limits
 
     async def run(self, folders: Sequence[SkillFolder], origin: str) -> list[SavedSkill]:
-        """Raises SkillRefused; nothing is to be committed then."""
+        """Run the save. Raises SkillRefused; the transaction must then be rolled back."""
         documents = [folder.document for folder in folders]
         links = [self._known.links(document) for document in documents]
         self._known.add(documents, self._limits.depth)
@@ -64,8 +64,8 @@ class SkillWriter:
         return saved
 
     async def relate(self, document: SkillDocument, links: Links) -> bool:
-        """Link the skill with what its document names, and with nothing that an older one named;
-        whether that changed anything."""
+        """Link the skill with exactly what its document names, dropping links of older versions;
+        returns whether that changed any link."""
         skill = self._known.skills[document.name]
         parent = self._known.skills[document.parent].id if document.parent else None
         moved = await self._connection.execute(
@@ -80,7 +80,7 @@ class SkillWriter:
     async def serve(
         self, skill: KnownSkill, number: int, document: SkillDocument, digest: str
     ) -> None:
-        """Make a version, which is stored, the one that is served."""
+        """Serve this stored version."""
         await self._connection.execute(
             """
             UPDATE skill_t SET description = %s, front_matter = %s, content_markdown = %s,
@@ -160,7 +160,7 @@ class SkillWriter:
             )
 
     async def _forget(self, skill: KnownSkill, number: int) -> None:
-        """Versions that are too many, the oldest first."""
+        """Delete versions beyond the limit, oldest first."""
         await self._connection.execute(
             "DELETE FROM skill_version_t WHERE (host_id, skill_id) = (%(host)s, %(skill)s)"
             " AND number <> %(number)s AND number NOT IN ("
@@ -238,7 +238,7 @@ class SkillWriter:
 
 
 def label(document: SkillDocument, number: int) -> str:
-    """What a version calls itself, else what we do."""
+    """The version in the document's metadata, otherwise one of our own."""
     return document.version or f"1.0.{number - 1}"
 
 
@@ -257,7 +257,7 @@ __all__ = ["Freed", "SavedSkill", "SkillRefused", "SkillStore", "SkillVersion"]
 @dataclass(frozen=True, slots=True)
 class SkillVersion:
     number: int
-    version: str  # what it calls itself
+    version: str  # as in its metadata
     description: str
     created: datetime
     user: str
@@ -266,15 +266,15 @@ class SkillVersion:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Skills that a skill which was removed stood with, by name."""
+    """Skills related to a removed skill, by name."""
 
-    below: list[str]  # that have no parent any more
-    naming: list[str]  # that suggest it no longer
+    below: list[str]  # those that lost their parent
+    naming: list[str]  # those that no longer suggest it
 
 
 class SkillStore:
-    """Of all tenants. All methods raise `psycopg.OperationalError`; what writes raises
-    SkillRefused, and has then written nothing."""
+    """Skills of all tenants. All methods raise `psycopg.OperationalError`; writers raise
+    SkillRefused, with no rows written."""
 
     def __init__(self, pool: Pool, limits: Limits) -> None:
         self._pool = pool
@@ -292,8 +292,8 @@ class SkillStore:
         strict: bool = False,
         dry_run: bool = False,
     ) -> list[SavedSkill]:
-        """Make the skills these, all or none. `strict`: none, if one names a tool that there is
-        not. `dry_run`: only tell what would become of them."""
+        """Save these skills atomically. `strict`: refuse all if one names an unknown tool.
+        `dry_run`: only report the outcomes."""
         async with self._writing(host_id) as (connection, known):
             saved = await SkillWriter(connection, host_id, known, self._limits).run(folders, origin)
             if strict and (lacking := [one for one in saved if one.missing]):
@@ -304,7 +304,7 @@ class SkillStore:
         return saved
 
     async def remove(self, host_id: str, name: str) -> Freed:
-        """With its versions. Refused while other skills require it."""
+        """Remove a skill with its versions. Refused while other skills require it."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
             rows = await connection.execute(
@@ -325,7 +325,7 @@ class SkillStore:
     async def link(
         self, host_id: str, name: str, tools: Sequence[str], access: Access | None
     ) -> dict[str, Access]:
-        """Give the skill tools; the level that each got, by name."""
+        """Link tools to the skill; returns the access level of each, by name."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
             found = [known.tool(tool) for tool in tools]
@@ -350,7 +350,7 @@ class SkillStore:
         return levels
 
     async def unlink(self, host_id: str, name: str, tools: Sequence[str]) -> list[str]:
-        """Take tools from the skill; the names of those that it had."""
+        """Unlink tools from the skill; returns the names of those that were linked."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
             rows = await connection.execute(
@@ -367,7 +367,7 @@ class SkillStore:
         return sorted(gone)
 
     async def depend(self, host_id: str, name: str, on: str, *, required: bool) -> None:
-        """Let a skill depend on another. Refused where that would go in a circle."""
+        """Make a skill depend on another. Refused where that would create a cycle."""
         async with self._writing(host_id) as (connection, known):
             skill, other = known.skill(name), known.skill(on)
             known.depend(name, on, self._limits.depth)
@@ -395,7 +395,7 @@ class SkillStore:
                 raise NoSuchEntry("dependency", on, f"{name} does not depend on {on}")
 
     async def versions(self, host_id: str, name: str) -> list[SkillVersion]:
-        """The newest first."""
+        """Versions, newest first."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 """
@@ -411,7 +411,7 @@ class SkillStore:
             return [SkillVersion(*row) async for row in rows]
 
     async def rollback(self, host_id: str, name: str, number: int) -> SavedSkill:
-        """Serve a version of before again. The next import makes a new one."""
+        """Serve an earlier version again. The next import makes a new one."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
             document, digest = await _version(connection, host_id, skill.id, name, number)
@@ -424,7 +424,7 @@ class SkillStore:
         return SavedSkill(name, "changed", number, label(document, number), tools, links.missing)
 
     async def files(self, host_id: str, skill: Skill) -> list[FolderFile]:
-        """What lies beside its SKILL.md."""
+        """The files beside its SKILL.md."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT path, media_type, content FROM skill_file_t"
