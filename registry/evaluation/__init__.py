@@ -1,4 +1,4 @@
-"""How well tools are found: requests whose tools are known, searched for and scored.
+"""Evaluation of tool search: requests with known relevant tools are searched and scored.
 
-What is measured is the product's own search on its own tables. Knows no command line.
+It measures the product's own search on its own tables. Knows no command line.
 """

@@ -1,6 +1,6 @@
-"""What anybody would build first, to compare with: plain BM25 and vectors, ranks fused. Pure.
+"""A conventional baseline to compare with: plain BM25 and vectors, rank fusion. Pure.
 
-BM25 (Robertson and Zaragoza 2009; k1 1.5, b 0.75) over name and description as they stand, words as
+BM25 (Robertson and Zaragoza 2009; k1 1.5, b 0.75) over unprocessed name and description, words as
 `\\w+` finds them, each word of a request once; the cosine of request and "name: description";
 reciprocal rank fusion (Cormack, Clarke and Büttcher 2009, k 60) of the first 100 of both.
 """
@@ -22,12 +22,12 @@ Floats = NDArray[np.float32]
 
 
 def text(name: str, description: str) -> str:
-    """What is embedded of a tool."""
+    """The embedded text of a tool."""
     return f"{name}: {description}"
 
 
 class Baseline:
-    """A catalog, searched plainly."""
+    """Baseline search of a catalog."""
 
     def __init__(self, texts: Sequence[str], vectors: Floats | None) -> None:
         """`vectors`: unit length, one row for each text; None: words alone."""
@@ -37,7 +37,7 @@ class Baseline:
         self._postings = _postings(words)
 
     def search(self, query: str, vector: Floats | None) -> list[int]:
-        """Places of the first DEPTH tools in the catalog, the best first; ties in its order."""
+        """Indexes of the first DEPTH tools in the catalog, best first; ties in its order."""
         ranked = [self._by_words(query)]
         if vector is not None and self._vectors is not None:
             ranked.append(_first(self._vectors @ vector))
@@ -67,7 +67,7 @@ def _first(values: NDArray[np.floating]) -> list[int]:
 def _postings(
     documents: Sequence[Sequence[str]],
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """By word: the places of the documents that have it, and what it adds there."""
+    """Postings by word: indexes of the documents that have it, and its BM25 contribution."""
     average = sum(map(len, documents)) / max(len(documents), 1)
     counts: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for place, words in enumerate(documents):

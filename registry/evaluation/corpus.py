@@ -1,4 +1,4 @@
-"""What is searched: the registry itself, or a catalog that is made into a registry for as long."""
+"""The searched corpus: the registry itself, or a catalog loaded into a temporary registry."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,16 +18,16 @@ from registry.search.indexes import ensure_indexes
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 
-Progress = Callable[[str, int, int], None]  # what is done, how much of how much
+Progress = Callable[[str, int, int], None]  # stage, done, total
 
 
 class NotEmbedded(ToolgateError):
-    """Tools have no vectors, so nothing can be measured."""
+    """Tools have no vectors, so an evaluation is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusTool:
-    """A tool as what compares itself with the product sees it."""
+    """A tool as a baseline sees it."""
 
     id: str
     name: str
@@ -38,14 +38,14 @@ class CorpusTool:
 class Corpus:
     search: Search
     filters: Filters
-    names: Mapping[str, str]  # ids in answers, by tool_id
+    names: Mapping[str, str]  # ids in results, by tool_id
     index: Index
     tools: Sequence[CorpusTool]
     embedder: Remembering | None
 
 
 async def of_registry(database: Database, settings: Settings, serving: ServingEmbedder) -> Corpus:
-    """The tools that the registry has, searched with what the gateway embeds queries with."""
+    """The tools of the registry, searched with the gateway's query embedder."""
     host_id = settings.tenant.host_id
     tools = await ToolStore(database.pool).tools(host_id)
     remembering = Remembering(serving.embedder) if serving.embedder else None
@@ -63,7 +63,7 @@ async def of_registry(database: Database, settings: Settings, serving: ServingEm
 async def of_catalog(
     tools: Sequence[Listed], settings: Settings, progress: Progress
 ) -> AsyncIterator[Corpus]:
-    """`tools` as tools of a gateway with these settings, in a database that is thrown away."""
+    """`tools` as tools of a gateway with these settings, in a temporary database."""
     embedder = make_embedder(settings.embedding)
     try:
         async with scratch_database(settings.database) as database:
@@ -80,7 +80,7 @@ async def loaded(
     embedder: Embedder | None,
     progress: Progress,
 ) -> Corpus:
-    """`tools` as the only ones of an empty `database`, written and embedded as those of imports.
+    """`tools` as the only ones of an empty `database`, written and embedded like imported ones.
 
     Raises NotEmbedded when the model fails.
     """
@@ -114,7 +114,8 @@ def _search(
 
 
 async def _embed(database: Database, worker: Worker, progress: Progress) -> None:
-    """Empty the queue; a text that fails for good is an error, since it could not be found."""
+    """Process the queue; a permanently failed text is an error, since its tool could not be
+    found."""
     total = await _count(database, "SELECT count(*) FROM embedding_task_t")
     while await worker.step():
         progress("embedding", worker.done, total)

@@ -1,4 +1,4 @@
-"""One set of requests, searched in some modes and scored."""
+"""One set of requests, searched in several modes and scored."""
 
 import random
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode
 from registry.search.run import NO_VECTORS
 
-EMBEDDED_AT_ONCE = 512  # texts of the baseline
+EMBEDDED_AT_ONCE = 512  # texts of the baseline per batch
 
 
 def drawn(
     requests: Sequence[EvaluationRequest], limit: int | None, seed: int = SEED
 ) -> list[EvaluationRequest]:
-    """At most `limit` of them, the same ones each time, in their order."""
+    """A reproducible sample of at most `limit` of them, in their order."""
     if limit is None or limit >= len(requests):
         return list(requests)
     places = random.Random(seed).sample(range(len(requests)), limit)  # noqa: S311 - no secret
@@ -36,7 +36,7 @@ async def evaluate(
     baseline: bool = False,
     number: int = 0,
 ) -> SetResult:
-    """`number`: of the set, among those that are evaluated together.
+    """Evaluate a set; `number`: its index among those evaluated together.
 
     Without vectors dense is left out, with a note. Raises NotEmbedded where that leaves no mode.
     """
@@ -69,7 +69,7 @@ async def evaluate(
 
 
 async def _warm_up(corpus: Corpus, request: EvaluationRequest) -> None:
-    """The first query loads the model, the first search fills the caches of the database."""
+    """Warm-up: the first query loads the model, the first search fills the database's caches."""
     if corpus.embedder:
         await corpus.embedder.warm_up()
     await search_all(
@@ -97,7 +97,7 @@ async def _searched(
 async def _baseline(
     corpus: Corpus, requests: Sequence[EvaluationRequest], progress: Progress
 ) -> list[list[str]]:
-    """Searched in Python, over the texts that the baseline wants."""
+    """The baseline, computed in Python over its own texts."""
     texts = [text(tool.name, tool.description) for tool in corpus.tools]
     vectors = None
     if corpus.embedder:

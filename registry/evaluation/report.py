@@ -1,12 +1,12 @@
-"""How what was found is told: as JSON, as tables for people. Pure."""
+"""Reports of an evaluation: as JSON, as tables. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from registry.evaluation.results import METRICS, Interval, Measured, SetResult, mean_of, percentiles
 
-MAIN = "ndcg@10"  # what modes are compared by
-UNKNOWN_SHOWN = 5  # tools that nobody has
+MAIN = "ndcg@10"  # the metric that modes are compared by
+UNKNOWN_SHOWN = 5  # unknown tools listed
 Row = tuple[str, ...]
 Table = tuple[str, Row, list[Row]]  # title, columns, rows
 
@@ -30,7 +30,7 @@ def markdown(title: str, columns: Row, rows: Sequence[Row]) -> str:
 
 
 def remarks(results: Sequence[SetResult]) -> Iterator[str]:
-    """What else has to be known to judge the numbers."""
+    """Caveats for judging the numbers."""
     for one in results:
         name = one.quality.name
         model = one.model or "no model"
@@ -53,12 +53,12 @@ def _unknown(one: SetResult) -> str:
 
 
 def comparisons(modes: Sequence[str]) -> list[tuple[str, str]]:
-    """The first mode, which should be the best, with each of the others."""
+    """Pairs of modes: the first, expected best, with each of the others."""
     return [(modes[0], other) for other in modes[1:]]
 
 
 def quality_rows(one: Measured) -> list[tuple[str, ...]]:
-    """Set, mode and its METRICS; of MAIN with its interval."""
+    """Rows of set, mode and its METRICS; of MAIN with its interval."""
     return [
         (one.name, mode, *(_quality(one.interval(mode, metric), metric) for metric in METRICS))
         for mode in one.modes
@@ -73,7 +73,8 @@ def _quality(interval: Interval, metric: str) -> str:
 
 
 def difference_rows(one: Measured) -> list[tuple[str, ...]]:
-    """Set, which modes, what the first has more of MAIN, its interval, if that is certain."""
+    """Rows of set, the two modes, the first one's lead in MAIN, its interval, whether that is
+    significant."""
     rows: list[tuple[str, ...]] = []
     for mode, other in comparisons(one.modes):
         more = one.interval(mode, MAIN, minus=other)
@@ -89,7 +90,7 @@ def _sign(more: Interval) -> str:
 
 
 def latency_rows(one: SetResult) -> list[tuple[str, ...]]:
-    """Set, what took the time, its p50, p95 and p99."""
+    """Rows of set, stage, its p50, p95 and p99."""
     spent = {"encode": one.encode_ms} | {f"{mode} SQL": ms for mode, ms in one.search_ms.items()}
     return [
         (one.quality.name, what, *(f"{value:.1f}" for value in percentiles(ms).values()))

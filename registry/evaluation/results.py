@@ -1,12 +1,12 @@
 """Results of an evaluation: metrics, confidence, thresholds. Pure.
 
-Recall and completeness count the tools that are needed, any of whose alternatives will do: `slots`.
-NDCG has binary gains over all of `gold`; its ideal has as many hits as fit (Järvelin and Kekäläinen
-2002, with the discount 1 / log2(rank + 1)). MRR looks at the first hit. All are from 0 to 1.
+Recall and completeness count the needed tools, each met by any of its alternatives: `slots`. NDCG
+has binary gains over all of `gold`; its ideal has as many hits as fit (Järvelin and Kekäläinen
+2002, with the discount 1 / log2(rank + 1)). MRR uses the first hit. All are from 0 to 1.
 
-The bootstrap (Efron 1979): the same requests drawn again with replacement, many times; between the
-2.5th and the 97.5th percentile of the means lies the 95 % interval. All columns are drawn together,
-so the interval of a difference is that of the paired one.
+The bootstrap (Efron 1979): the same requests resampled with replacement, many times; between the
+2.5th and the 97.5th percentile of the means lies the 95 % interval. All columns are resampled
+together, so the interval of a difference is the paired one.
 
 Pure. All qualities are per cent, all times milliseconds.
 """
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from registry.evaluation.sets import RelevantTools
 
-DEPTH = 10  # of the answers that are judged
+DEPTH = 10  # number of results that are scored
 METRICS = ("recall@1", "recall@5", "recall@10", "ndcg@10", "completeness@10", "mrr@10")
 
 
 def scores(
     found: Sequence[str], gold: Set[str], slots: Sequence[Collection[str]]
 ) -> tuple[float, ...]:
-    """One number for each of METRICS. `found`: ids of tools, the best first."""
+    """One number for each of METRICS. `found`: ids of tools, best first."""
     return (
         recall(found, slots, 1),
         recall(found, slots, 5),
@@ -39,7 +39,7 @@ def scores(
 
 
 def recall(found: Sequence[str], slots: Sequence[Collection[str]], depth: int) -> float:
-    """The share of `slots` of which one is among the first `depth`."""
+    """The share of `slots` with a tool among the first `depth`."""
     first = set(found[:depth])
     return sum(not first.isdisjoint(slot) for slot in slots) / len(slots)
 
@@ -50,7 +50,7 @@ def ndcg(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
 
 
 def reciprocal_rank(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
-    """0 when none of `gold` is among the first `depth`."""
+    """The reciprocal rank; 0 when none of `gold` is among the first `depth`."""
     return next((1 / rank for rank, one in enumerate(found[:depth], 1) if one in gold), 0.0)
 
 
@@ -58,9 +58,9 @@ def _discount(rank: int) -> float:
     return 1 / math.log2(rank + 1)
 
 
-ENOUGH = 30  # requests: of fewer, the bootstrap takes chance for certainty
+ENOUGH = 30  # requests: with fewer, the bootstrap overstates confidence
 RESAMPLES = 2000
-SEED = 6  # the same intervals in each run
+SEED = 6  # fixed seed: reproducible intervals
 _PERCENTILES = (2.5, 97.5)
 
 Values = NDArray[np.float64]
@@ -73,7 +73,7 @@ class Interval:
     mean: float
     low: float
     high: float
-    requests: int  # that it is of; one has no interval
+    requests: int  # sample size; with one there is no interval
 
     @property
     def enough(self) -> bool:
@@ -81,20 +81,21 @@ class Interval:
 
     @property
     def certain(self) -> bool:
-        """Of a difference: it has a sign, and not by chance."""
+        """Whether a difference is significant: from enough requests, with 0 outside its
+        interval."""
         return self.enough and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The means of some columns, and what they are in each resample."""
+    """The means of some columns, and those of each resample."""
 
     means: Values  # (columns,)
     draws: Values  # (resamples, columns)
     requests: int  # of several sets: of the smallest
 
     def interval(self, column: int, minus: int | None = None) -> Interval:
-        """Of a column, or of what it has more than another one."""
+        """The interval of a column, or of its lead over another one."""
         mean, draws = self.means[column], self.draws[:, column]
         if minus is not None:
             mean, draws = mean - self.means[minus], draws - self.draws[:, minus]
@@ -106,7 +107,8 @@ class Sampled:
 
 
 def sampled(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sampled:
-    """`values`: one row for each request, shape (requests, columns), at least one row."""
+    """Bootstrap of `values`: one row for each request, shape (requests, columns), at least one
+    row."""
     count = len(values)
     generator = np.random.default_rng(seed)
     draws = np.empty((resamples, values.shape[1]))
@@ -117,7 +119,7 @@ def sampled(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sam
 
 
 def macro(sets: Sequence[Sampled]) -> Sampled:
-    """The mean over sets, each of which weighs the same."""
+    """The macro average: each set weighs the same."""
     means = np.mean([one.means for one in sets], axis=0)
     draws = np.mean([one.draws for one in sets], axis=0)
     return Sampled(means, draws, min(one.requests for one in sets))
@@ -133,19 +135,20 @@ def percentiles(values: Sequence[float]) -> Mapping[str, float]:
 
 BASELINE = "bm25+rrf"
 
-Found = Sequence[Sequence[str]]  # of each request, the tools
+Found = Sequence[Sequence[str]]  # tools found, by request
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One set, or the mean of several. Columns: the METRICS of each mode, one after the other."""
+    """Metrics of one set, or the mean of several. Columns: the METRICS of each mode, one after the
+    other."""
 
     name: str
     modes: tuple[str, ...]
     sample: Sampled
 
     def interval(self, mode: str, metric: str, minus: str | None = None) -> Interval:
-        """Of a mode, or of what it has more than the mode `minus`."""
+        """The interval of a mode, or of its lead over the mode `minus`."""
         other = None if minus is None else self._column(minus, metric)
         return self.sample.interval(self._column(mode, metric), other)
 
@@ -158,12 +161,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
-    """What was found for one set of requests."""
+    """The results of one set of requests."""
 
     quality: Measured
     tools: int
     requests: int
-    unknown: Mapping[str, Sequence[str]]  # tools that requests want and nobody has: who wants them
+    unknown: Mapping[str, Sequence[str]]  # relevant tools that do not exist: ids of their requests
     encode_ms: Sequence[float]
     search_ms: Mapping[str, Sequence[float]]  # by mode
     paths: Mapping[str, Mapping[str, int]]
@@ -174,7 +177,7 @@ class SetResult:
 def measured(
     name: str, found: Mapping[str, Found], wanted: Sequence[RelevantTools], number: int = 0
 ) -> Measured:
-    """`number`: of the set; each draws its own samples."""
+    """Metrics of a set; `number` is its index, so that each draws its own samples."""
     columns = [
         [
             scores(answer, want.gold, want.slots)
@@ -186,7 +189,7 @@ def measured(
 
 
 def mean_of(sets: Sequence[Measured]) -> Measured:
-    """Of the modes that all of them have."""
+    """The mean over results, for the modes common to all."""
     modes = tuple(one for one in sets[0].modes if all(one in other.modes for other in sets))
     return Measured(f"mean of {len(sets)}", modes, macro([one.only(modes) for one in sets]))
 
@@ -199,7 +202,7 @@ class Threshold:
 
     @classmethod
     def parse(cls, text: str) -> "Threshold":
-        """Raises ValueError, whose text says what was expected."""
+        """A threshold from text. Raises ValueError with the expected form."""
         left, _, number = text.partition("=")
         mode, _, metric = left.strip().rpartition(":")
         if metric not in METRICS:
@@ -214,7 +217,7 @@ class Threshold:
 
 
 def missed(thresholds: Sequence[Threshold], quality: Measured) -> list[str]:
-    """A sentence for each that is not reached."""
+    """A sentence for each threshold that is missed."""
     found = []
     for one in thresholds:
         mode = one.mode or quality.modes[0]

@@ -1,4 +1,4 @@
-"""Searching for the requests of a set, as the gateway would, in one mode after the other."""
+"""Searches the requests of a set, as the gateway would, in one mode after the other."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,24 +13,24 @@ from registry.evaluation.sets import EvaluationRequest
 from registry.search import Filters, Mode, Search, SearchQuery, SearchResult
 from schemas.errors import InvalidParams
 
-MODES: tuple[Mode, ...] = ("hybrid", "dense", "lexical")  # the best first: what others are held to
+MODES: tuple[Mode, ...] = ("hybrid", "dense", "lexical")  # best first: the reference for the others
 
 Done = Callable[[], None]
 
 
 @dataclass(slots=True)
 class Ran:
-    """What one mode found."""
+    """The results of one mode."""
 
-    found: list[list[str]] = field(default_factory=list)  # of each request: ids of tools
-    encode_ms: list[float] = field(default_factory=list)  # where vectors were not known yet
-    search_ms: list[float] = field(default_factory=list)  # of each request, without that
+    found: list[list[str]] = field(default_factory=list)  # ids of tools, by request
+    encode_ms: list[float] = field(default_factory=list)  # of requests with uncached vectors
+    search_ms: list[float] = field(default_factory=list)  # of each request, without encoding
     paths: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
 
 class Remembering:
-    """An embedder that makes the vector of a text once, for all modes."""
+    """A caching embedder: each text is embedded once, for all modes."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.model, self.dimension = embedder.model, embedder.dimension
@@ -49,11 +49,11 @@ class Remembering:
         return np.stack([self._known[text] for text in texts])
 
     async def embed_anew(self, texts: Sequence[str]) -> Vectors:
-        """Of texts that are found, not asked with; they are forgotten again."""
+        """Embed documents rather than queries, bypassing the cache."""
         return await self._embedder.embed(texts)
 
     async def warm_up(self) -> None:
-        """Whatever loads with the first query has loaded."""
+        """Load everything that is loaded lazily by the first query."""
         await self._embedder.embed(["warm up"], query=True)
 
     async def close(self) -> None:
@@ -69,9 +69,9 @@ async def search_all(
     embedder: Remembering | None,
     done: Done,
 ) -> Ran:
-    """One after the other: the times are those of a gateway that has nothing else to do.
+    """Search sequentially: the times are those of an otherwise idle gateway.
 
-    `names`: what a tool is called in the answer, by its id in the registry.
+    `names`: names of tools in the results, by their ids in the registry.
     """
     ran = Ran()
     for request in requests:
@@ -92,7 +92,7 @@ async def search_all(
 
 
 async def _answer(search: Search, query: SearchQuery) -> SearchResult:
-    """What is refused, as a query of control characters is, finds nothing."""
+    """The results; a rejected query, such as one of control characters, has none."""
     try:
         return await search.run(query)
     except InvalidParams as refused:

@@ -1,4 +1,4 @@
-"""A catalog in a database that is thrown away: an evaluation leaves nothing in the registry."""
+"""A catalog in a temporary database: an evaluation leaves no rows in the registry."""
 
 import re
 import tempfile
@@ -23,14 +23,14 @@ from schemas.source import McpOptions
 from schemas.tool import ToolDraft
 
 HOST = "00000000-0000-0000-0000-000000000001"
-SOURCE_LIMIT = 63  # characters, of the column
+SOURCE_LIMIT = 63  # characters, limit of the column
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @asynccontextmanager
 async def scratch_database(settings: Settings) -> AsyncIterator[Database]:
-    """An embedded database of its own, whatever database the settings name."""
+    """A temporary embedded database, whatever database the settings name."""
     with _folder() as folder:
         options = {**settings.options, **CARELESS}
         own = msgspec.structs.replace(
@@ -43,14 +43,14 @@ async def scratch_database(settings: Settings) -> AsyncIterator[Database]:
 @contextmanager
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="toolgate-eval-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)  # as root the server runs as another user, who must enter
+        Path(name).chmod(0o755)  # as root the server runs as another user, who needs access
         yield Path(name)
 
 
 async def load(database: Database, tools: Sequence[Listed], host_id: str = HOST) -> dict[str, str]:
-    """Make `tools` tools of the tenant, as imports would; ids in the catalog by tool ids.
+    """Insert `tools` as the tenant's tools, as imports would; ids in the catalog by tool ids.
 
-    Each server is a source. Tools of none are there as if made by hand.
+    Each server is a source. Tools without a server are inserted as if made by hand.
     """
     servers = defaultdict(list)
     for tool in tools:
@@ -74,12 +74,13 @@ async def load(database: Database, tools: Sequence[Listed], host_id: str = HOST)
 
 
 def _source(server: str) -> str:
-    """Its name as it stands: nobody has to type it."""
+    """The source's name, unchanged: it is never typed."""
     return server if len(server) <= SOURCE_LIMIT else suffixed(server, server, SOURCE_LIMIT)
 
 
 def _drafts(tools: Sequence[Listed]) -> list[ToolDraft]:
-    """Under names that can be called. One that only a hash tells apart keeps its own as title."""
+    """Drafts under callable names. A tool distinguished only by a hash keeps its own name as
+    title."""
     wanted = {one.id: (legal(one.name) or suffixed("tool", one.name), one.name) for one in tools}
     names = assign(wanted)
     return [
@@ -124,5 +125,5 @@ def _row(draft: ToolDraft) -> Mapping[str, Any]:
 
 
 async def _analyse(connection: AsyncConnection) -> None:
-    """As the server does by itself, some time after an import."""
+    """ANALYZE, as the autovacuum would some time after an import."""
     await connection.execute("ANALYZE")

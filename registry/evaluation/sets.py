@@ -1,12 +1,12 @@
-"""Sets of requests with the tools that they need, and catalogs of tools, read from files.
+"""Sets of requests with their relevant tools, and catalogs of tools, read from files.
 
-What cannot be read is told with file and line.
+Errors name file and line.
 
 A request is `{"query", "gold": [tools], "id"?, "gold_slots"?: [[tools], ...]}`. A tool stands in
 `gold` with its id or its name. Where several would do, `gold_slots` has one list of alternatives
-for each tool that is needed. A catalog is a file of tools, one JSON object per line, or what an
-MCP server answers to `tools/list`. Both are other people's: what cannot be read is named with file
-and line, and nothing is left out silently.
+for each tool that is needed. A catalog is a file of tools, one JSON object per line, or the result
+of an MCP server's `tools/list`. Both are third-party data: an unreadable record is an error with
+file and line, and none is skipped silently.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ import msgspec
 from schemas.errors import ToolgateError
 
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object"}
-_SHOWN_RECORD = 80  # characters of a message that is not ours
+_SHOWN_RECORD = 80  # characters of a message of a library
 
 
 class UnreadableSet(ToolgateError):
@@ -29,7 +29,7 @@ class UnreadableSet(ToolgateError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One object of a file, and how to complain about it."""
+    """One object of a file, with its location for errors."""
 
     path: Path
     line: int
@@ -49,7 +49,7 @@ class Record:
         return found
 
     def texts(self, key: str, value: Any = None) -> tuple[str, ...]:
-        """A list of texts, or one text."""
+        """A list of texts, or a single text as a list."""
         found = self.value.get(key) if value is None else value
         if found is None:
             return ()
@@ -69,7 +69,7 @@ class Record:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """`line` is the place in the list, where the file is one."""
+    """Records of a file; `line` is the index in the list, where the file is one."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -84,7 +84,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def _whole(data: bytes) -> list[Any] | None:
-    """The tools of a file that is one JSON list, or the answer to `tools/list`."""
+    """The tools of a file that is one JSON list, or a `tools/list` result."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -118,8 +118,8 @@ def kind_of(value: Any) -> str:
 
 
 QUERIES, TOOLS = "queries.jsonl", "tools.jsonl"  # of a set that is a directory
-TOPICS = ("category", "field", "domain", "tags")  # what becomes tags
-_SHOWN = 80  # characters of somebody's value in a message
+TOPICS = ("category", "field", "domain", "tags")  # fields read as tags
+_SHOWN = 80  # characters of a quoted value in a message
 
 Slots = tuple[frozenset[str], ...]
 
@@ -128,33 +128,33 @@ Slots = tuple[frozenset[str], ...]
 class Listed:
     """A tool of a catalog."""
 
-    id: str  # unique in it
+    id: str  # unique in the catalog
     name: str
     description: str
     input_schema: Mapping[str, Any]
     title: str | None = None
-    server: str = ""  # empty: it stands for itself
+    server: str = ""  # empty: the tool has no server
     tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """Something that somebody wants, and the tools that do it."""
+    """A request, and the tools that are relevant to it."""
 
     id: str
     query: str
     gold: tuple[str, ...]  # ids or names, as in the file
-    slots: tuple[tuple[str, ...], ...]  # the same, alternatives together
+    slots: tuple[tuple[str, ...], ...]  # the same, grouped into alternatives
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """All that it names, once each."""
+        """All tools that it names, without duplicates."""
         return tuple(dict.fromkeys([*self.gold, *(one for slot in self.slots for one in slot)]))
 
 
 @dataclass(frozen=True, slots=True)
 class RelevantTools:
-    """The tools of one request by their ids. What is no tool stays: it counts as missed."""
+    """The relevant tools of one request by their ids. Unknown tools stay: they count as missed."""
 
     gold: frozenset[str]
     slots: Slots
@@ -187,7 +187,7 @@ def read_catalog(path: Path) -> list[Listed]:
 
 
 class Index:
-    """Tools by what requests call them: their id, server/name, or name."""
+    """Index of tools by the names that requests use: id, server/name, or name."""
 
     def __init__(self, tools: Sequence[tuple[str, str, str]]) -> None:
         """`tools`: id, name and server of each."""
@@ -203,7 +203,7 @@ class Index:
         return RelevantTools(gold, tuple(slots))
 
     def unknown(self, requests: Sequence[EvaluationRequest]) -> dict[str, list[str]]:
-        """What is no tool, with the ids of the requests that want it."""
+        """Unknown tools, with the ids of the requests that name them."""
         missing = defaultdict(list)
         for request in requests:
             for one in request.wanted:
@@ -212,7 +212,7 @@ class Index:
         return dict(missing)
 
     def _meant(self, named: str) -> frozenset[str]:
-        """Tools of one name are alternatives."""
+        """The tools that a name refers to; those of one name are alternatives."""
         if named in self._ids:
             return frozenset([named])
         return frozenset(self._names.get(named, [named]))
@@ -234,7 +234,7 @@ def _request(row: Record) -> EvaluationRequest:
 
 
 def _listed(row: Record) -> Listed:
-    function = row.value.get("function")  # as OpenAI's API has it
+    function = row.value.get("function")  # the format of OpenAI's API
     if isinstance(function, dict):
         row = Record(row.path, row.line, {**row.value, **function})
     name, server = row.text("name", needed=True), row.text("server")
