@@ -1,4 +1,4 @@
-"""Descriptions of tools that people wrote: imports keep them (`registry.sources.write`)."""
+"""Descriptions of tools written by hand: imports preserve them (`registry.sources.write`)."""
 
 from psycopg import AsyncConnection
 
@@ -6,8 +6,8 @@ from psycopg import AsyncConnection
 async def set_description(
     connection: AsyncConnection, host_id: str, tool_id: str, text: str, user: str
 ) -> bool:
-    """Describe a tool by hand; of an imported one imports leave that alone from then on. Whether
-    there is such a tool."""
+    """Describe a tool by hand; later imports keep this description. Returns whether the tool
+    exists."""
     done = await connection.execute(
         """
         UPDATE tool_t SET description = %s, description_source = 'manual',
@@ -25,8 +25,8 @@ async def set_description(
 
 
 async def reset_description(connection: AsyncConnection, host_id: str, tool_id: str) -> str | None:
-    """Give an imported tool the description of its source again; which that is. None: it has no
-    other than its own."""
+    """Restore an imported tool's description from its source; returns it. None: there is none to
+    restore."""
     found = await connection.execute(
         """
         UPDATE tool_t AS tool SET description = endpoint.endpoint_desc,

@@ -1,4 +1,4 @@
-"""The tools of a tenant as those see them who look after them: also what is not served."""
+"""The tools of a tenant as administrators see them: including those not served."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,28 +19,28 @@ class ToolState:
     name: str
     title: str | None
     description: str
-    source: str  # "": none
+    source: str  # "": no source
     state: State
     manual: bool  # made by hand
-    overridden: bool  # its description is another than that of its source
+    overridden: bool  # its description differs from its source's
     tier: str | None
     domain: str | None
     namespace: str | None
     weight: float
     personas: str | None
     cost: str | None
-    keywords: Any  # as the row has them: a list of texts
-    protocol: str  # how it is called
+    keywords: Any  # as stored: a list of texts
+    protocol: str  # of its calls
     lifecycle: str
     toolsets: list[str]
     updated: datetime
-    version: int  # counts the writes of the row
+    version: int  # number of writes of the row
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """All of one tool. `waiting` is what it says of itself since it was approved, and `approved`
-    what it said then."""
+    """All details of one tool. `waiting` is its changed definition, not yet approved, and
+    `approved` the last approved one."""
 
     id: str
     standing: ToolState
@@ -85,7 +85,7 @@ _MORE = """
 
 
 class Standings:
-    """All methods raise `psycopg.OperationalError`."""
+    """States of one tenant's tools. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
         self._pool = pool
@@ -104,7 +104,7 @@ class Standings:
         namespace: str | None = None,
         protocol: str | None = None,
     ) -> list[ToolState]:
-        """At most `limit` of those behind the name `after`; `part` of the name."""
+        """At most `limit` tools with names after `after`; `part` is a substring of the name."""
         values = {
             "host": self._host_id,
             "after": after,
@@ -139,7 +139,7 @@ class Standings:
             return await cursor.fetchall()
 
     async def detail(self, name: str) -> Detail | None:
-        """Of two tools of this name, one of which is disabled, the other one."""
+        """One tool; if an active and a disabled one share this name, the active one."""
         values = {"host": self._host_id, "name": name}
         async with borrowed(self._pool) as connection:
             async with connection.cursor(row_factory=class_row(ToolState)) as cursor:

@@ -1,1 +1,1 @@
-"""Tools made by hand: what can be said of them, how that becomes a call, and how it is written."""
+"""Tools made by hand: their input, its conversion to a binding, and the writes."""

@@ -1,4 +1,4 @@
-"""What can be said of a tool by hand, and what cannot. Pure."""
+"""The fields of a tool that can be set by hand, and their validation. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -29,7 +29,7 @@ Name64 = Annotated[str, Meta(max_length=64)]
 
 
 class ToolRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly one of WAYS says what a call does; `url` or `source` where it goes."""
+    """Exactly one of WAYS defines the call; `url` or `source` its target."""
 
     name: ToolName
     description: str = ""
@@ -67,14 +67,14 @@ class ToolRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class KnownFunction:
     """A function of the settings."""
 
-    schema: dict[str, Any] | None  # of its arguments, if its annotations say it
+    schema: dict[str, Any] | None  # of its arguments, if its annotations define it
     description: str
     takes: tuple[str, ...]  # names of its parameters
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSources:
-    """What tools made by hand can be made of."""
+    """The sources and functions that tools made by hand can use."""
 
     sources: Mapping[str, Source] = field(default_factory=dict)  # by name
     tools: tuple[Tool, ...] = ()
@@ -83,11 +83,11 @@ class KnownSources:
 
 
 class ToolRefused(ToolgateError):
-    """Why a tool cannot be made or changed so. Nothing was written."""
+    """The reason that a tool cannot be made or changed so. No rows were written."""
 
 
 class ToolChanged(ToolRefused):
-    """It is not what somebody has looked at any longer."""
+    """Version conflict: the tool is not at the version that the caller saw."""
 
 
 class NoSuchTool(ToolgateError):
@@ -98,8 +98,8 @@ class NoSuchTool(ToolgateError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The source through which calls go: one that there is, or, with `base_url`, one of its own.
-    `guarded`: named by who is no operator, so that calls lead to public addresses only."""
+    """The source that calls go through: an existing one, or, with `base_url`, a new one. `guarded`:
+    named by a caller who is no operator, so that calls lead to public addresses only."""
 
     name: str
     base_url: str | None = None
@@ -109,7 +109,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What helps to find a tool, by columns of `tool_t`. None: as it is; "" or (): nothing."""
+    """Search metadata of a tool, by columns of `tool_t`. None: unchanged; "" or (): cleared."""
 
     routing_domain: str | None = None
     semantic_namespace: str | None = None
@@ -123,8 +123,8 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class HandChange:
-    """None: as it is. All but `description` and `details` of tools made by hand only. NUL
-    characters stand in none of it."""
+    """A change by hand; None: unchanged. All but `description` and `details` apply to tools made by
+    hand only. No value contains NUL characters."""
 
     description: str | None = None
     title: str | None = None  # "": none
@@ -136,7 +136,7 @@ class HandChange:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """A tool that is to be made; `draft.key` says nothing."""
+    """A tool to be made; `draft.key` is unused."""
 
     draft: ToolDraft
     address: Address | None = None
@@ -145,7 +145,7 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """What stands in a tool's row besides what its callers see."""
+    """The administrative columns of a tool's row, which callers do not see."""
 
     name: str
     source: str  # "": none
@@ -173,7 +173,7 @@ _LENGTHS = {"routing_domain": 128, "semantic_namespace": 128, "sensitivity_tier"
 
 
 def check_schema(name: str, schema: Mapping[str, Any]) -> None:
-    """Raises ToolRefused for an input schema that no tool can have."""
+    """Raises ToolRefused for an input schema that is invalid for tools."""
     if schema.get("type") != "object":
         raise ToolRefused(f'{name}: the input schema has to say "type": "object"')
     if not isinstance(schema.get("properties", {}), dict):
@@ -199,12 +199,12 @@ def check_imported(standing: CatalogRow, change: HandChange) -> None:
 
 
 def columns_of(details: Details) -> dict[str, Any]:
-    """Of `tool_t`. Raises ToolRefused."""
+    """Columns of `tool_t`. Raises ToolRefused."""
     for name, limit in _LENGTHS.items():
         if len(getattr(details, name) or "") > limit:
             raise ToolRefused(f"the {name.replace('_', ' ')} may have {limit} characters")
     weight = details.semantic_weight
-    if weight is not None and not 0 < weight <= MOST_WEIGHT:  # neither does NaN fit
+    if weight is not None and not 0 < weight <= MOST_WEIGHT:  # rejects NaN too
         raise ToolRefused(f"the semantic weight is above 0 and at most {MOST_WEIGHT}")
     if details.cost_tier and details.cost_tier not in COST_TIERS:
         raise ToolRefused(f"the cost tier is one of {', '.join(COST_TIERS)}")
@@ -220,7 +220,7 @@ def columns_of(details: Details) -> dict[str, Any]:
 
 
 def own_columns(name: str, schema: Mapping[str, Any], change: HandChange) -> dict[str, Any]:
-    """Of a tool that was made by hand. Raises ToolRefused."""
+    """Columns of a tool that was made by hand. Raises ToolRefused."""
     columns: dict[str, Any] = {}
     if change.title is not None:
         columns["title"] = change.title or None

@@ -1,4 +1,5 @@
-"""A GraphQL document with one field to a binding and an input schema. Pure; no schema is asked."""
+"""Converts a GraphQL document with one field to a binding and an input schema. Pure; without the
+server's schema."""
 
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ Json = dict[str, Any]
 
 
 def read_document(name: str, document: str) -> tuple[GraphQLBinding, Json]:
-    """Raises ToolRefused."""
+    """Parse the document. Raises ToolRefused."""
     operation, root = _operation(name, document)
     types = {one.variable.name.value: one for one in operation.variable_definitions or ()}
     if any(one.default_value is not None for one in types.values()):

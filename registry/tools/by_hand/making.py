@@ -1,4 +1,4 @@
-"""A tool as a person asks for it, with its binding. Pure."""
+"""Makes a tool and its binding from a request. Pure."""
 
 import ast
 import re
@@ -42,7 +42,7 @@ def address_of(
     kinds: tuple[str, ...],
     options: HybridOptions | None = None,
 ) -> Address:
-    """Where calls go; `base_url` as far as it is known already."""
+    """The target of calls; `base_url` as far as it is known already."""
     if base_url is not None and wanted.url is not None:
         raise ToolRefused(f"{wanted.name}: it has two addresses, {base_url} and the url")
     url = wanted.url or base_url
@@ -66,7 +66,8 @@ def address_of(
 
 
 def security_of(known: KnownSources, source: str) -> tuple[tuple[Credential, ...], ...]:
-    """What most tools of the source need to be called; none for one that nobody imported."""
+    """The security requirements of most tools of the source; none for a source that was not
+    imported."""
     counts = Counter(one.binding.security for one in known.tools if one.source == source)
     return counts.most_common(1)[0][0] if counts else ()
 
@@ -84,7 +85,7 @@ def _checked(name: str, url: str) -> str:
 
 
 def _source_name(wanted: ToolRequest) -> str | None:
-    """What a new source is to be called."""
+    """The name of a new source."""
     try:
         return wanted.source and msgspec.convert(wanted.source, SourceName)
     except msgspec.ValidationError:
@@ -95,7 +96,7 @@ def _source_name(wanted: ToolRequest) -> str | None:
 
 
 def _name_of(url: str) -> str:
-    """Of a source with this address: api.example.com gives api-example-com."""
+    """A source name from its address: api.example.com gives api-example-com."""
     host = url.partition("://")[2].partition("/")[0].lower()
     return re.sub(r"[^a-z0-9_-]+", "-", host).strip("-_")[:63] or "manual"
 
@@ -104,7 +105,7 @@ Json = dict[str, Any]
 
 
 def way_of(wanted: ToolRequest) -> str:
-    """Which of WAYS it goes. Raises ToolRefused unless that is one."""
+    """The one of WAYS that is set. Raises ToolRefused unless exactly one is."""
     ways = [way for way in WAYS if getattr(wanted, way) is not None]
     if not ways:
         raise ToolRefused(
@@ -120,7 +121,7 @@ def way_of(wanted: ToolRequest) -> str:
 
 
 def make(wanted: ToolRequest, known: KnownSources) -> New:
-    """Raises ToolRefused."""
+    """Make the tool. Raises ToolRefused."""
     made = _MAKERS[way_of(wanted)](wanted, known)
     draft = made.draft
     if not draft.description.strip():

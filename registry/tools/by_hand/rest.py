@@ -1,7 +1,8 @@
-"""`GET https://api.example.com/pets/{id}?limit={limit}` and an input schema to a request. Pure.
+"""Converts `GET https://api.example.com/pets/{id}?limit={limit}` and an input schema to a request.
+Pure.
 
-A description with one operation is written and imported, so that a tool made by hand is called
-exactly as an imported one is.
+A description with one operation is generated and imported, so that a tool made by hand is called
+exactly like an imported one.
 """
 
 import re
@@ -24,7 +25,7 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _REQUEST = re.compile(r"(?P<method>[A-Za-z]+)\s+(?P<target>\S+)")
 _PLACE = re.compile(r"\{([^{}/]+)\}")
-_PART = re.compile(r"\{\w+\}")  # names an argument; other braces in a value are its own, as of JSON
+_PART = re.compile(r"\{\w+\}")  # a placeholder of an argument; other braces are literal, as of JSON
 
 Json = dict[str, Any]
 
@@ -38,8 +39,8 @@ class RestRequest:
 
 
 def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> RestRequest:
-    """Arguments go where the target has their names in braces, the others into the query, or into
-    a JSON body where the method has one. Raises ToolRefused."""
+    """Arguments fill the placeholders in the target; the others go into the query, or into a JSON
+    body where the method has one. Raises ToolRefused."""
     found = _REQUEST.fullmatch(text.strip())
     method = found["method"].upper() if found else ""
     if found is None or method not in METHODS:
@@ -72,7 +73,7 @@ def _split(name: str, target: str) -> tuple[str | None, str, list[tuple[str, str
     """Base URL, path and query."""
     try:
         parts = urlsplit(target)
-    except ValueError:  # brackets that are no address of IPv6
+    except ValueError:  # brackets without a valid IPv6 address
         parts = SplitResult("", "", "", "", "")
     is_path = target.startswith("/") and not parts.netloc
     if parts.fragment or (not parts.scheme and not is_path):
@@ -82,7 +83,7 @@ def _split(name: str, target: str) -> tuple[str | None, str, list[tuple[str, str
 
 
 def _place(value: str) -> str | None:
-    """The argument whose place this is."""
+    """The argument of a placeholder."""
     found = _PLACE.fullmatch(value)
     return found[1] if found else None
 
@@ -114,7 +115,8 @@ def _rest_of_query(method: str, schema: Json, placed: list[str]) -> dict[str, st
 def _imported(
     name: str, method: str, path: str, schema: Json, wires: Mapping[str, str]
 ) -> tuple[OpenAPIBinding, Annotations]:
-    """`wires`: names of arguments, by those of query parameters."""
+    """The binding and annotations of the generated description; `wires`: names of arguments, by
+    those of query parameters."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     in_path = dict.fromkeys(_PLACE.findall(path))
     parameters = [
@@ -146,12 +148,13 @@ def _imported(
     if not imported.drafts:
         raise ToolRefused(f"{name}: {imported.outcomes[0].reason}")
     draft = imported.drafts[0]
-    binding = cast("OpenAPIBinding", draft.binding)  # what that importer makes
+    binding = cast("OpenAPIBinding", draft.binding)  # made by that importer
     return _renamed(name, binding, wires), draft.annotations
 
 
 def _renamed(name: str, binding: OpenAPIBinding, wires: Mapping[str, str]) -> OpenAPIBinding:
-    """With the names of the input schema, which the importer may have adapted."""
+    """The binding with the argument names of the input schema, which the importer may have
+    changed."""
     parameters = tuple(
         replace(one, argument=wires[one.name] if one.location == "query" else one.name)
         for one in binding.parameters

@@ -1,7 +1,7 @@
-"""Writing tools that people make, change and take out of service. All of a command or nothing.
+"""Writes tools that people make, change and disable. Each command is atomic.
 
-A tool that was made by hand has no endpoint. Of one that was imported only what its description
-does not say can be changed here, and its description, which then is kept
+A tool made by hand has no endpoint. Of an imported one only metadata absent from its description
+can be changed here, and the description text, which imports then preserve
 (`registry.tools.descriptions`).
 """
 
@@ -35,7 +35,7 @@ from schemas.source import MANUAL
 
 
 class ManualTools:
-    """Those of one tenant. All methods raise `psycopg.OperationalError`; those that change one tool
+    """Tools of one tenant. All methods raise `psycopg.OperationalError`; those that change one tool
     raise NoSuchTool."""
 
     def __init__(self, pool: Pool, host_id: str) -> None:
@@ -43,7 +43,7 @@ class ManualTools:
         self._host_id = host_id
 
     async def add(self, tools: Sequence[New], *, dry_run: bool = False) -> None:
-        """Raises ToolRefused."""
+        """Add a tool. Raises ToolRefused."""
         names = [new.draft.name.casefold() for new in tools]
         for new in tools:
             check_schema(new.draft.name, new.draft.input_schema)
@@ -59,8 +59,8 @@ class ManualTools:
     async def edit(
         self, name: str, change: HandChange, user: str, expected_version: int | None = None
     ) -> None:
-        """`user` is who has changed the description; `expected_version` the one that the tool has.
-        Raises ToolRefused."""
+        """Change a tool. `user` is the author of the description; `expected_version` the tool's
+        current version. Raises ToolRefused."""
         change = seen(change)
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
@@ -77,7 +77,7 @@ class ManualTools:
                 await set_description(connection, self._host_id, tool_id, text, user)
 
     async def reset_description(self, name: str, expected_version: int | None = None) -> str:
-        """Give an imported tool the description of its source again; which that is. Raises
+        """Restore an imported tool's description from its source; returns it. Raises
         ToolRefused."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
@@ -89,7 +89,7 @@ class ManualTools:
             return text
 
     async def disable(self, names: Sequence[str]) -> list[str]:
-        """Take them out of service, until `enable`; those that were in it."""
+        """Deactivate tools until `enable`; returns those that were active."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             changed = []
@@ -101,7 +101,8 @@ class ManualTools:
             return changed
 
     async def enable(self, names: Sequence[str]) -> list[str]:
-        """Those that were disabled. Raises ToolRefused when another has a name by now."""
+        """Enable tools; returns those that were disabled. Raises ToolRefused when another tool now
+        has a name."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             changed = []
@@ -115,7 +116,7 @@ class ManualTools:
             return changed
 
     async def remove(self, name: str) -> None:
-        """Raises ToolRefused for one that was imported."""
+        """Remove a tool made by hand. Raises ToolRefused for an imported one."""
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, standing, _ = await self._row(connection, name)
@@ -139,7 +140,7 @@ class ManualTools:
             return (await self._row(connection, name))[1]
 
     async def disabled(self) -> list[CatalogRow]:
-        """By name."""
+        """The disabled tools, by name."""
         async with (
             borrowed(self._pool) as connection,
             connection.cursor(row_factory=class_row(CatalogRow)) as cursor,
@@ -152,8 +153,8 @@ class ManualTools:
     async def _row(
         self, connection: AsyncConnection, name: str, *, disabled: bool = False
     ) -> tuple[str, CatalogRow, Any]:
-        """Id, standing and input schema of the tool of this name that is active or disabled. There
-        may be one of each; `disabled`: which is meant."""
+        """Id, row and input schema of the active or disabled tool of this name. There may be one of
+        each; `disabled` selects."""
         found = await connection.execute(
             "SELECT tool_id::text, name, input_schema FROM tool_t"
             " WHERE host_id = %s AND lower(name) = lower(%s) AND (active OR disabled)"
@@ -173,7 +174,7 @@ class ManualTools:
     async def _check_version(
         self, connection: AsyncConnection, tool_id: str, expected: int | None
     ) -> None:
-        """In the transaction that writes: nobody else does so in between. Raises ToolChanged."""
+        """Optimistic concurrency check, in the transaction that writes. Raises ToolChanged."""
         found = await connection.execute(
             "SELECT name, aggregate_version FROM tool_t WHERE host_id = %s AND tool_id = %s",
             [self._host_id, tool_id],
@@ -233,7 +234,7 @@ class ManualTools:
         )
 
     async def _source(self, connection: AsyncConnection, address: Address) -> str:
-        """The id of the source that calls go to."""
+        """The id of the source that calls go through."""
         found = await connection.execute(
             "SELECT api_id::text, base_url_trusted, kind, base_url FROM api_t"
             " WHERE host_id = %s AND name = %s",
