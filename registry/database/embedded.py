@@ -6,19 +6,19 @@ about XDG_RUNTIME_DIR, its server class loosens the modes of parent directories 
 `atexit`, and it takes the process ids of killed users for living ones.
 
     start.lock    exclusive while a process starts or stops the server
-    users.lock    shared as long as a process uses the server; who gets it exclusively is the last
+    users.lock    shared while a process uses the server; an exclusive lock proves the last user
     postgres-18/  the cluster        run/  its socket        server.log        programs-*/
 
-The directory itself and what stands directly in it are ours. As root only the cluster, the socket
-directory and the log belong to the server's account, so that a server that was broken into cannot
-lead root astray with links.
+The directory itself and its direct entries are ours. As root only the cluster, the socket directory
+and the log belong to the server's account, so that a compromised server cannot mislead root with
+symbolic links.
 
-It belongs to all processes that use one data directory and stops with the last of them. Use is
-known by file locks, not by lists, so a process that was killed with -9 uses it no longer. A server
-whose users were all killed goes on; the next user finds it, and the last one stops it. A server
-that was itself killed is started again by the next user and recovers from its write-ahead log.
+It is shared by all processes that use one data directory and stops with the last of them. Use is
+tracked by file locks, not by lists, so a process killed with -9 releases it. A server whose users
+were all killed goes on; the next user finds it, and the last one stops it. A killed server is
+started again by the next user and recovers from its write-ahead log.
 
-It listens on a Unix socket alone: who may enter the socket's directory may connect.
+It listens on a Unix socket alone: access to the socket's directory is permission to connect.
 """
 
 import fcntl
@@ -61,7 +61,7 @@ _USER_ADD_ATTEMPTS = 5  # another process may hold the lock of /etc/passwd, or b
 
 
 class DatabaseError(ToolgateError):
-    """The database cannot be started, reached or used; says what to do about it."""
+    """The database cannot be started, reached or used; the message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """`bin/` of a PostgreSQL installation and who runs it; no account means ourselves."""
+    """`bin/` of a PostgreSQL installation and its account; None means our own."""
 
     programs: Path
     account: Account | None
@@ -96,7 +96,7 @@ class Installation:
     def run(
         self, program: str, *arguments: str, timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
-        """Run to its end, out of reach of the terminal's Ctrl-C; `stdout` holds both outputs."""
+        """Run to completion, detached from the terminal's Ctrl-C; `stdout` holds both outputs."""
         account = self.account
         try:
             return subprocess.run(
@@ -168,7 +168,7 @@ def _site_packages() -> Path:
 
 
 def _copy(root: Path, target: Path) -> None:
-    """All or nothing: a copy that was interrupted never gets the name `target`."""
+    """Copy atomically: an interrupted copy never gets the name `target`."""
     stage = target.with_name(f"{target.name}.new")
     shutil.rmtree(stage, ignore_errors=True)
     unneeded = shutil.ignore_patterns("include", "*.a", "pgxs")
@@ -207,7 +207,7 @@ def _created(name: str) -> pwd.struct_passwd:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without PGPORT, PGDATA and the like, and with messages that we can read."""
+    """Our environment without PGPORT, PGDATA and the like, and with untranslated messages."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return {**kept, "LC_ALL": "C"}
 
@@ -219,7 +219,7 @@ SOCKET_PATH_LIMIT = 103  # bytes; sun_path has 108 on Linux, 104 on macOS, the l
 
 _SOCKET = ".s.PGSQL.5432"
 # Where sockets go when the directory's path is too long. Not TMPDIR: all users of one data
-# directory have to meet, whatever their environments.
+# directory need the same path, whatever their environments.
 _SHORT = Path("/tmp")  # noqa: S108 - a folder in it that is checked to be ours
 # pg_ctl puts the path between double quotes into a shell command; libpq splits hosts at commas.
 _UNUSABLE = frozenset('"$`\\,\n')
@@ -319,7 +319,7 @@ class DataDirectory:
                 if self._account is not None:
                     parent.chmod(0o755)
         self.path.mkdir(mode=0o700, exist_ok=True)
-        # As root the server's account has to get through, to what belongs to it.
+        # As root the server's account needs to traverse to its own files.
         mode = 0o711 if self._account else 0o700
         if stat.S_IMODE(self.path.stat().st_mode) != mode:
             self.path.chmod(mode)
@@ -339,12 +339,12 @@ class DataDirectory:
 
 
 def directory_of(setting: str) -> Path:
-    """Where `database.data_dir` leads."""
+    """The path of `database.data_dir`."""
     return (Path(setting).expanduser() if setting else _default()).resolve()
 
 
 def has_cluster(settings: Settings) -> bool:
-    """Whether there is a database to look into: one of our own only where it was made before."""
+    """Whether there is a database to open: an embedded one only where it was created before."""
     return settings.url != "embedded" or (directory_of(settings.data_dir) / CLUSTER).exists()
 
 
@@ -354,7 +354,7 @@ def _default() -> Path:
     if sys.platform == "darwin":
         return Path("~/Library/Application Support/toolgate").expanduser()
     home = os.environ.get("XDG_DATA_HOME", "")
-    # The specification tells to ignore relative paths.
+    # The specification requires that relative paths are ignored.
     base = Path(home) if home.startswith("/") else Path("~/.local/share").expanduser()
     return base / "toolgate"
 
@@ -370,8 +370,8 @@ LOG_LIMIT_BYTES = 10_000_000
 LOG_LINES_SHOWN = 12
 
 _POLL_S = 0.02
-# Backends of a killed server hold its memory until they notice; one that is told to stop by
-# somebody else closes its socket first and removes its lock file last.
+# Backends of a killed server hold its memory until they notice; a server stopped by another process
+# closes its socket first and removes its lock file last.
 _LINGERING = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')
 
 
@@ -406,7 +406,7 @@ class Embedded:
             self._ensure()
 
     def stop(self) -> None:
-        """Stop using the server; the last user stops it. The second time has no effect."""
+        """Stop using the server; the last user stops it. Idempotent."""
         if self._users is None:
             return
         with self._directory.serialised():
@@ -450,7 +450,7 @@ class Embedded:
         return pq.Ping(pq.PGconn.ping(self._maintenance.encode()))
 
     def _initialise(self) -> None:
-        """Make the cluster, all or nothing: a half one never gets its final name."""
+        """Create the cluster atomically: a partial one never gets its final name."""
         log.info("database_being_made", extra={"data_dir": str(self._directory.path)})
         stage = self._directory.cluster.with_suffix(".new")
         shutil.rmtree(stage, ignore_errors=True)
@@ -482,7 +482,7 @@ class Embedded:
                 raise self._failed("did not start", said or output)
 
     def _parameters(self) -> list[str]:
-        """`name=value` of each; what keeps the server private comes last and wins."""
+        """Arguments `name=value`; those that keep the server private come last and win."""
         settings = self._settings
         values = {
             "shared_buffers": settings.shared_buffers,
@@ -499,11 +499,11 @@ class Embedded:
         return [f"{name}={value}" for name, value in values.items()]
 
     def _drop_stale_locks(self) -> None:
-        """Remove the server's lock files if the process they name is not, or no longer, it.
+        """Remove the server's lock files if the process they name is not, or no longer, the server.
 
-        PostgreSQL asks only whether the process id exists, and would refuse to start. Ids repeat
-        when a container starts again on the same volume, and a killed server that nobody has
-        collected (a zombie) still has one.
+        PostgreSQL checks only whether the process id exists, and would refuse to start. Ids repeat
+        when a container starts again on the same volume, and a killed server that has not been
+        reaped (a zombie) still has one.
         """
         for file in (self._directory.cluster / "postmaster.pid", self._sockets / SOCKET_LOCK):
             with suppress(OSError):
@@ -512,7 +512,7 @@ class Embedded:
                     file.unlink()
 
     def _is_server(self, process: Path) -> bool:
-        """Its working directory is the cluster. A zombie has none."""
+        """Whether its working directory is the cluster. A zombie has none."""
         try:
             return (process / "cwd").readlink() == self._directory.cluster
         except OSError:

@@ -1,11 +1,11 @@
-"""What an error of PostgreSQL means for who runs the gateway, in a sentence; without the statement,
-the values in it, and the password."""
+"""Errors of PostgreSQL explained to operators in a sentence; without the statement, the values in
+it, and the password."""
 
 import re
 
 import psycopg
 
-# Of a connection that was refused there is no SQLSTATE, only what the server or libpq says.
+# A refused connection has no SQLSTATE, only the message of the server or libpq.
 _REFUSED = (
     (r"password authentication failed for user|no password supplied",
      "the password for the user in database.url is wrong or missing"),
@@ -38,7 +38,7 @@ _FAILED = {
 
 
 def refusal(text: str) -> str | None:
-    """What stands between us and the database, by what the server said; None: who knows."""
+    """The reason for a refused connection, from the server's message; None: unknown."""
     for pattern, meaning in _REFUSED:
         if found := re.search(pattern, text):
             return meaning.format(*found.groups())
@@ -46,7 +46,7 @@ def refusal(text: str) -> str | None:
 
 
 def failure(error: psycopg.Error) -> str:
-    """Why a statement failed."""
+    """The reason that a statement failed."""
     said = error.diag.message_primary or str(error).partition("\n")[0]
     state = error.sqlstate or ""
     meaning = _FAILED.get(state) or _FAILED.get(state[:2])

@@ -1,9 +1,9 @@
 """Migrations: `NNNN_name.sql` files in the folder of a component, each applied in a transaction of
 its own.
 
-Components are migrated one after another, in the order in which they are given: the registry first,
-whose tables the others may refer to. The key of a migration is its component and its number. A
-component that is not given creates nothing, and what it created before stays as it is.
+Components are migrated sequentially, in the order given: the registry first, whose tables the
+others may refer to. The key of a migration is its component and its number. A component that is not
+given creates no tables, and its existing tables stay as they are.
 
 Several nodes may start at once: an advisory lock lets one migrate while the others wait. A database
 that is newer than this code is accepted with a warning, because migrations keep older nodes alive:
@@ -38,7 +38,7 @@ BEFORE_BASELINE = (
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of the product that has tables of its own, and the folder of its migrations."""
+    """A part of the product with its own tables, and the folder of its migrations."""
 
     name: str
     folder: Traversable
@@ -86,7 +86,7 @@ def migrations(components: Iterable[Component] = (REGISTRY,)) -> list[Migration]
 async def migrate(
     connection: AsyncConnection, components: Sequence[Component] = (REGISTRY,)
 ) -> list[str]:
-    """Apply what is pending; the labels of what was applied. `connection` must autocommit."""
+    """Apply pending migrations; returns their labels. `connection` must autocommit."""
     done: list[str] = []
     try:
         async with _locked(connection):
@@ -107,7 +107,7 @@ async def migrate(
 async def status(
     connection: AsyncConnection, components: Sequence[Component] = (REGISTRY,)
 ) -> list[MigrationState]:
-    """The migrations of these components in order, then others that the database has."""
+    """The migrations of these components in order, then unknown ones applied to the database."""
     applied = await _applied(connection)
     known = {one.key: one.name for one in migrations(components)}
     others = {key: applied[key][0] for key in sorted(applied.keys() - known.keys())}
@@ -118,7 +118,7 @@ async def status(
 
 
 def pending(known: Sequence[Migration], applied: Applied) -> list[Migration]:
-    """What is left to apply. Raises if something applied has been changed since."""
+    """The pending migrations. Raises if an applied one has been changed since."""
     keys = {migration.key for migration in known}
     components = {migration.component for migration in known}
     if newer := sorted(key for key in applied.keys() - keys if key[0] in components):
@@ -149,7 +149,7 @@ COMMENT ON TABLE schema_version_t IS 'Migrations that were applied. Written by `
 
 async def _apply(connection: AsyncConnection, migration: Migration) -> None:
     async with connection.transaction():
-        # Not on every start: afterwards a user without the right to create tables is enough.
+        # Not on every start: afterwards a user without the right to create tables suffices.
         await connection.execute(_CREATE_VERSIONS)
         await connection.execute(migration.sql)
         await connection.execute(
@@ -200,6 +200,6 @@ def _of(component: Component) -> list[Migration]:
 
 
 def _migration(component: str, name: str, sql: bytes) -> Migration:
-    sql = sql.replace(b"\r\n", b"\n")  # a checkout with other line ends is the same migration
+    sql = sql.replace(b"\r\n", b"\n")  # line endings of a checkout do not change the migration
     version = int(name.partition("_")[0])
     return Migration(component, version, name, sql, hashlib.sha256(sql).hexdigest())

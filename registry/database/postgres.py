@@ -1,7 +1,7 @@
-"""The database as the gateway uses it: reached, checked, migrated, pooled, and listened to.
+"""The database as the gateway uses it: connected, checked, migrated, pooled, and listened to.
 
-At start an unreachable database is waited for. Later the pool has fresh connections as soon as it
-is back, and an embedded server that died is started again by whoever listens.
+Startup waits for an unreachable database. Later the pool reconnects as soon as it is back, and the
+listener restarts an embedded server that died.
 """
 
 import enum
@@ -34,16 +34,16 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[TupleRow]]
 EMBEDDED = "embedded"
 SERVER_NEEDED = 160000
 # 0.8.2 fixes CVE-2026-3172 (parallel builds of HNSW indexes write beyond their buffer), 0.8.3 and
-# 0.8.4 indexes that vacuum or inserts beside it leave broken.
+# 0.8.4 fix indexes that vacuum or concurrent inserts leave broken.
 VECTOR_NEEDED = (0, 8, 4)
 FIRST_RETRY_S = 0.2
 HAS_VECTOR = "SELECT FROM pg_extension WHERE extname = 'vector'"
-CHECK_S = 30.0  # after so long a silence a listening connection has to show that it lives
+CHECK_S = 30.0  # keepalive: idle time after which a listening connection is probed
 
-# What we advise is more to the point.
+# Our own advice is more specific.
 _LIBPQ_ADVICE = re.compile(r"^connection failed: | Is the server running [^?]*\?")
 
-# A peer that vanished without a word is noticed after about a minute, not after two hours.
+# TCP keepalive: a vanished peer is detected after about a minute, not after two hours.
 _KEEPALIVE = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -54,7 +54,7 @@ _KEEPALIVE = {
 
 @asynccontextmanager
 async def borrowed(pool: Pool) -> AsyncIterator[AsyncConnection]:
-    """A connection of the pool, in a transaction. It comes back whatever cancels the caller.
+    """A connection of the pool, in a transaction. It is returned to the pool even on cancellation.
 
     `pool.connection()` loses it when the cancellation of a scope reaches its own clean-up.
     """
@@ -69,7 +69,7 @@ async def borrowed(pool: Pool) -> AsyncIterator[AsyncConnection]:
 
 
 class Resync(enum.Enum):
-    """In a stream of notices: some may have been missed, so read everything again."""
+    """A gap in a stream of notifications: some may have been missed, so re-read everything."""
 
     RESYNC = "resync"
 
@@ -79,7 +79,7 @@ Notice: TypeAlias = str | Literal[Resync.RESYNC]
 
 
 class Database:
-    """An open database. `pool` gives connections; made by `Database.open`."""
+    """An open database. `pool` provides connections; made by `Database.open`."""
 
     def __init__(self, settings: Settings, embedded: Embedded | None = None) -> None:
         self._settings = settings
@@ -90,7 +90,8 @@ class Database:
             min_size=0,
             max_size=settings.pool_max,
             timeout=settings.connect_timeout_s,
-            # Not longer: an attempt that goes on backing off would miss the database's return.
+            # Upper bound of the backoff: an attempt with longer delays would miss the database's
+            # return.
             reconnect_timeout=settings.connect_timeout_s,
             check=AsyncConnectionPool.check_connection,
             open=False,
@@ -109,7 +110,7 @@ class Database:
         """A checked database with the tables of `components`. Without `wait` an unreachable one
         raises at once.
 
-        Raises `DatabaseError` for what waiting cannot mend.
+        Raises `DatabaseError` for permanent errors.
         """
         async with _server(settings) as embedded:
             database = cls(settings, embedded)
@@ -122,7 +123,7 @@ class Database:
                     await database.pool.close()
 
     async def alive(self) -> bool:
-        """Whether it answers right now."""
+        """Whether it responds right now."""
         try:
             async with borrowed(self.pool) as connection:
                 await connection.execute("SELECT")
@@ -132,7 +133,7 @@ class Database:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[AsyncConnection]:
-        """A connection of its own beside the pool, in autocommit mode."""
+        """A dedicated connection outside the pool, in autocommit mode."""
         connection = await AsyncConnection.connect(self._conninfo, autocommit=True)
         try:
             yield connection
@@ -147,12 +148,12 @@ class Database:
         lost: Callable[[], None] = lambda: None,
         checked: Callable[[bool], None] = lambda _has_vector: None,
     ) -> None:
-        """Await `handle(payload)` for what is notified on `channel`, until cancelled.
+        """Await `handle(payload)` for notifications on `channel`, until cancelled.
 
-        `RESYNC` comes first and after every gap; equal payloads that queued up come once. A
-        database error in `handle` is taken for a gap: it is asked to resync when that is possible.
-        `lost()` is called whenever the connection is, and `checked` at its beginning and in
-        silence with whether the database has pgvector, without which nothing is found by meaning.
+        `RESYNC` comes first and after every gap; equal queued payloads are merged. A database error
+        in `handle` counts as a gap: it receives RESYNC when that is possible. `lost()` is called on
+        each loss of the connection, and `checked` after connecting and when idle with whether the
+        database has pgvector, without which there is no semantic search.
         """
         delays = _delays(self._settings.retry_max_s)
         while True:
@@ -209,7 +210,7 @@ class Database:
             await to_thread.run_sync(self._embedded.ensure)
 
     def _reason(self, error: Exception) -> str:
-        """In one line, for a person; without the password, whatever libpq quotes."""
+        """The reason in one line, for display; without the password that libpq may quote."""
         if isinstance(error, TimeoutError):
             return f"no answer within {self._settings.connect_timeout_s:g} s"
         text = _LIBPQ_ADVICE.sub("", re.sub(r"\s+", " ", str(error))).strip()
@@ -246,7 +247,7 @@ async def _has_vector(connection: AsyncConnection) -> bool:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    """Of pgvector; "0.8" is 0.8.0."""
+    """The version of pgvector; "0.8" is 0.8.0."""
     found = [int(part) for part in re.findall(r"\d+", text)[:3]]
     return (*found, *[0] * (3 - len(found)))
 
@@ -259,7 +260,7 @@ def _conninfo(settings: Settings, embedded: Embedded | None) -> str:
         raise DatabaseError(
             "database.url is neither 'embedded' nor a libpq URL such as "
             "postgresql://user:password@host:5432/name"
-        ) from None  # libpq quotes what it could not read, password and all
+        ) from None  # libpq quotes its unreadable input, including the password
     defaults = {
         "application_name": "toolgate",
         "connect_timeout": math.ceil(settings.connect_timeout_s),
@@ -282,7 +283,7 @@ async def _server(settings: Settings) -> AsyncIterator[Embedded | None]:
 
 
 def _delays(longest_s: float) -> Iterator[float]:
-    """0.2, 0.4, 0.8 ... seconds, then `longest_s` for ever."""
+    """Backoff: 0.2, 0.4, 0.8 ... seconds, then `longest_s` for ever."""
     growing = (FIRST_RETRY_S * 2**n for n in itertools.count())
     return itertools.chain(
         itertools.takewhile(lambda delay: delay < longest_s, growing), itertools.repeat(longest_s)

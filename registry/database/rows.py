@@ -1,7 +1,7 @@
 """Rows of the registry as tenants, tools and sources.
 
-A newer release may have stored what this one does not understand: that hides one tool, or one
-option, and nothing else.
+A newer release may have stored values that this one does not understand: only the tool, or the
+option, concerned is hidden.
 """
 
 import logging
@@ -24,8 +24,8 @@ from schemas.tool import Annotations, Tool
 
 
 async def lock(connection: AsyncConnection, host_id: str) -> None:
-    """Writers of one tenant go one after the other, until the transaction ends: each has to see
-    what the others have named."""
+    """Serialise the writers of one tenant until the transaction ends: each has to see the names
+    that the others assigned."""
     await connection.execute(
         "INSERT INTO host_t (host_id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
         [host_id, host_id],
@@ -39,14 +39,14 @@ _annotations = msgspec.json.Decoder(Annotations)
 
 
 class RawLoader(Loader):
-    """JSON columns as the text that they are."""
+    """Loads JSON columns as raw text."""
 
     def load(self, data: Buffer) -> Raw:
         return Raw(bytes(data))
 
 
 def readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Tool]:
-    """The tools of `rows`; a newer release may have stored some that this one cannot call."""
+    """The tools of `rows`, without those of a newer release that this one cannot call."""
     bindings = binding_decoder()
     for row in rows:
         if is_reserved(row[1]):  # stored before its name was reserved; the next import renames it
@@ -140,7 +140,7 @@ def source_of(
 
 
 def options_of(source: str, kind: str, stored: Mapping[str, Any]) -> Options:
-    """A newer release may have stored some that this one does not know: as in `readable`."""
+    """Source options, without unknown ones of a newer release, as in `readable`."""
     wanted = facts_of(kind).options
     try:
         return msgspec.convert(stored, wanted)
