@@ -1,7 +1,8 @@
 """Credentials of sources in the registry, encrypted: access to the database alone reveals none.
 
-AES-256-GCM with a unique nonce for each (NIST SP 800-38D). Tenant and source are authenticated as
-associated data, so a row copied to another source, or to another tenant, cannot be decrypted.
+AES-256-GCM with a unique nonce for each (NIST SP 800-38D). Tenant, source and scheme are
+authenticated as associated data, so a row copied to another source, or to another tenant, cannot be
+decrypted.
 """
 
 import base64

@@ -73,7 +73,7 @@ class Crew:
         return self._registered and self._serving.models.target not in (None, mine)
 
     async def elsewhere(self) -> int:
-        """Texts claimed by workers of other processes."""
+        """Number of texts claimed by workers outside this crew."""
         async with borrowed(self._database.pool) as connection:
             found = await connection.execute(
                 "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)",

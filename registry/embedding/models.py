@@ -170,7 +170,7 @@ async def settle(connection: AsyncConnection) -> bool:
 
 
 async def purge(pool: Pool) -> int:
-    """Delete models that are neither target nor serving, with their vectors; returns their number.
+    """Delete models that are neither target nor serving; returns the number of their vectors.
 
     In small transactions that wait for no lock: writers of tools come first.
     """

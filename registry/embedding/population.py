@@ -224,7 +224,7 @@ async def _queue_all(pool: Pool, host_id: str, kind: str, statement: bytes) -> i
 
 @asynccontextmanager
 async def _locked(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
-    """Takes the tenant lock that imports take: the two would lock the same tasks in different
+    """Hold the tenant lock that imports take: the two would lock the same tasks in different
     orders."""
     async with borrowed(pool) as connection:
         await connection.execute(

@@ -39,9 +39,9 @@ class Feedback:
         principal: str,
         entity_type: Kind = "tool",
     ) -> bool:
-        """Record a success; `vector` and `model` are those of `Found`. Returns whether it counts:
-        not if the same caller did the same a moment ago, there are callers enough, or the tool was
-        deleted."""
+        """Record a success; `vector` and `model` are those of `SearchResult`. Returns whether it
+        counts: not if the same caller did the same a moment ago, there are callers enough, or the
+        tool was deleted."""
         if (pool := self._pool()) is None:
             return False
         values = {

@@ -27,8 +27,7 @@ def suffix(model: str) -> str:
 
 
 def predicate(host_id: str, kind: str, model: str) -> str:
-    """Predicate of the partial index on table `vector`, with parameters, for statements that use
-    it."""
+    """The index's predicate on table `vector`, "%" doubled for a statement with parameters."""
     return _condition(host_id, kind, model, "vector.").replace("%", "%%")
 
 

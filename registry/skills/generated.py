@@ -117,7 +117,7 @@ def _required(tool: Tool) -> list[str]:
 
 
 def _place(tool: Tool) -> tuple[bool, int, int, str]:
-    """Sort key: read-only tools first, then by required access level, then by method."""
+    """Sort key: read-only tools first, then by method, then by number of required arguments."""
     reads = needed(tool.annotations) == "read"
     method = tool.binding.method.upper()
     rank = _ORDER.index(method) if method in _ORDER else len(_ORDER)

@@ -24,7 +24,7 @@ from schemas.source import RolledBack, Source, Version, is_importable
 
 
 class Versions:
-    """All methods raise `psycopg.OperationalError`."""
+    """Stored versions of sources. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -158,8 +158,7 @@ class History:
     async def _held(
         self, source: Source, versions: Mapping[int, Version], to: Version
     ) -> RolledBack | None:
-        """The version that must not be imported during the rollback: the one now at the source's
-        location.
+        """The version not to import during the rollback: the one now at the source's location.
         None when that is `to` itself."""
         held = source.rolled_back
         if held is None:

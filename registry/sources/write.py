@@ -496,7 +496,7 @@ class ImportWriter:
         planner may take for empty. It would read all rows of the tenant for each of them: any index
         that begins with the tenant seems as good as the right one.
 
-        Called again after each batch: a running autovacuum does not see uncommitted rows.
+        Called again after each batch: the autovacuum may hold the lock, without seeing these rows.
         """
         known = await self._connection.execute(
             "SELECT min(reltuples) FROM pg_class"

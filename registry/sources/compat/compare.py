@@ -152,7 +152,7 @@ def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaCh
 
 
 def _told(found: FoundChanges, *, forth: bool) -> SchemaChange:
-    """Findings as changes. `forth`: values no longer accepted; else values newly accepted."""
+    """A finding as a change. `forth`: values no longer accepted; else values newly accepted."""
     kind, text = _KINDS[found.kind], ""
     new = found.weight is Weight.NEW
     match found.kind:

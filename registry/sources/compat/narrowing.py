@@ -209,7 +209,7 @@ class Narrowing:
         return found if apart is None or (lost(apart) and len(apart) >= len(found)) else apart
 
     def _refused(self, values: list[Any], before: Sequence[At], after: At) -> str | None:
-        """Those of a few values that are lost; None when that is undecidable."""
+        """The enumerated values that are rejected now; None when that is undecidable."""
         judge, were = self._checker(after), [self._checker(one) for one in before]
         if judge is None or None in were:
             return None

@@ -43,7 +43,7 @@ class ManualTools:
         self._host_id = host_id
 
     async def add(self, tools: Sequence[New], *, dry_run: bool = False) -> None:
-        """Add a tool. Raises ToolRefused."""
+        """Add all tools, or none. Raises ToolRefused."""
         names = [new.draft.name.casefold() for new in tools]
         for new in tools:
             check_schema(new.draft.name, new.draft.input_schema)
