@@ -15,7 +15,7 @@ import yaml
 from msgspec import ValidationError, convert
 
 from config.document import UNREADABLE, Loader, YamlValue, expanded
-from config.kinds import Kind, item_kind, key_kind, members, needed
+from config.kinds import SettingKind, item_kind, key_kind, members, needed
 from config.problem import KeyPath, Problem, SettingsError, dotted
 
 EXCERPT = 60
@@ -30,7 +30,7 @@ SECRET = (
 OF_SOURCES = (("headers",), ("env",), ("credentials",), ("exchange",))  # keys that hold secrets
 
 
-def decode(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def decode(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     """Data that `msgspec.convert` accepts for `kind`, provided that no problem was added."""
     if value.loose and not kind.scalar:
         value = _expanded(value, problems)
@@ -55,7 +55,7 @@ def _expanded(value: YamlValue, problems: list[Problem]) -> YamlValue:
         return replace(value, data=UNREADABLE)
 
 
-def _section(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     data = _entries(value, kind, path, problems)
     problems.extend(_lacking(value, data, kind, path))
     known = members(kind)
@@ -75,7 +75,7 @@ def _section(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem
 
 
 def _lacking(
-    value: YamlValue, data: Mapping[str, YamlValue], kind: Kind, path: KeyPath
+    value: YamlValue, data: Mapping[str, YamlValue], kind: SettingKind, path: KeyPath
 ) -> list[Problem]:
     """Members that are needed and not there; where one is misspelled, that is told already."""
     known = members(kind)
@@ -90,7 +90,7 @@ def _lacking(
     ]
 
 
-def _mapping(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _mapping(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     result = {}
     for key, item in _entries(value, kind, path, problems).items():
         name = YamlValue(key, item.where, item.directory)
@@ -100,7 +100,7 @@ def _mapping(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem
 
 
 def _entries(
-    value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]
+    value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]
 ) -> dict[str, YamlValue]:
     if isinstance(value.data, dict):
         return value.data
@@ -109,7 +109,7 @@ def _entries(
     return {}
 
 
-def _list(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _list(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     if not isinstance(value.data, list):
         if value.data is not None:
             problems.append(_mismatch(value, value.data, kind, path))
@@ -120,7 +120,7 @@ def _list(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) 
     )
 
 
-def _scalar(value: YamlValue, kind: Kind, path: KeyPath, problems: list[Problem]) -> Any:
+def _scalar(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     data = value.data
     if kind.optional and (data is None or (value.loose and not data)):
         return None
@@ -151,7 +151,7 @@ def _typed(text: str) -> Any:
 
 
 def _convert(
-    data: Any, kind: Kind, value: YamlValue, path: KeyPath, problems: list[Problem]
+    data: Any, kind: SettingKind, value: YamlValue, path: KeyPath, problems: list[Problem]
 ) -> Any:
     try:
         return convert(data, kind.annotation)
@@ -168,7 +168,7 @@ def absolute(text: str, directory: Path) -> str:
     return str(Path(directory, home).absolute())
 
 
-def _mismatch(value: YamlValue, data: Any, kind: Kind, path: KeyPath) -> Problem:
+def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> Problem:
     hidden = secret(path) or value.origin == "file"  # which may be any
     found = "a value that is not shown" if hidden else _excerpt(data, kind)
     return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {found}")
@@ -180,7 +180,7 @@ def secret(path: KeyPath) -> bool:
     return whole or path[:1] == ("secrets",) or path[2:3] in OF_SOURCES
 
 
-def _excerpt(data: Any, kind: Kind) -> str:
+def _excerpt(data: Any, kind: SettingKind) -> str:
     if isinstance(data, dict):
         return "a mapping"
     if isinstance(data, list):

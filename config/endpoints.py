@@ -32,7 +32,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     trusted_proxies: tuple[Network, ...]
 
 
-class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     open: bool
     token: Secret
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from config.document import YamlValue, expanded
-from config.kinds import Kind, item_kind, key_kind, members
+from config.kinds import SettingKind, item_kind, key_kind, members
 from config.problem import KeyPath, Problem, SettingsError
 
 PREFIX = "TOOLGATE_"
@@ -20,7 +20,7 @@ FILE_VARIABLE = "TOOLGATE_CONFIG"  # which file to read; no setting itself
 
 
 def overridden(
-    tree: YamlValue, root: Kind, env: Mapping[str, str], problems: list[Problem]
+    tree: YamlValue, root: SettingKind, env: Mapping[str, str], problems: list[Problem]
 ) -> YamlValue:
     """`tree` with every variable applied; where two overlap, the finer one wins."""
     for name in sorted(_variables(env), key=lambda name: (name.count(NESTING), name)):
@@ -57,7 +57,7 @@ def _linked(name: str, service: str) -> bool:
     )
 
 
-def _put(tree: YamlValue, kind: Kind, parts: list[str], value: YamlValue) -> YamlValue:
+def _put(tree: YamlValue, kind: SettingKind, parts: list[str], value: YamlValue) -> YamlValue:
     if not parts:
         whole = value if kind.scalar else expanded(value)
         return merged(tree, whole) if kind.section else whole
@@ -71,7 +71,9 @@ def _put(tree: YamlValue, kind: Kind, parts: list[str], value: YamlValue) -> Yam
     return replace(tree, data={**children, key: _put(child, below, parts[1:], value)})
 
 
-def _step(kind: Kind, part: str, children: Mapping[str, YamlValue]) -> tuple[str, Kind]:
+def _step(
+    kind: SettingKind, part: str, children: Mapping[str, YamlValue]
+) -> tuple[str, SettingKind]:
     """The key that `part` of a variable's name means. LookupError: there is none."""
     if kind.section:
         return part, members(kind)[part]
@@ -81,7 +83,7 @@ def _step(kind: Kind, part: str, children: Mapping[str, YamlValue]) -> tuple[str
     return _spelt(part, key_kind(kind)), item_kind(kind)
 
 
-def _spelt(part: str, key: Kind) -> str:
+def _spelt(part: str, key: SettingKind) -> str:
     """A new key, as it is spelt where the name of a variable cannot say so."""
     if key.marked("dashes"):
         return part.replace("_", "-")
@@ -103,13 +105,13 @@ def merged(below: YamlValue, above: YamlValue) -> YamlValue:
     return replace(above, data={**below.data, **both})
 
 
-def _unknown(name: str, root: Kind) -> Problem:
+def _unknown(name: str, root: SettingKind) -> Problem:
     parts = name[len(PREFIX) :].lower().split(NESTING)
     near = get_close_matches(name.upper(), _names(root, (), parts), n=1, cutoff=0.8)
     return Problem(name, "", "there is no such setting", near[0] if near else None)
 
 
-def _names(kind: Kind, path: KeyPath, parts: list[str]) -> Iterator[str]:
+def _names(kind: SettingKind, path: KeyPath, parts: list[str]) -> Iterator[str]:
     """Names of variables; below a mapping those of the entry that `parts` name."""
     if path:
         yield variable(path)

@@ -12,7 +12,7 @@ PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingKind:
     """One annotation without its `| None` and its `Annotated`."""
 
     annotation: Any  # whole, for msgspec
@@ -57,7 +57,7 @@ class Kind:
         return bool((self.meta.extra or {}).get(mark))
 
 
-def kind_of(annotation: Any) -> Kind:
+def kind_of(annotation: Any) -> SettingKind:
     bare, optional = annotation, False
     if get_origin(bare) in (Union, UnionType):
         (bare,) = (one for one in get_args(bare) if one is not NoneType)
@@ -65,22 +65,22 @@ def kind_of(annotation: Any) -> Kind:
     meta = Meta()
     if get_origin(bare) is Annotated:
         bare, meta = get_args(bare)
-    return Kind(annotation, get_origin(bare) or bare, get_args(bare), meta, optional)
+    return SettingKind(annotation, get_origin(bare) or bare, get_args(bare), meta, optional)
 
 
-def members(section: Kind) -> dict[str, Kind]:
+def members(section: SettingKind) -> dict[str, SettingKind]:
     return {field.name: kind_of(field.type) for field in fields(section.base)}
 
 
-def needed(section: Kind) -> list[str]:
+def needed(section: SettingKind) -> list[str]:
     """The members without a default; those of the groups have theirs in defaults.yaml."""
     return [field.name for field in fields(section.base) if field.required]
 
 
-def key_kind(mapping: Kind) -> Kind:
+def key_kind(mapping: SettingKind) -> SettingKind:
     return kind_of(mapping.arguments[0])
 
 
-def item_kind(container: Kind) -> Kind:
+def item_kind(container: SettingKind) -> SettingKind:
     """Of a list's items, or of a mapping's values."""
     return kind_of(container.arguments[1 if container.mapping else 0])

@@ -20,7 +20,7 @@ from config.access import (
     Policy,
     SecretsSettings,
 )
-from config.endpoints import Mcp, Metrics, Portal, Rpc, ServerSettings
+from config.endpoints import Mcp, MetricsSettings, Portal, Rpc, ServerSettings
 from config.profiles import ProfilesSettings
 from config.sources import SourceSettings
 from config.types import (
@@ -221,7 +221,7 @@ class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings
-    metrics: Metrics
+    metrics: MetricsSettings
     database: DatabaseSettings
     tenant: Tenant
     mcp: Mcp

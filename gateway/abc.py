@@ -22,7 +22,7 @@ Middleware = Callable[[Handler], Handler]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A call of a tool, passed through the guards to its execution."""
 
     tool: Tool
@@ -31,7 +31,7 @@ class Call:
     context: Context
 
 
-Execute = Callable[[Call], Coroutine[Any, Any, ToolResult | RelayedResult]]
+Execute = Callable[[ToolCall], Coroutine[Any, Any, ToolResult | RelayedResult]]
 """Execute a call: its result, also that of a tool that failed. Raises Fault."""
 
 Guard = Callable[[Execute], Execute]

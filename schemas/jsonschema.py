@@ -18,7 +18,7 @@ from schemas.schema_cost import LEVELS, check_cost
 from schemas.validators import (
     MATCHING_ALL,
     Meter,
-    TooCostly,
+    SchemaTooCostly,
     ValidationError,
     ValidationErrorKind,
     compiled,
@@ -174,14 +174,16 @@ class _Guard:
         if self._meter:
             self._meter.reset()
         if self._looks > LOOKS_FREE and _parts(arguments, LOOKS // self._looks) is None:
-            raise TooCostly(f"there are more than {LOOKS // self._looks:,} values to be checked")
+            raise SchemaTooCostly(
+                f"there are more than {LOOKS // self._looks:,} values to be checked"
+            )
         if self._names.letters and self._looks * self._naming(arguments) > MATCHING_ALL:
-            raise TooCostly("there are too many names to be checked against patterns")
+            raise SchemaTooCostly("there are too many names to be checked against patterns")
 
     def settle(self) -> None:
         """Raises TooCostly where the answer is none."""
         if self._meter and self._meter.refused:
-            raise TooCostly(self._meter.refused)
+            raise SchemaTooCostly(self._meter.refused)
 
     def _naming(self, arguments: Any) -> int:
         return sum(self._names.matching(len(name)) for name in _names(arguments))

@@ -49,7 +49,7 @@ CHEAP = 24  # letters of all patterns of a schema, which nobody counts: 4 MB of 
 BACKTRACKS = 100_000  # of look-around and references to groups
 
 
-class TooCostly(ValueError):
+class SchemaTooCostly(ValueError):
     """Why a schema, or a value, is not checked: it would take too long."""
 
 
@@ -95,7 +95,7 @@ class Meter:
 def compiled(schema: Mapping[str, Any] | bool, meter: Meter | None = None) -> Validator:
     """A validator by the dialect that `$schema` names; without one, or with one that is not known,
     by 2020-12. `format` is an annotation. `meter` counts what patterns take. Raises ValueError for
-    what is no JSON Schema, or refers to something outside itself; TooCostly for patterns."""
+    what is no JSON Schema, or refers to something outside itself; SchemaTooCostly for patterns."""
     pattern_cost(schema)
     read = _readable(schema)
     return validator_cls_for(read)(
@@ -119,13 +119,13 @@ def compiled_as_2020(schema: Mapping[str, Any] | bool) -> Validator:
 
 
 def pattern_cost(schema: Any) -> PatternCost:
-    """Raises TooCostly for patterns that take too long to compile."""
+    """Raises SchemaTooCostly for patterns that take too long to compile."""
     compiling, costs = 0, {"pattern": _NO_PATTERN, "patternProperties": _NO_PATTERN}
     for keyword, pattern in _patterns(schema):
         cost = _schema_pattern(pattern)
         compiling += cost.compiling
         if cost.compiling > COMPILING or compiling > COMPILING_ALL:
-            raise TooCostly(f"the pattern {pattern[:80]!r} takes too long to compile")
+            raise SchemaTooCostly(f"the pattern {pattern[:80]!r} takes too long to compile")
         so_far = costs[keyword]
         letters, looked = so_far.letters + cost.letters, so_far.looked + cost.looked
         costs[keyword] = SchemaPattern(compiling, min(letters, MOST), min(looked, MOST))
@@ -133,7 +133,7 @@ def pattern_cost(schema: Any) -> PatternCost:
 
 
 def check_by_metaschema(schema: Mapping[str, Any]) -> None:
-    """Raises ValueError for what the metaschema of its dialect does not accept, TooCostly for
+    """Raises ValueError for what the metaschema of its dialect does not accept, SchemaTooCostly for
     patterns; what references lead to is not looked at."""
     pattern_cost(schema)
     try:

@@ -9,7 +9,7 @@ from msgspec import Raw
 from psycopg_pool import PoolTimeout
 
 from config.settings import Settings
-from gateway.abc import Call, Execute, Guard, Middleware, Upstream
+from gateway.abc import Execute, Guard, Middleware, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.shared import Shared
 from gateway.app.upstreams import Federation
@@ -165,7 +165,7 @@ def dispatchers(
 def guarded(upstreams: Mapping[type, Upstream], guards: Sequence[Guard]) -> Execute:
     """The executor of calls, wrapped in `guards`."""
 
-    async def reach(call: Call) -> ToolResult | RelayedResult:
+    async def reach(call: ToolCall) -> ToolResult | RelayedResult:
         upstream = upstreams[type(call.tool.binding)]
         return await upstream.call(call.tool, call.source, call.arguments, call.context)
 

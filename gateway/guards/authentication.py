@@ -112,7 +112,7 @@ def is_key(text: bytes) -> bool:
 BEARER = b"bearer "
 
 
-class Refusals(NamedTuple):
+class TokenFaults(NamedTuple):
     """Faults for a bad token in one header."""
 
     header: str
@@ -120,9 +120,9 @@ class Refusals(NamedTuple):
     expired: StatusKind
 
 
-AUTHORIZATION = Refusals("Authorization", INVALID_AUTH_TOKEN, AUTH_TOKEN_EXPIRED)
+AUTHORIZATION = TokenFaults("Authorization", INVALID_AUTH_TOKEN, AUTH_TOKEN_EXPIRED)
 API_KEY = AUTHORIZATION._replace(header="X-API-Key")
-SCOPE_TOKEN = Refusals("X-Scope-Token", INVALID_SCOPE_TOKEN, SCOPE_TOKEN_EXPIRED)
+SCOPE_TOKEN = TokenFaults("X-Scope-Token", INVALID_SCOPE_TOKEN, SCOPE_TOKEN_EXPIRED)
 
 
 class Authenticator:
@@ -209,7 +209,7 @@ class Authenticator:
             return _refused(AUTHORIZATION, StatusFault(INVALID_AUTH_TOKEN), "names nobody")
         return token.identity
 
-    def _holder(self, sent: list[bytes], refusals: Refusals) -> Identity | Fault:
+    def _holder(self, sent: list[bytes], refusals: TokenFaults) -> Identity | Fault:
         """The identity of the single API key that was sent."""
         reason = "sent more than once"
         if self.keys is not None and len(sent) == 1:
@@ -219,7 +219,7 @@ class Authenticator:
                 reason = type(error).__name__
         return _refused(refusals, StatusFault(refusals.invalid), reason)
 
-    async def _read(self, sent: list[bytes], refusals: Refusals, path: str) -> Token | Fault:
+    async def _read(self, sent: list[bytes], refusals: TokenFaults, path: str) -> Token | Fault:
         """The single bearer token that was sent, with or without the "Bearer" prefix."""
         try:
             if len(sent) > 1:
@@ -241,7 +241,7 @@ def _bearer(value: bytes) -> bytes:
     return value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else b""
 
 
-def _refused(refusals: Refusals, fault: Fault, reason: str) -> Fault:
+def _refused(refusals: TokenFaults, fault: Fault, reason: str) -> Fault:
     """Log the refusal and return `fault`. `reason` is a category of mistake: token contents are
     never logged."""
     log.info("token_refused", extra={"header": refusals.header, "reason": reason})

@@ -8,7 +8,7 @@ from hmac import compare_digest
 
 from starlette.types import Scope
 
-from config.endpoints import Metrics
+from config.endpoints import MetricsSettings
 from config.networks import is_loopback
 
 # Headers that proxies add; some only X-Forwarded-Proto or -Host (Envoy without use_remote_address).
@@ -19,7 +19,7 @@ BEARER = b"bearer "
 
 
 class Insight:
-    def __init__(self, settings: Metrics) -> None:
+    def __init__(self, settings: MetricsSettings) -> None:
         self._open = settings.open
         self._token = settings.token.encode()
         self.takes_token = bool(settings.token)

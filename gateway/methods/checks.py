@@ -14,7 +14,7 @@ from schemas.hybrid import (
     StatusFault,
 )
 from schemas.jsonschema import ArgumentProblem, Checker
-from schemas.validators import TooCostly
+from schemas.validators import SchemaTooCostly
 
 IDEMPOTENCY_KEY_LIMIT = 128  # characters, as the portal's database has it
 
@@ -23,7 +23,7 @@ def problems_of(checker: Checker, arguments: dict[str, Any]) -> list[ArgumentPro
     """Schema violations of `arguments`; empty if valid. Raises InvalidParams if uncheckable."""
     try:
         return [] if checker.accepts(arguments) else checker.explain(arguments)
-    except TooCostly as error:
+    except SchemaTooCostly as error:
         raise InvalidParams(f"The arguments cannot be checked: {error}") from error
     except ValueError as error:
         raise InvalidParams("The arguments are nested too deeply") from error

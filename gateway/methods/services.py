@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.abc import Call, Execute, Handler
+from gateway.abc import Execute, Handler, ToolCall
 from gateway.context import Context
 from gateway.methods.checks import check_key, check_scope
 from gateway.methods.lists import EncodedAnswers, Lists
@@ -29,7 +29,7 @@ from schemas.hybrid import (
 from schemas.jsonrpc import Request, decode_json, json_type
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.tool import Tool, ToolResult
-from schemas.validators import TooCostly
+from schemas.validators import SchemaTooCostly
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Services:
             self._authorize(binding, context)
         check_key(binding, context.letter.idempotency_key)
         source = found.catalog.sources.get(found.tool.source)
-        result = await self._execute(Call(found.tool, source, arguments, context))
+        result = await self._execute(ToolCall(found.tool, source, arguments, context))
         return result if isinstance(result, ToolResult) else tool_result(result.members)
 
     def _authorize(self, binding: ServiceBinding, context: Context) -> None:
@@ -169,7 +169,7 @@ def _checked(found: _Found, data: Any) -> Any:
         if checker.accepts(arguments):
             return arguments
         violation = checker.violation(arguments, binding.argument)
-    except TooCostly as error:
+    except SchemaTooCostly as error:
         raise StatusFault(VALIDATOR_SCHEMA, f"$: {error}") from error
     except ValueError as error:
         violation = "$: is nested too deeply to be checked"

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.structs import replace as replaced
 
-from gateway.abc import Call, Execute
+from gateway.abc import Execute, ToolCall
 from gateway.context import Context
 from gateway.methods.answers import Answering
 from gateway.methods.call_tool import CALLS, Passing
@@ -185,7 +185,7 @@ class ToolMethods:
             arguments = {**arguments, FIELDS: asked.texts}  # they determine the GraphQL selection
         source = catalog.sources.get(tool.source)
         try:
-            result = await self._execute(Call(tool, source, arguments, context))
+            result = await self._execute(ToolCall(tool, source, arguments, context))
         except InvalidParams as fault:  # valid by the schema but not encodable in a request
             return _rejected(tool, [ArgumentProblem("", fault.message)], context)
         if not isinstance(result, ToolResult):
@@ -212,7 +212,7 @@ class ToolMethods:
             return _rejected(tool, problems, context)
         source = catalog.sources.get(tool.source)
         try:
-            result = await self._execute(Call(tool, source, arguments, context))
+            result = await self._execute(ToolCall(tool, source, arguments, context))
         except RelayedFault as fault:
             result = RelayedResult(failures.as_result(fault, context.revision))
         if isinstance(result, ToolResult):

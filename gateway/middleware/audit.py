@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET, Raw
 
 from config.access import Audit
-from gateway.abc import Call, Execute, Handler
+from gateway.abc import Execute, Handler, ToolCall
 from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable, shown
 from gateway.audit.writer import AuditWriter
 from gateway.context import AuditDraft, Context, Identify, Identity
@@ -119,7 +119,7 @@ class AuditTrail:
         """Outermost guard: it sees the original arguments and the final result."""
         keep = self._settings.arguments == "masked"
 
-        async def noted(call: Call) -> ToolResult | RelayedResult:
+        async def noted(call: ToolCall) -> ToolResult | RelayedResult:
             note, tool = call.context.note, call.tool
             if note is None:
                 return await execute(call)

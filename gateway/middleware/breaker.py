@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.access import BreakerSettings as Settings
-from gateway.abc import Call, Execute
+from gateway.abc import Execute, ToolCall
 from gateway.middleware.circuit import Circuit
 from schemas.errors import RelayedFault, SourceDown, whole_seconds
 from schemas.hybrid import UNAVAILABLE, Status, status_members
@@ -72,7 +72,7 @@ class Breaker(Collector):
         if not self._settings.enabled:
             return execute
 
-        async def spared(call: Call) -> ToolResult | RelayedResult:
+        async def spared(call: ToolCall) -> ToolResult | RelayedResult:
             if call.source is None or not call.tool.binding.facts.remote:
                 return await execute(call)
             name = call.source.name
@@ -111,7 +111,7 @@ class Breaker(Collector):
         else:
             log.info("breaker_closed", extra={"source": name})
 
-    def _refusal(self, call: Call, name: str, wait_s: float) -> ToolResult:
+    def _refusal(self, call: ToolCall, name: str, wait_s: float) -> ToolResult:
         """Result of a rejected call. Raises SourceDown for tools of MCP servers, whose failures
         are errors."""
         self._refused("breaker")

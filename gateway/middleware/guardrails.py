@@ -25,7 +25,7 @@ from msgspec import UNSET, Raw
 
 from config.access import GUARDRAIL_VARIABLES, Guardrail
 from config.access import GuardrailsSettings as Settings
-from gateway.abc import Call, Execute
+from gateway.abc import Execute, ToolCall
 from gateway.middleware.told import Told
 from gateway.policy.rules import facts_of
 from schemas.errors import ParseError, RelayedFault
@@ -436,7 +436,7 @@ class Guardrails:
         if not self._settings.mask and not self._rules:
             return execute
 
-        async def guarded(call: Call) -> ToolResult | RelayedResult:
+        async def guarded(call: ToolCall) -> ToolResult | RelayedResult:
             plan = self._plan(call.tool)
             if plan is None:
                 return await execute(call)
@@ -473,7 +473,7 @@ class Guardrails:
         )
         return None if plan.empty else plan
 
-    def _checked(self, call: Call, plan: _Plan) -> Call:
+    def _checked(self, call: ToolCall, plan: _Plan) -> ToolCall:
         """Apply the rules to the arguments. Redacted arguments may violate the tool's schema:
         the service rejects them then."""
         rules = _of(plan.arguments, call)
@@ -488,7 +488,7 @@ class Guardrails:
         return call if value is call.arguments else replace(call, arguments=value)
 
     def _passed(
-        self, call: Call, plan: _Plan, result: ToolResult | RelayedResult
+        self, call: ToolCall, plan: _Plan, result: ToolResult | RelayedResult
     ) -> ToolResult | RelayedResult:
         rules = _of(plan.results, call)
         if not (rules or plan.outputs or plan.inputs):
@@ -514,7 +514,7 @@ class Guardrails:
                 seen.value, seen.texts = looked.value, looked.texts
         return seen.result()
 
-    def _told(self, call: Call, plan: _Plan, fault: RelayedFault) -> RelayedFault:
+    def _told(self, call: ToolCall, plan: _Plan, fault: RelayedFault) -> RelayedFault:
         """Inspect the error of another server as an equivalent result."""
         said = RelayedResult(
             {
@@ -539,7 +539,7 @@ class Guardrails:
             raise _Denied("mask" if rule is None else rule.name, reason)
 
 
-def _of(rules: Sequence[CompiledGuardrail], call: Call) -> list[CompiledGuardrail]:
+def _of(rules: Sequence[CompiledGuardrail], call: ToolCall) -> list[CompiledGuardrail]:
     """The rules that the caller is not exempt from."""
     roles = call.context.principal.roles
     return [rule for rule in rules if not rule.exempts(roles)]
@@ -558,7 +558,7 @@ def _looked(
     return looked
 
 
-def _facts(call: Call) -> dict[str, Any]:
+def _facts(call: ToolCall) -> dict[str, Any]:
     """Tool and principal for expressions; no principal if its claims exceed the limits."""
     facts: dict[str, Any] = {"tool": {"name": call.tool.name, "source": call.tool.source}}
     if (who := facts_of(call.context.principal)) is not None:
@@ -566,7 +566,7 @@ def _facts(call: Call) -> dict[str, Any]:
     return facts
 
 
-def _refusal(call: Call, denied: _Denied) -> ToolResult:
+def _refusal(call: ToolCall, denied: _Denied) -> ToolResult:
     """Error result that names the rule and its reason, without any of the content."""
     note = call.context.note
     if note is not None:

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.access import LimitsSettings, Rate
-from gateway.abc import Call, Execute, Handler, RateKey, Rates
+from gateway.abc import Execute, Handler, RateKey, Rates, ToolCall
 from gateway.context import Context
 from gateway.networks import network
 from schemas.errors import Overloaded, TooManyRequests
@@ -151,7 +151,7 @@ class Limiting:
         if not self._limits.tools and not self._limits.sources:
             return execute
 
-        async def limited(call: Call) -> ToolResult | RelayedResult:
+        async def limited(call: ToolCall) -> ToolResult | RelayedResult:
             tool = call.tool
             tenant = call.context.principal.tenant
             of = self._of_call(tenant, tool.name, tool.source, tool.tags, tool.domain)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Raw
 
-from gateway.abc import Call, Execute
+from gateway.abc import Execute, ToolCall
 from gateway.audit.records import shown
 from gateway.context import Context
 from gateway.policy.approvals import Approving
@@ -26,7 +26,7 @@ class Judging:
         self._approving = approving
 
     def guard(self, execute: Execute) -> Execute:
-        async def judged(call: Call) -> ToolResult | RelayedResult:
+        async def judged(call: ToolCall) -> ToolResult | RelayedResult:
             decision = self._sight.decide(call.context, call.tool, call.arguments)
             _note(call.context, decision.effect, decision.rule)
             if decision.effect == "allow":
@@ -38,7 +38,7 @@ class Judging:
         return judged
 
     async def _approved(
-        self, execute: Execute, call: Call, decision: Decision
+        self, execute: Execute, call: ToolCall, decision: Decision
     ) -> ToolResult | RelayedResult:
         approvals, used = await self._approving.used(call, decision)
         _note(call.context, "allow", decision.rule)
@@ -52,7 +52,7 @@ class Judging:
         return result
 
 
-def shown_to_people(call: Call) -> str:
+def shown_to_people(call: ToolCall) -> str:
     """The arguments of a call as JSON, secrets masked."""
     masks = masks_of(bytes(call.tool.input_schema))
     return shown(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()

@@ -10,7 +10,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from config.access import Policy
-from gateway.abc import Call
+from gateway.abc import ToolCall
 from gateway.policy.engine import Decision
 from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
 from registry.database.postgres import Pool
@@ -18,7 +18,7 @@ from schemas.errors import ApprovalRequired, TooManyRequests, Unavailable
 
 AGAIN_S = 60.0  # retry delay while requests are pending
 
-Shown = Callable[[Call], str]
+Shown = Callable[[ToolCall], str]
 """The arguments of a call for people to look at: masked, and not too long."""
 
 
@@ -28,7 +28,7 @@ class Approving:
         self._pool = pool
         self._shown = shown
 
-    async def used(self, call: Call, decision: Decision) -> tuple[Approvals, str]:
+    async def used(self, call: ToolCall, decision: Decision) -> tuple[Approvals, str]:
         """Consume the approval of this call; returns its store and id, for `give_back`.
         Raises ApprovalRequired where there is none, TooManyRequests for a caller with too many
         pending requests, and Unavailable."""
@@ -62,7 +62,7 @@ class Approving:
             await approvals.give_back(used)
 
 
-def _required(call: Call, id_: str, until: datetime) -> ApprovalRequired:
+def _required(call: ToolCall, id_: str, until: datetime) -> ApprovalRequired:
     expires = until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = (
         f"{call.tool.name} needs an approval for these arguments. Somebody has to agree to "
@@ -71,7 +71,7 @@ def _required(call: Call, id_: str, until: datetime) -> ApprovalRequired:
     return ApprovalRequired(text, id_, expires)
 
 
-def _digest(call: Call) -> str:
+def _digest(call: ToolCall) -> str:
     """Digest of tool revision and arguments, independent of the order of members."""
     said = [call.tool.id, call.tool.digest, call.arguments]
     return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()

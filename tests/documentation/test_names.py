@@ -8,7 +8,7 @@ import click
 import pytest
 
 from config.environment import NESTING, PREFIX
-from config.kinds import Kind, item_kind, kind_of, members
+from config.kinds import SettingKind, item_kind, kind_of, members
 from config.settings import Settings
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
@@ -72,7 +72,7 @@ def dotted_names(page: Page) -> Iterator[str]:
 
 def is_setting(path: Sequence[str]) -> bool:
     """Whether a path of keys leads to a setting; below a mapping any name is a key."""
-    kind: Kind = kind_of(Settings)
+    kind: SettingKind = kind_of(Settings)
     for part in path:
         if kind.scalar or kind.listing:
             return False

@@ -13,7 +13,7 @@ from msgspec.json import encode
 
 from registry.importers.mcp import read_snapshot
 from schemas.jsonschema import Checker
-from schemas.validators import CHEAP, Meter, TooCostly, compiled, is_cheap, pattern_cost
+from schemas.validators import CHEAP, Meter, SchemaTooCostly, compiled, is_cheap, pattern_cost
 from tests.registry.servers import snapshot, tool
 
 Json = dict[str, Any]
@@ -170,7 +170,7 @@ def test_reasons_are_bounded(schema: Json, value: Any) -> None:
 @pytest.mark.parametrize("pattern", [f"(?=a)(\\w{{{n}}})" for n in (95, 300)] + [r"\p{L}{99}"])
 def test_many_patterns_are_not_compiled(pattern: str) -> None:
     many = [{"pattern": f"{pattern}{i}"} for i in range(1000)]
-    with bounded(), pytest.raises(TooCostly, match="takes too long to compile"):
+    with bounded(), pytest.raises(SchemaTooCostly, match="takes too long to compile"):
         compiled({"anyOf": many})
     with bounded():
         imported = read_snapshot(
@@ -202,7 +202,7 @@ def test_usual_patterns_are_matched_all_the_same(pattern: str, good: str, bad: s
 
 def test_a_text_that_is_too_long_for_its_pattern_is_refused_by_name_of_the_pattern() -> None:
     checker = Checker(encode({"items": {"anyOf": [{"pattern": NESTED_COUNTS}, {}]}}))
-    with pytest.raises(TooCostly, match=r"a text of 60,000 characters .* pattern .*1,100"):
+    with pytest.raises(SchemaTooCostly, match=r"a text of 60,000 characters .* pattern .*1,100"):
         checker.accepts(["x" * 60_000])
     assert checker.accepts(["x" * 60])  # the next one is not refused for it
 

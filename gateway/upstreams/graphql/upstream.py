@@ -41,11 +41,11 @@ _TOKEN = re.compile(
 
 
 @dataclass(slots=True)
-class Node:
+class SelectionNode:
     """A field, or a fragment, of a selection."""
 
     head: str  # as it is printed: `issues(first: 10)`, `... on Pet`
-    inner: "dict[str, Node]" = field(default_factory=dict)  # by name, alias or `on Type`
+    inner: "dict[str, SelectionNode]" = field(default_factory=dict)  # by name, alias or `on Type`
 
     def printed(self) -> str:
         return f"{self.head} {_braced(self.inner.values())}" if self.inner else self.head
@@ -74,14 +74,14 @@ def narrowed(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str
     known = read_selection(selection)
     nodes = dict(_rendered(root, known))
     for name, printed in always.items():
-        nodes[name] = Node(printed)
+        nodes[name] = SelectionNode(printed)
     return _braced(nodes.values())
 
 
 @lru_cache(maxsize=512)
-def read_selection(selection: str) -> Mapping[str, Node]:
+def read_selection(selection: str) -> Mapping[str, SelectionNode]:
     """Parsed fields of a selection, as written by an import."""
-    root = Node("")
+    root = SelectionNode("")
     stack, last = [root], root
     for token in _TOKEN.finditer(selection):
         if token["open"]:
@@ -91,7 +91,7 @@ def read_selection(selection: str) -> Mapping[str, Node]:
         else:
             key = f"on {token['type']}" if token["type"] else token["alias"] or token["name"]
             head = f"... {key}" if token["type"] else token["head"]
-            last = stack[-1].inner.setdefault(key, Node(head))
+            last = stack[-1].inner.setdefault(key, SelectionNode(head))
     return root.inner
 
 
@@ -108,30 +108,35 @@ def _checked(path: Sequence[str]) -> list[str]:
     return names
 
 
-def _rendered(wanted: _Wanted, known: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
+def _rendered(
+    wanted: _Wanted, known: Mapping[str, SelectionNode]
+) -> Iterator[tuple[str, SelectionNode]]:
     for name, sub in wanted.inner.items():
         if name in known or name.startswith("on "):
             yield name, _node(name, sub, known.get(name))
             continue
         inside = [(key, one) for key, one in known.items() if name in one.inner and _is_type(key)]
         for key, one in inside:  # a field of some types of a union or interface
-            yield f"{key} {name}", Node(one.head, {name: _node(name, sub, one.inner[name])})
+            yield (
+                f"{key} {name}",
+                SelectionNode(one.head, {name: _node(name, sub, one.inner[name])}),
+            )
         if not inside:
             yield name, _node(name, sub, None)
 
 
-def _node(name: str, wanted: _Wanted, known: Node | None) -> Node:
+def _node(name: str, wanted: _Wanted, known: SelectionNode | None) -> SelectionNode:
     head = known.head if known else f"... {name}" if _is_type(name) else name
     inner = dict(known.inner) if known and wanted.whole else {}
     inner |= _rendered(wanted, known.inner if known else {})
-    return Node(head, inner)
+    return SelectionNode(head, inner)
 
 
 def _is_type(key: str) -> bool:
     return key.startswith("on ")
 
 
-def _braced(nodes: Iterable[Node]) -> str:
+def _braced(nodes: Iterable[SelectionNode]) -> str:
     return f"{{ {' '.join(node.printed() for node in nodes)} }}"
 
 

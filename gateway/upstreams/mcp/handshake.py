@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from gateway.context import Context
-from gateway.upstreams.mcp.link import Facts, Hearer, Hello
+from gateway.upstreams.mcp.link import Hearer, Hello, LinkFacts
 from gateway.upstreams.mcp.wire import Garbage
 from schemas.mcp.headers import NAMED_BY, encode_header
 from schemas.mcp.messages import (
@@ -54,7 +54,7 @@ def routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
     return headers
 
 
-def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], Facts]:
+def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], LinkFacts]:
     """Supported revisions and self-description from a DiscoverResult. Raises Garbage."""
     try:
         said = msgspec.json.decode(msgspec.json.encode(members), type=_Discovered)
@@ -62,7 +62,7 @@ def read_discovered(members: Mapping[str, Raw]) -> tuple[tuple[str, ...], Facts]
         raise Garbage("answered server/discover with what is no DiscoverResult") from error
     info = said.meta.get(META_SERVER)
     server_info = info if isinstance(info, dict) else {}
-    facts = Facts(V2026_07_28, said.capabilities, server_info, said.instructions or "")
+    facts = LinkFacts(V2026_07_28, said.capabilities, server_info, said.instructions or "")
     return said.supported_versions, facts
 
 
@@ -89,7 +89,7 @@ def initialize(hello: Hello, revision: Revision) -> dict[str, Any]:
     }
 
 
-def read_facts(members: Mapping[str, Raw]) -> Facts:
+def read_facts(members: Mapping[str, Raw]) -> LinkFacts:
     """Facts of an InitializeResult. Raises Garbage for an invalid one or an unknown revision."""
     try:
         said = msgspec.json.decode(msgspec.json.encode(members), type=_Initialized)
@@ -98,10 +98,10 @@ def read_facts(members: Mapping[str, Raw]) -> Facts:
     revision = HANDSHAKE.get(said.protocol_version)
     if revision is None:
         raise Garbage(f"wants the revision {said.protocol_version[:40]!r}, which is not known")
-    return Facts(revision, said.capabilities, said.server_info, said.instructions or "")
+    return LinkFacts(revision, said.capabilities, said.server_info, said.instructions or "")
 
 
-async def missed(facts: Facts, hearer: Hearer) -> None:
+async def missed(facts: LinkFacts, hearer: Hearer) -> None:
     """Notify `hearer` that lists may have changed: the stream was interrupted for a while."""
     for capability, method in LISTS.items():
         said = facts.capabilities.get(capability)

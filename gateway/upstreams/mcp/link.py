@@ -39,7 +39,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LinkFacts:
     """Self-description of a server in one era."""
 
     revision: Revision
@@ -51,7 +51,7 @@ class Facts:
 class Link(Protocol):
     """One session at a server of a handshake revision, or the link to a stateless one."""
 
-    facts: Facts
+    facts: LinkFacts
 
     @property
     def revision(self) -> Revision:

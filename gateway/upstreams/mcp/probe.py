@@ -20,7 +20,7 @@ from msgspec import Raw
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.endpoint import HttpFault, HttpRefused
 from gateway.upstreams.mcp.handshake import read_discovered
-from gateway.upstreams.mcp.link import Facts, Link, SessionLost
+from gateway.upstreams.mcp.link import Link, LinkFacts, SessionLost
 from gateway.upstreams.mcp.wire import Garbage
 from schemas.errors import (
     HeaderMismatch,
@@ -33,15 +33,15 @@ from schemas.mcp.revisions import V2026_07_28
 from schemas.source import McpOptions, Source
 
 Transport = Literal["streamable", "sse", "stdio"]
-UNKNOWN = Facts(V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}})  # its lists decide
+UNKNOWN = LinkFacts(V2026_07_28, {"tools": {}, "prompts": {}, "resources": {}})  # its lists decide
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """The eras that a server speaks; None for one that it does not."""
 
-    stateless: Facts | None
-    handshake: Facts | None
+    stateless: LinkFacts | None
+    handshake: LinkFacts | None
     transport: Transport = "streamable"  # of its sessions
 
     @property
@@ -54,7 +54,7 @@ class Spoken:
 
 async def stateless_facts(
     name: str, discover: Awaitable[dict[str, Raw]], *, silent: bool = True
-) -> Facts | None:
+) -> LinkFacts | None:
     """Facts from the answer to `server/discover`, None if not stateless. Raises UpstreamFailed when
     it is inconclusive, unless `silent` is False: processes of older eras may not answer at all."""
     try:
@@ -71,8 +71,8 @@ async def stateless_facts(
 
 
 async def handshake_facts(
-    opening: Awaitable[Link], other: Facts | None
-) -> Facts | UpstreamFailed | None:
+    opening: Awaitable[Link], other: LinkFacts | None
+) -> LinkFacts | UpstreamFailed | None:
     """Facts of a session, which is closed at once; None or a reason for a server that has none.
 
     Raises UpstreamFailed when the probe is inconclusive; `other` is the result for the other era.
@@ -91,7 +91,7 @@ async def handshake_facts(
     return facts
 
 
-def _facts_of_fault(name: str, fault: RelayedFault) -> Facts | None:
+def _facts_of_fault(name: str, fault: RelayedFault) -> LinkFacts | None:
     status = fault.http_status if isinstance(fault, HttpFault) else 200
     if fault.code in (HeaderMismatch.code, MissingClientCapability.code):
         return UNKNOWN
@@ -121,7 +121,7 @@ def options_of(source: Source) -> McpOptions:
     return source.options if isinstance(source.options, McpOptions) else McpOptions()
 
 
-def demanded(source: Source, facts: Facts | None) -> Facts:
+def demanded(source: Source, facts: LinkFacts | None) -> LinkFacts:
     """Facts of the only era that is wanted. Raises UpstreamFailed."""
     if facts is None:
         raise UpstreamFailed(f"{source.name} does not speak 2026-07-28, as its `era` says it does")

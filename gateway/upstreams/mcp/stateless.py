@@ -18,7 +18,7 @@ from gateway.upstreams.mcp.duplex import LISTEN, Acknowledged, listening
 from gateway.upstreams.mcp.endpoint import HEADERS, SSE, TROUBLE, ServerEndpoint
 from gateway.upstreams.mcp.events import EventStream, JsonText
 from gateway.upstreams.mcp.handshake import routing_headers, with_envelope
-from gateway.upstreams.mcp.link import Facts, Hearer, Hello, SessionLost, StatelessWay, Timeout
+from gateway.upstreams.mcp.link import Hearer, Hello, LinkFacts, SessionLost, StatelessWay, Timeout
 from gateway.upstreams.mcp.listeners import Nobody
 from gateway.upstreams.mcp.talk import Exchange, Talk
 from gateway.upstreams.mcp.wire import Garbage
@@ -27,7 +27,7 @@ from gateway.upstreams.mcp.wire import Garbage
 class StatelessLink(StatelessWay):
     """Link to one server; opening it sends no request."""
 
-    def __init__(self, pool: SourcePool, hello: Hello, facts: Facts) -> None:
+    def __init__(self, pool: SourcePool, hello: Hello, facts: LinkFacts) -> None:
         """Raises UpstreamFailed when the server has no address that may be called."""
         self.facts = facts
         self._endpoint = ServerEndpoint(pool)

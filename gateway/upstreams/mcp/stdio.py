@@ -5,7 +5,7 @@ import time
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.backoff import Respawn
 from gateway.upstreams.mcp.duplex import DuplexLink
-from gateway.upstreams.mcp.link import Facts, Hearer, Hello, SessionLost, Timeout
+from gateway.upstreams.mcp.link import Hearer, Hello, LinkFacts, SessionLost, Timeout
 from gateway.upstreams.mcp.process import LineProcess, ProcessCommand
 from schemas.mcp.revisions import V2025_11_25, Revision
 
@@ -80,7 +80,7 @@ async def open_stdio(
 
 
 async def open_stdio_stateless(
-    command: ProcessCommand, respawn: Respawn, hello: Hello, background: Hearer, facts: Facts
+    command: ProcessCommand, respawn: Respawn, hello: Hello, background: Hearer, facts: LinkFacts
 ) -> DuplexLink:
     """Start a process that is known to speak 2026-07-28. Raises UpstreamFailed."""
     link = DuplexLink(background, hello, command.name, 0)

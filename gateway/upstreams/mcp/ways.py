@@ -12,7 +12,7 @@ from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.handshake import DISCOVER
 from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.http_sse import open_http_sse
-from gateway.upstreams.mcp.link import Facts, Hearer, Hello, Link, StatelessWay, Timeout
+from gateway.upstreams.mcp.link import Hearer, Hello, Link, LinkFacts, StatelessWay, Timeout
 from gateway.upstreams.mcp.listeners import Nobody
 from gateway.upstreams.mcp.probe import (
     UNKNOWN,
@@ -53,13 +53,13 @@ class HttpWay:
         hello, timeout = Hello(self._client), self._patience()
         opening = HttpLink.open(self.pool, hello, Nobody(), timeout)
         handshake = await handshake_facts(opening, stateless)
-        if isinstance(handshake, Facts):
+        if isinstance(handshake, LinkFacts):
             return self._found(Spoken(stateless, handshake))
         if stateless is not None:
             return self._found(Spoken(stateless, None))
         opening_sse = open_http_sse(self.pool, hello, Nobody(), timeout)
         older = await handshake_facts(opening_sse, None)
-        if isinstance(older, Facts):
+        if isinstance(older, LinkFacts):
             return self._found(Spoken(None, older, "sse"))
         raise UpstreamFailed(
             f"{self._source.name} does not answer as an MCP server of any revision: {handshake}"
@@ -98,7 +98,7 @@ class HttpWay:
         self.one_stream = spoken.transport == "sse"
         return spoken
 
-    async def _discovered(self) -> Facts | None:
+    async def _discovered(self) -> LinkFacts | None:
         link = StatelessLink(self.pool, Hello(self._client), UNKNOWN)
         try:
             return await stateless_facts(
@@ -144,7 +144,7 @@ class StdioWay:
         if era == "stateless":
             return Spoken(demanded(self._source, stateless), None, "stdio")
         handshake = await handshake_facts(self._session(Hello(self._client), Nobody()), stateless)
-        if isinstance(handshake, Facts):
+        if isinstance(handshake, LinkFacts):
             return Spoken(stateless, handshake, "stdio")
         if stateless is not None:
             return Spoken(stateless, None, "stdio")
@@ -180,7 +180,7 @@ class StdioWay:
             )
         )
 
-    async def _process(self, facts: Facts, respawn: Respawn) -> StatelessWay:
+    async def _process(self, facts: LinkFacts, respawn: Respawn) -> StatelessWay:
         hello = Hello(self._client)
         opening = open_stdio_stateless(self._command, respawn, hello, Nobody(), facts)
         return await self._counted(opening)
@@ -199,7 +199,7 @@ class StdioWay:
         self._links.add(link)
         return link
 
-    async def _discovered(self) -> Facts | None:
+    async def _discovered(self) -> LinkFacts | None:
         self._respawn.check()
         # a process that exits on a request of the newer era may serve the older ones well
         trial = Respawn(self._source.name, 1.0)

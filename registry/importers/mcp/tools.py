@@ -8,7 +8,12 @@ from schemas.jsonrpc import encode, json_type
 from schemas.jsonschema import Checker
 from schemas.mcp.headers import mirrored_in
 from schemas.tool import Annotations, ToolDraft
-from schemas.validators import TooCostly, ValidationError, check_by_metaschema, unknown_dialect
+from schemas.validators import (
+    SchemaTooCostly,
+    ValidationError,
+    check_by_metaschema,
+    unknown_dialect,
+)
 
 _OWN_COLUMNS = frozenset(
     ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -91,7 +96,7 @@ def _illegal(schema: dict[str, Any]) -> str | None:
     except ValidationError as error:
         where = "/".join(map(str, error.instance_path))
         return f"{error.message[:120]} at {where}" if where else error.message[:120]
-    except TooCostly:  # left to others to check
+    except SchemaTooCostly:  # left to others to check
         return None
     except ValueError as error:  # nested too deeply
         return str(error)[:120]

@@ -14,7 +14,7 @@ from registry.importers.openapi.document import SkipOperation
 from registry.importers.openapi.marks import ArgumentMarks, Marks
 from registry.importers.openapi.parameters import WireParameter
 from registry.importers.openapi.schema_tree import Converted
-from registry.importers.openapi.schemas import Room, SchemaParts, Schemas
+from registry.importers.openapi.schemas import SchemaParts, Schemas, SizeBudget
 from registry.names.tool_names import legal
 from schemas.binding import Body, Location, Parameter, Part
 from schemas.jsonrpc import encode
@@ -96,7 +96,7 @@ class Inputs:
         xml = {"xml": body.xml, "xml_types": body.xml_types}
         return replace(made, parts=parts, file=body.file, **xml)
 
-    def schema(self, room: Room) -> dict[str, Any]:
+    def schema(self, room: SizeBudget) -> dict[str, Any]:
         """The input schema. Raises `SkipOperation` if it does not compile, or exceeds `room`."""
         schema: dict[str, Any] = {"type": "object", "properties": self._properties}
         if self._required:

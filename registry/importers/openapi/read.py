@@ -14,7 +14,7 @@ from registry.importers.openapi.operations import (
     operations,
     refusal,
 )
-from registry.importers.openapi.schemas import Room
+from registry.importers.openapi.schemas import SizeBudget
 from registry.importers.openapi.tools import OpenApiDrafts
 from registry.importers.openapi.values import mapping
 from registry.names.tool_names import assign, tool_name
@@ -55,7 +55,7 @@ class _Mapper:
     def __init__(
         self, document: OpenApiDocument, found: list[DocumentOperation], options: OpenApiOptions
     ) -> None:
-        room = Room(options.schemas_limit_bytes)
+        room = SizeBudget(options.schemas_limit_bytes)
         self._tools = OpenApiDrafts(document, room, options.media_types)
         self._ids = Counter(op.operation_id for op in found)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.schema_tree import Component, Converted, Cycles
+from registry.importers.openapi.schema_tree import Converted, Cycles, ReferenceTarget
 from registry.importers.openapi.schemas import Schemas
 from registry.importers.openapi.values import mapping
 from registry.importers.openapi.widening import widened
@@ -44,8 +44,8 @@ class Responses:
     def __init__(self, document: OpenApiDocument, cycles: Cycles | None = None) -> None:
         self._document = document
         self._schemas = Schemas(document, "writeOnly", cycles)
-        self._sizes: dict[Component, int] = {}  # -1: unusable
-        self._closed: dict[Component, dict[str, Any]] = {}
+        self._sizes: dict[ReferenceTarget, int] = {}  # -1: unusable
+        self._closed: dict[ReferenceTarget, dict[str, Any]] = {}
 
     def of(self, operation: DocumentOperation) -> Answered:
         try:
@@ -120,7 +120,7 @@ class Responses:
             converted = target
         return converted
 
-    def _component(self, component: Component) -> Converted | None:
+    def _component(self, component: ReferenceTarget) -> Converted | None:
         """A component; None if it is unusable: any value replaces it."""
         if component not in self._sizes:
             try:

@@ -235,7 +235,7 @@ _NOTES_LIMIT = 20  # per schema; a person reads the first
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ReferenceTarget:
     """A schema that is a reference target."""
 
     pointer: str
@@ -245,7 +245,7 @@ class Component:
 @dataclass(frozen=True, slots=True)
 class Converted:
     schema: dict[str, Any]
-    uses: tuple[Component, ...]
+    uses: tuple[ReferenceTarget, ...]
     notes: tuple[str, ...]  # each begins with its location: "/properties/age: ..."
 
 
@@ -265,17 +265,17 @@ class Names(Protocol):
     cycles: Cycles
     visibility: Visibility
 
-    def name(self, component: Component) -> str: ...
+    def name(self, component: ReferenceTarget) -> str: ...
 
 
 class Tree:
     """One conversion. `origin` is the component being converted, if it is one."""
 
-    def __init__(self, names: Names, origin: Component | None) -> None:
+    def __init__(self, names: Names, origin: ReferenceTarget | None) -> None:
         self._names = names
         self._origin = origin
         self._path: list[str] = []
-        self._uses: dict[Component, None] = {}
+        self._uses: dict[ReferenceTarget, None] = {}
         self._notes: list[str] = []
 
     def convert(self, raw: object) -> Converted:
@@ -315,19 +315,19 @@ class Tree:
         self._uses[component] = None
         return {"$ref": f"#/$defs/{self._names.name(component)}", **siblings}
 
-    def _component(self, ref: object, at: _At) -> Component | None:
+    def _component(self, ref: object, at: _At) -> ReferenceTarget | None:
         """The target of `ref`; None when following it would never end."""
         if not isinstance(ref, str):
             raise MissingReference("$ref is not text")
         pointer = canonical(ref)
         self._names.document.find(ref)
         if self._origin is None or at.place is None:
-            return Component(pointer)
+            return ReferenceTarget(pointer)
         turn = self._names.cycles.turn(self._origin.pointer, pointer, at.place)
         if turn == "cut":
             self._note(f"$ref {ref!r} applies the schema to itself; dropped")
             return None
-        return Component(pointer, choices=turn == "follow")
+        return ReferenceTarget(pointer, choices=turn == "follow")
 
     def _keywords(self, schema: dict[str, Any], at: _At) -> dict[str, Any]:
         out: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, segments
-from registry.importers.openapi.schema_tree import Component, Converted, Cycles, Tree
+from registry.importers.openapi.schema_tree import Converted, Cycles, ReferenceTarget, Tree
 from registry.importers.openapi.visibility import Flag, Visibility
 from registry.names.tool_names import legal, suffixed
 from schemas.jsonrpc import encode
@@ -28,7 +28,7 @@ _ILLEGAL_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")  # 3.1, section 4.8.7: compo
 class SchemaParts:
     """Dependencies of one tool's schemas, and notes."""
 
-    uses: list[Component] = field(default_factory=list)
+    uses: list[ReferenceTarget] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def take(self, converted: Converted, where: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class SchemaParts:
         return converted.schema
 
 
-class Room:
+class SizeBudget:
     """Size budget of all input schemas of one description. A shared schema counts for each
     operation that refers to it: a description of a megabyte can expand to gigabytes."""
 
@@ -68,16 +68,16 @@ class Schemas:
         self.document = document
         self.cycles = cycles or Cycles(document)
         self.visibility = Visibility(document, left_out)
-        self._converted: dict[Component, Converted | str] = {}  # or the error
-        self._names: dict[Component, str] = {}
-        self._named: dict[str, Component] = {}
-        self._sizes: dict[Component, int | str] = {}  # or the error
+        self._converted: dict[ReferenceTarget, Converted | str] = {}  # or the error
+        self._names: dict[ReferenceTarget, str] = {}
+        self._named: dict[str, ReferenceTarget] = {}
+        self._sizes: dict[ReferenceTarget, int | str] = {}  # or the error
 
     def convert(self, raw: object) -> Converted:
         """Convert an inline schema. Raises `SkipOperation`."""
         return Tree(self, None).convert(raw)
 
-    def component(self, component: Component) -> Converted:
+    def component(self, component: ReferenceTarget) -> Converted:
         """Convert a component. Raises `SkipOperation`, on each call."""
         if component not in self._converted:
             try:
@@ -96,7 +96,7 @@ class Schemas:
             return None
         return self.component(self._named[schema["$ref"].removeprefix("#/$defs/")])
 
-    def definitions(self, parts: SchemaParts, room: Room) -> dict[str, Any]:
+    def definitions(self, parts: SchemaParts, room: SizeBudget) -> dict[str, Any]:
         """`$defs` for `parts`: all reachable components, by name. Adds their notes. Raises
         `SkipOperation` for an invalid one, or when `room` is exhausted."""
         reached: dict[str, Converted] = {}
@@ -114,7 +114,7 @@ class Schemas:
             parts.notes.extend(f"{name}{note}" for note in reached[name].notes)
         return {name: reached[name].schema for name in sorted(reached)}
 
-    def vouch(self, schema: dict[str, Any], uses: Iterable[Component]) -> None:
+    def vouch(self, schema: dict[str, Any], uses: Iterable[ReferenceTarget]) -> None:
         """Raises `SkipOperation` for a schema that does not compile. Referenced components are
         checked separately, each once."""
         try:
@@ -123,7 +123,7 @@ class Schemas:
             problem = str(error).partition("\n")[0]
             raise SkipOperation(f"its input schema cannot be compiled: {problem}") from error
 
-    def _size(self, component: Component) -> int:
+    def _size(self, component: ReferenceTarget) -> int:
         """Size of a component, in bytes of JSON. Raises `SkipOperation` if it does not compile."""
         if component not in self._sizes:
             converted = self.component(component)
@@ -137,14 +137,14 @@ class Schemas:
             raise SkipOperation(size)
         return size
 
-    def name(self, component: Component) -> str:
+    def name(self, component: ReferenceTarget) -> str:
         """The unique name in `$defs`: `Pet` for `#/components/schemas/Pet`; others get a hash."""
         if component not in self._names:
             self._names[component] = self._new_name(component)
             self._named[self._names[component]] = component
         return self._names[component]
 
-    def _new_name(self, component: Component) -> str:
+    def _new_name(self, component: ReferenceTarget) -> str:
         *_, last = segments(component.pointer) or ["root"]
         name = legal(last, _ILLEGAL_IN_NAMES)
         if self.document.schema_name(component.pointer) == name and component.choices:

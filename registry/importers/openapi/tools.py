@@ -14,7 +14,7 @@ from registry.importers.openapi.inputs import Inputs
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, rooted
 from registry.importers.openapi.responses import Responses
-from registry.importers.openapi.schemas import Room, Schemas
+from registry.importers.openapi.schemas import Schemas, SizeBudget
 from registry.importers.openapi.security import Security
 from registry.importers.openapi.values import sequence, text
 from registry.importers.plain import plain
@@ -48,7 +48,7 @@ class OpenApiDrafts:
     """Makes drafts; parts shared by operations are converted once."""
 
     def __init__(
-        self, document: OpenApiDocument, room: Room, media_types: Sequence[str] = ()
+        self, document: OpenApiDocument, room: SizeBudget, media_types: Sequence[str] = ()
     ) -> None:
         """`room` is the size budget of all input schemas; `media_types` are the preferred ones of
         request bodies."""

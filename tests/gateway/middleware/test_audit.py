@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from msgspec import UNSET, Raw
 
-from gateway.abc import Call
+from gateway.abc import ToolCall
 from gateway.context import CallHeaders, Context, Identity, Principal, Session
 from gateway.middleware import audit as trails
 from gateway.middleware.audit import REFUSALS, AuditTrail
@@ -128,7 +128,7 @@ async def through(log, call, result):
 
 async def test_what_reached_a_tool_has_its_name_and_its_arguments(log):
     result = ToolResult((TextContent("é"),), Raw(b'{"b":1}'))
-    got = await through(log, Call(PAY, None, {"pin": "9911"}, None), result)
+    got = await through(log, ToolCall(PAY, None, {"pin": "9911"}, None), result)
     assert got is result
     encoded = b'{"pin":"9911"}'
     expected = {
@@ -143,7 +143,7 @@ async def test_what_reached_a_tool_has_its_name_and_its_arguments(log):
 
 
 async def test_sizes_of_results_of_other_servers_are_those_of_their_members(log):
-    await through(log, Call(PAY, None, {}, None), RelayedResult({"content": Raw(b"[1,2]")}))
+    await through(log, ToolCall(PAY, None, {}, None), RelayedResult({"content": Raw(b"[1,2]")}))
     [record] = await log.records()
     assert record["result_bytes"] == 5
 
@@ -167,7 +167,7 @@ async def test_arguments_are_kept_without_their_secrets_where_that_is_wanted(
     tmp_path, arguments, kept
 ):
     log = Log(tmp_path / "spool", arguments="masked", arguments_bytes=64)
-    await through(log, Call(PAY, None, arguments, None), ToolResult(()))
+    await through(log, ToolCall(PAY, None, arguments, None), ToolResult(()))
     [record] = await log.records()
     assert record["arguments"] == kept
 

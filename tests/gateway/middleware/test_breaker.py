@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from config.load import load
-from gateway.abc import Call
+from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
 from gateway.middleware.breaker import Breaker
 from gateway.middleware.limits import RefusalCounts
@@ -68,7 +68,7 @@ class Source:
 
     async def call(self, answer=None, binding=REST, source="crm"):
         self.answer = self.answer if answer is None else answer
-        return await self._guard(Call(Bound(binding), Named(source), {}, ASKED))
+        return await self._guard(ToolCall(Bound(binding), Named(source), {}, ASKED))
 
     async def fail(self, times):
         for _ in range(times):

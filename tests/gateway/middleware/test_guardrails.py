@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 
 from config.access import Guardrail
 from config.access import GuardrailsSettings as Settings
-from gateway.abc import Call
+from gateway.abc import ToolCall
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.guardrails import Guardrails
 from gateway.policy.rules import CLAIMS
@@ -86,7 +86,7 @@ async def called(config, result, of=None, arguments=None, roles=frozenset(), cla
     service, note = Service(result), AuditDraft()
     context = asked(Principal("ada", "t", roles=roles, claims=claims or {}), note)
     execute = Guardrails(config).guard(service.execute)
-    got = await execute(Call(of or tool(), None, arguments or {}, context))
+    got = await execute(ToolCall(of or tool(), None, arguments or {}, context))
     return got, service.arguments, note
 
 
@@ -324,7 +324,7 @@ async def test_each_call_is_judged_by_its_own_caller():
     principals = [Principal("one", "t", claims={"name": name}) for name in ("ada", "bob", "ada")]
     for principal in principals:
         for owner in ("ada", "bob"):
-            got = await execute(Call(tool(), None, {"owner": owner}, asked(principal)))
+            got = await execute(ToolCall(tool(), None, {"owner": owner}, asked(principal)))
             assert got.is_error == (owner != principal.claims["name"])
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.access import Rate
 from config.load import load
-from gateway.abc import Call
+from gateway.abc import ToolCall
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.limits import DAY_S, Limiting
 from gateway.state.rates import LocalRates
@@ -231,7 +231,7 @@ async def test_the_first_pattern_that_fits_limits_each_tool_by_itself():
 
     async def call(name, tenant="t"):
         try:
-            return await guard(Call(Tool(name), None, {}, context(of("ann", tenant))))
+            return await guard(ToolCall(Tool(name), None, {}, context(of("ann", tenant))))
         except TooManyRequests as fault:
             refusals.append(fault)
             return None
@@ -252,7 +252,7 @@ async def test_a_limit_holds_for_names_in_any_case_and_for_tags(pattern):
     async def execute(_call):
         return "done"
 
-    call = Call(Tool("PostRefunds", tags=("money",)), None, {}, context(ANONYMOUS))
+    call = ToolCall(Tool("PostRefunds", tags=("money",)), None, {}, context(ANONYMOUS))
     guard = limiting.guard(execute)
     assert await guard(call) == "done"
     with pytest.raises(TooManyRequests, match="calls of PostRefunds: at most 1"):
@@ -269,7 +269,7 @@ async def test_a_source_has_so_many_calls_whatever_its_tools():
     guard = limiting.guard(execute)
 
     async def call(name, source="crm"):
-        return await guard(Call(Tool(name, source), None, {}, context(ANONYMOUS)))
+        return await guard(ToolCall(Tool(name, source), None, {}, context(ANONYMOUS)))
 
     assert [await call(name) for name in ("a", "b")] == ["done", "done"]
     with pytest.raises(TooManyRequests, match="calls of crm: at most 2"):
@@ -290,7 +290,7 @@ async def test_a_tool_or_a_source_runs_so_many_calls_at_a_time(setting):
         await release.wait()
         return "done"
 
-    guard, one = limiting.guard(execute), Call(Tool("get"), None, {}, context(of("ann")))
+    guard, one = limiting.guard(execute), ToolCall(Tool("get"), None, {}, context(of("ann")))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(guard, one)
         await began.wait()

@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.access import Rule
-from gateway.abc import Call
+from gateway.abc import ToolCall
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.policy.approvals import Approving
@@ -36,9 +36,9 @@ class Upstream:
     """Answers as a test says, one after the other."""
 
     answers: list[Any]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
 
-    async def __call__(self, call: Call) -> Any:
+    async def __call__(self, call: ToolCall) -> Any:
         self.calls.append(call)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -46,9 +46,9 @@ class Upstream:
         return answer
 
 
-def call(arguments: Any = None, one: Tool = PAY, note: AuditDraft | None = None) -> Call:
+def call(arguments: Any = None, one: Tool = PAY, note: AuditDraft | None = None) -> ToolCall:
     context = Context(Identity(ADA, verified=True), JSON_RPC, "1", note=note)
-    return Call(one, None, arguments or {}, context)
+    return ToolCall(one, None, arguments or {}, context)
 
 
 def judging(pool: Any, **rules: Rule) -> Judging:
