@@ -1,1 +1,1 @@
-"""What things are: frozen types and pure codecs. No I/O, no clock, no framework."""
+"""Domain types and codecs: frozen structs, pure functions. No I/O, no clock, no framework."""

@@ -1,9 +1,8 @@
 """Bindings: how one tool's arguments become one call to the service behind it.
 
-A binding is data. It is stored as JSON in `tool_t.binding`, told apart by its `type` tag, and
-executed by the upstream that `gateway/app/` registers for its class. What the gateway does
-otherwise for one kind than for another is read off the binding: its `facts`, and what `Binding`
-says of all.
+A binding is data. It is stored as JSON in `tool_t.binding`, discriminated by its `type` tag, and
+executed by the upstream that `gateway/app/` registers for its class. Behaviour that differs
+between kinds is read from the binding: its `facts`, and the properties of `Binding`.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from schemas.hybrid import Side
 from schemas.mcp.snapshot import Eras
 
 Language = Literal["python", "javascript"]  # of scripts
-# "querystring" (3.2, section 4.12) is the whole query: its `media_type` says how it is written.
+# "querystring" (3.2, section 4.12) is the whole query string, serialised as its `media_type`.
 Location = Literal["path", "query", "querystring", "header", "cookie"]
 # "tabDelimited" is the `tsv` of Swagger 2.0, "cookie" the style of 3.2.
 Style = Literal[
@@ -27,7 +26,7 @@ Style = Literal[
 class Parameter(Struct, frozen=True, omit_defaults=True):
     """One OpenAPI parameter (OpenAPI 3.1, section 4.8.12) and the tool argument that feeds it."""
 
-    argument: str  # key in the tool's arguments; "" where `fixed` says the value
+    argument: str  # key in the tool's arguments; "" where the value is `fixed`
     name: str  # name on the wire
     location: Location
     style: Style
@@ -39,10 +38,10 @@ class Parameter(Struct, frozen=True, omit_defaults=True):
 
 
 class Part(Struct, frozen=True, omit_defaults=True):
-    """How one property of a form travels (Encoding Object: OpenAPI 3.1, section 4.8.15)."""
+    """Encoding of one form property (Encoding Object: OpenAPI 3.1, section 4.8.15)."""
 
     name: str  # the property
-    content_type: str | None = None  # of a part, and how its value is written; None: by its type
+    content_type: str | None = None  # of a part, and its serialisation; None: by its type
     style: Style | None = None  # form-urlencoded, or multipart that states one; None: by its type
     explode: bool = True
     allow_reserved: bool = False
@@ -51,8 +50,8 @@ class Part(Struct, frozen=True, omit_defaults=True):
 
 
 class Xml(Struct, frozen=True, omit_defaults=True):
-    """How a value is written as XML (XML Object: OpenAPI 3.1, section 4.8.26). A tree of its own
-    for each value; what is recursive refers to `Body.xml_types` by name."""
+    """XML serialisation of a value (XML Object: OpenAPI 3.1, section 4.8.26). One tree for each
+    value; recursive types refer to `Body.xml_types` by name."""
 
     name: str | None = None  # of the element or attribute; None: the property's
     namespace: str | None = None
@@ -62,7 +61,7 @@ class Xml(Struct, frozen=True, omit_defaults=True):
     wrapped: bool = False
     properties: dict[str, "Xml"] = field(default_factory=dict)
     items: "Xml | None" = None
-    type: str | None = None  # a name in `Body.xml_types`, which says the rest
+    type: str | None = None  # a name in `Body.xml_types`, which defines the rest
 
 
 class Body(Struct, frozen=True, omit_defaults=True):
@@ -72,7 +71,7 @@ class Body(Struct, frozen=True, omit_defaults=True):
     required: bool = False
     properties: tuple[tuple[str, str], ...] | None = None  # (argument, body property): hoisted
     argument: str | None = None  # the whole body is this one argument
-    parts: tuple[Part, ...] = ()  # forms only: the properties that do not travel by default
+    parts: tuple[Part, ...] = ()  # forms only: the properties not encoded by default
     file: bool = False  # `argument` is a file
     xml: Xml | None = None
     xml_types: dict[str, Xml] = field(default_factory=dict)
@@ -90,24 +89,24 @@ class Credential(Struct, frozen=True, omit_defaults=True):
 
 
 class Pagination(Struct, frozen=True, omit_defaults=True):
-    """How an answer says that more follows, and the argument that asks for it."""
+    """How a response announces a next page, and the argument that requests it."""
 
     kind: Literal["link", "cursor", "last", "offset", "page"]
     argument: str  # that takes the position of the next page
     path: tuple[str, ...] = ()  # in the answer: of the next position (cursor), of the next URL
-    # (link; none: the Link header says it), or of the members (last, offset; none: the answer is)
+    # (link; none: the Link header has it), or of the members (last, offset; none: the answer is)
     more: tuple[str, ...] = ()  # in the answer: true while more follows
     key: str = "id"  # "last": the member of the last entry that is the next position
     limit: str | None = None  # the argument that takes the size of a page
     total: tuple[str, ...] = ()  # in the answer: how many members (offset) or pages (page)
     first: int = 1  # number of the first page
-    also: tuple[str, ...] = ()  # "link": further arguments that the URL may say
+    also: tuple[str, ...] = ()  # "link": further arguments that the URL may set
     integers: tuple[str, ...] = ()  # of these arguments, those that are whole numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the gateway does otherwise for the tools of one kind; the defaults ask for nothing."""
+    """Behaviour of the gateway that depends on the kind of a tool; by default none is special."""
 
     remote: bool = False  # its calls leave the gateway: the circuit breaker counts them
     relayed: bool = False  # another MCP server's: handed on as it came, and checked there as well
@@ -125,23 +124,23 @@ class Mirrored(Struct, frozen=True):
 
 
 class Binding(Struct, frozen=True, omit_defaults=True):
-    """What all kinds have in common. A kind that has more to say has a field of that name."""
+    """Base of all bindings: defaults, which a kind overrides by a field of the same name."""
 
     facts: ClassVar[Facts] = Facts()
 
     @property
     def action(self) -> "ServiceBinding | None":
-        """Itself, if it is called by the id of a hybrid action too."""
+        """This binding, if it can also be called by the id of a hybrid action; else None."""
         return None
 
     @property
     def method(self) -> str:
-        """The HTTP method that tells how much it may change."""
+        """The HTTP method that expresses its effect (safe, idempotent or neither)."""
         return "POST"
 
     @property
     def security(self) -> tuple[tuple[Credential, ...], ...]:
-        """Credentials that a call needs: all of one of these lists; of none: nobody said."""
+        """Credentials that a call needs: all of any one list; empty: not specified."""
         return ()
 
     @property
@@ -151,16 +150,16 @@ class Binding(Struct, frozen=True, omit_defaults=True):
 
     @property
     def peer_name(self) -> str:
-        """What the MCP server that has the tool calls it; "" for a tool of no other server."""
+        """Name of the tool at its own MCP server; "" for tools of no other server."""
         return ""
 
     @property
     def language(self) -> Language | None:
-        """That of the source code which it runs in a sandbox; None: it runs none."""
+        """Language of the source code that it runs in a sandbox; None: it runs none."""
         return None
 
     def target(self, address: str | None) -> str:
-        """What a call reaches, in words; `address` is that of its source."""
+        """Description of what a call reaches; `address` is that of its source."""
         return address or NO_ADDRESS
 
 
@@ -177,9 +176,9 @@ class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
     server: str | None = None  # absolute URL of the operation's own server, if it has one
-    # one of these lists, all of its members; an empty one among them: it may go without
+    # alternatives: all members of any one list; an empty list: credentials are optional
     security: tuple[tuple[Credential, ...], ...] = ()
-    accept: str | None = None  # media types of its good answers, the best first
+    accept: str | None = None  # media types of its successful answers, the best first
     pagination: Pagination | None = None
 
     def target(self, address: str | None) -> str:
@@ -203,9 +202,9 @@ class GraphQLBinding(Binding, frozen=True, tag="graphql", omit_defaults=True):
     operation: Literal["query", "mutation"]
     field: str  # of Query or Mutation
     variables: tuple[Variable, ...] = ()
-    selection: str = ""  # what is selected unless a caller says it: "{ id name owner { login } }"
+    selection: str = ""  # default selection set: "{ id name owner { login } }"
     pagination: Pagination | None = None
-    page_size: int | None = None  # sent as `pagination.limit` by a call that says no size at all
+    page_size: int | None = None  # sent as `pagination.limit` by a call that gives no size
 
     def target(self, address: str | None) -> str:
         asks = f"\nasks for {self.selection}" if self.selection else ""
@@ -219,8 +218,8 @@ class ServiceBinding(Binding, frozen=True, omit_defaults=True):
     scope: str | None = None  # scopes, separated by blanks; one of them is enough
     skip_auth: bool = False
     side: Side | None = None  # None: answers on both portal paths
-    validated: bool = True  # False: the action says nothing about its data, so all is let through
-    argument: str | None = None  # the whole `data`, no object, is this one argument
+    validated: bool = True  # False: the action has no schema, so any data is accepted
+    argument: str | None = None  # `data` is not an object: all of it is this one argument
 
     @property
     def action(self) -> "ServiceBinding":
@@ -233,7 +232,7 @@ class ServiceBinding(Binding, frozen=True, omit_defaults=True):
 
     @property
     def rest(self) -> str | None:
-        """The argument that takes the members after those."""
+        """The argument that takes the remaining members of that array."""
         return None
 
     def target(self, address: str | None) -> str:
@@ -272,7 +271,7 @@ class McpBinding(Binding, frozen=True, tag="mcp", omit_defaults=True):
 
     facts: ClassVar[Facts] = Facts(remote=True, relayed=True)
 
-    name: str  # as that server calls it
+    name: str  # its name at that server
     eras: Eras = "both"
     mirrored: tuple[Mirrored, ...] = ()
 

@@ -1,6 +1,6 @@
 """Faults: everything that makes a request fail, with its JSON-RPC code and HTTP status.
 
-A `Fault` says what was wrong with the *request*. A tool that ran and failed is no fault; it is a
+A `Fault` describes what was wrong with the *request*. A tool that ran and failed is not one, but a
 `ToolResult` with `is_error`. Messages are public: no secret, SQL, upstream URL or stack trace.
 
 Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 (-32020, -32021, -32022). Codes of our own lie
@@ -12,14 +12,14 @@ from typing import Any
 
 
 class ToolgateError(Exception):
-    """Anything we raise on purpose; `str()` is fit for a person to read."""
+    """Base of all errors raised on purpose; `str()` is a human-readable message."""
 
 
 class Fault(ToolgateError):
     """A request that cannot be served."""
 
     code: int = -32603
-    status: int = 200  # HTTP status when the whole HTTP request fails by it
+    status: int = 200  # HTTP status when the whole HTTP request fails with it
 
     def __init__(self, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class InternalError(Fault):
 
 
 class DuplicateKeys(InvalidRequest):
-    """An object names a member twice, and two readers may believe two different ones."""
+    """An object has duplicate member names, of which parsers may pick different ones."""
 
 
 class HeaderMismatch(Fault):
@@ -79,7 +79,7 @@ class SessionRequired(InvalidRequest):
 
 
 class SessionNotFound(Fault):
-    """Unknown, expired or somebody else's: one answer, so that ids cannot be probed."""
+    """Session unknown, expired or of another caller: one answer, so that ids cannot be probed."""
 
     code = -32001  # what both official SDKs send with the 404
     status = 404
@@ -117,35 +117,35 @@ class UnknownToolset(InvalidRequest):
 
 
 class TooManyRequests(Fault):
-    """More than the caller may do for now."""
+    """Rate limit, quota or concurrency limit of the caller exceeded."""
 
     code = 1429
     status = 429
 
     def __init__(self, message: str, retry_after_s: float, limit: str = "") -> None:
-        """`limit` is the setting that has the number."""
+        """`limit` is the key of the setting that was exceeded."""
         self.retry_after = whole_seconds(retry_after_s)
         data: dict[str, Any] = {"retryAfter": self.retry_after}
         super().__init__(message, {**data, "limit": limit} if limit else data)
 
 
 class ApprovalRequired(Fault):
-    """Somebody has to agree to the call first; made again after that, it goes through."""
+    """The call needs approval by a person; it succeeds when retried after approval."""
 
     code = 1428
     status = 403
 
     def __init__(self, message: str, approval: str, expires: str) -> None:
-        """`approval` is the id of what waits now, until `expires` (RFC 3339)."""
+        """`approval` is the id of the pending approval, which ends at `expires` (RFC 3339)."""
         super().__init__(message, {"approval": approval, "expires": expires})
 
 
 class Denied(Fault):
-    """A rule forbids the call. Whoever serves it says what they say where there is no such tool."""
+    """A rule forbids the call. Each front answers it like a call of an unknown tool."""
 
 
 class Unavailable(Fault):
-    """Not now: starting, draining or full. Worth a retry."""
+    """Temporarily unavailable: starting, draining or full. Worth a retry."""
 
     code = 1503
     status = 503
@@ -153,7 +153,7 @@ class Unavailable(Fault):
 
 
 class Overloaded(Unavailable):
-    """The gateway has more to do than it can, whoever asks."""
+    """Load shedding: the gateway is overloaded, for every caller."""
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         self.retry_after = whole_seconds(retry_after_s)
@@ -161,30 +161,30 @@ class Overloaded(Unavailable):
 
 
 class Unreachable(Fault):
-    """The server behind the gateway gave no usable answer."""
+    """The upstream server gave no usable answer."""
 
     code = 1502
 
 
 class SourceDown(Unreachable):
-    """It answers nobody at the moment, whatever is asked."""
+    """The whole source is down at the moment, for every caller and request."""
 
 
 class MissingClientCapability(Fault):
-    """`data.requiredCapabilities` says which."""
+    """The client lacks a capability; `data.requiredCapabilities` names it."""
 
     code = -32021
     status = 400
 
 
 class AskFailed(Fault):
-    """A client could not or would not answer a request of ours; code and data are its own."""
+    """The client answered a request of ours with an error; code and data are the client's."""
 
     code = 1504
 
 
 class RelayedFault(Fault):
-    """An error of another server, as it came."""
+    """An error of another server, passed on unchanged."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message, data)
@@ -192,7 +192,7 @@ class RelayedFault(Fault):
 
 
 class ToolFailed(Fault):
-    """`/rpc` only: the tool ran and reported an error; `data` holds what it said."""
+    """`/rpc` only: the tool ran and reported an error; `data` holds its result."""
 
     code = 1500
 
@@ -202,5 +202,5 @@ class ImportRejected(ToolgateError):
 
 
 def whole_seconds(seconds: float) -> int:
-    """As Retry-After has them (RFC 9110, 10.2.3): never too few, at least one."""
+    """Delay for Retry-After (RFC 9110, 10.2.3): rounded up, at least one."""
     return max(1, math.ceil(seconds))

@@ -1,10 +1,10 @@
-"""How long an expression may take, in steps of about a ten-millionth of a second, before it is
-evaluated: nothing can stop the library that has begun, and all of a process waits for it. Pure.
+"""Static upper bound of an expression's evaluation cost, in steps of about 0.1 us. It is computed
+before evaluation because the library cannot be interrupted and blocks the whole process. Pure.
 
-The bound is one of the size of what the expression gets to see: of JSON, its values and a
-sixty-fourth of its bytes of text. Macros go through a list or a map once for each member, so inside
-each other they multiply; `map` and `filter` copy what they have so far with each value; functions
-copy what they are given; `matches` compiles its pattern each time.
+The bound is a function of the input's size: of JSON, the number of its values plus a sixty-fourth
+of its bytes of text. Macros iterate over every member of a list or map, so nested macros
+multiply; `map` and `filter` copy their accumulated result with each value; functions
+copy their arguments; `matches` compiles its pattern each time.
 """
 
 from bisect import bisect_right
@@ -14,38 +14,38 @@ from typing import Any, NamedTuple
 from schemas.expression_syntax import Node
 from schemas.pattern_cost import MOST, Unbounded, matching_steps
 
-NESTED = 4  # macros inside each other
-LOWEST = 50  # size of what any expression must be able to look at
-LOWEST_OF_TOOL = 20  # and one over a tool alone
+NESTED = 4  # deepest nesting of macros
+LOWEST = 50  # input size that every expression must be able to handle
+LOWEST_OF_TOOL = 20  # the same for one over a tool alone
 SIZES = tuple(int(LOWEST_OF_TOOL * 1.25**power) for power in range(36))  # to 50,000
 BYTES = 64  # of text that count as one value
 
 
 class TooCostly(Exception):
-    """Why an expression has no bound that is any use."""
+    """The expression has no useful bound; the message gives the reason."""
 
 
 class Bound(NamedTuple):
-    """At most: the size of a value, and the steps that it takes to make it."""
+    """Upper bounds: the size of a value, and the steps to compute it."""
 
     size: int
     steps: int
 
 
 def steps_of(tree: Node, size: int) -> int:
-    """Most steps that the expression takes where what it sees is of this size. Raises TooCostly for
-    macros that are nested deeper than NESTED, and for patterns that are no literals."""
+    """Most steps that the expression takes for an input of this size. Raises TooCostly for
+    macros nested deeper than NESTED, and for patterns that are not literals."""
     return _of(tree, {}, size, 0).steps
 
 
 def most_size(tree: Node, steps: int) -> int:
-    """The largest of SIZES that it may see to take no more than `steps`, which do for the first."""
+    """The largest input size in SIZES within `steps`, which must be enough for the first."""
     above = bisect_right(SIZES, steps, key=lambda size: steps_of(tree, size))
     return SIZES[max(above - 1, 0)]
 
 
 def size_of(value: Any, enough: int) -> int:
-    """Of JSON; what is more than `enough` is not counted."""
+    """Size of a JSON value; counting stops above `enough`."""
     size, left = 0, [value]
     while left and size <= enough:
         one = left.pop()
@@ -61,7 +61,7 @@ def size_of(value: Any, enough: int) -> int:
 
 
 def _of(node: Node, known: Mapping[str, int], seen: int, depth: int) -> Bound:
-    """`known`: sizes of what the macros around it go through; `seen`: of each variable."""
+    """`known`: sizes of the variables of enclosing macros; `seen`: size of each other variable."""
     if node.kind == "literal":
         return Bound(1 + len(node.name) // BYTES, 1)
     if node.kind == "name":
@@ -116,8 +116,8 @@ def _each(
     size: int,
     times: int,
 ) -> Bound:
-    """`body` for each member of what is of this size: nowhere more than for members of size 1 and
-    once for a member of all of it, as bounds grow at least in proportion to sizes."""
+    """Cost of `body` for each member of a value of this size. At most that of members of size 1
+    plus one member of the whole size, as bounds grow at least in proportion to sizes."""
     one = _of(body, {**known, local: 1}, seen, depth + 1)
     all_ = _of(body, {**known, local: size}, seen, depth + 1)
     return Bound(_least(times * one.size + all_.size), _least(times * (4 + one.steps) + all_.steps))

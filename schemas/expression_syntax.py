@@ -1,7 +1,7 @@
-"""The grammar of CEL (https://github.com/google/cel-spec, langdef.md), as far as rules use it: from
-text to a tree, or to an error that says what was expected, and where. Pure.
+"""Parser of CEL (https://github.com/google/cel-spec, langdef.md), as far as rules use it: from
+text to a syntax tree, or an error with the position and what was expected. Pure.
 
-The library that evaluates expressions gives no tree, and its errors list names of tokens.
+The library that evaluates expressions exposes no tree, and its errors list names of tokens.
 """
 
 import re
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from schemas.errors import ToolgateError
 
-LEVELS = 48  # of brackets in each other: reading each takes nine levels of our stack
-DEPTH = 150  # of the tree: of members of members, and operators that follow each other
-SHOWN = 24  # characters before and after the place of an error
+LEVELS = 48  # of nested brackets: parsing each takes nine stack frames
+DEPTH = 150  # of the tree: chains of members and of operators
+SHOWN = 24  # characters shown before and after the position of an error
 
 MACROS = {"all": 2, "exists": 2, "exists_one": 2, "existsOne": 2, "filter": 2, "map": 2}
 _OPERATORS: tuple[tuple[str, ...], ...] = (
@@ -49,17 +49,17 @@ _HINTS = {
 
 
 class NoExpression(ToolgateError):
-    """A text is not CEL; where, and what was expected."""
+    """Syntax error: the text is not CEL; with the position and what was expected."""
 
 
 class Node(NamedTuple):
     """One part of an expression. `kind`: "literal", "name", "member", "list", "map", "has",
-    "macro", or "call", which operators and indexes are, too."""
+    "macro", or "call" (operators and indexes too)."""
 
     kind: str
     name: str  # of the variable, member, function, operator or macro; the text of a literal
     parts: tuple["Node", ...] = ()
-    local: str = ""  # what a macro calls the values that it goes through
+    local: str = ""  # the iteration variable of a macro
 
 
 class _Token(NamedTuple):
@@ -219,7 +219,7 @@ class _Parser:
         return Node("literal" if name in _LITERALS else "name", name)
 
     def _until(self, end: str, *, pairs: bool = False) -> list[Node]:
-        """What stands between brackets, with commas; one may stand before the last bracket."""
+        """Comma-separated list up to the closing bracket; a trailing comma is allowed."""
         found: list[Node] = []
         while not self._takes(end):
             found.append(self._conditional())

@@ -1,11 +1,11 @@
 """CEL expressions of rules (https://cel.dev): compiled when rules are read, evaluated when calls
 are made. Pure.
 
-The library converts what it is given value by value, some microseconds each, takes as long as a
-rule says (two macros inside each other: the square of a list), and its stack ends where values are
-nested some thousands deep. So `too_large` is asked first of everything that callers choose, and an
-expression that could take more than so many steps (`schemas.expression_cost`) is none, or fails
-where what it gets to see is too large for it.
+The library converts its input value by value, some microseconds each, has no time limit (two
+nested macros: the square of a list), and overflows its stack where values are nested some
+thousands deep. So `too_large` first checks everything that callers choose, and an expression
+that could exceed its bound of steps (`schemas.expression_cost`) is rejected, or fails for inputs
+that are too large for it.
 """
 
 import re
@@ -34,35 +34,35 @@ _FUNCTIONS = frozenset(
         *("getHours", "getMinutes", "getSeconds", "getMilliseconds"),
     }
 )
-_OF_A_CALL = frozenset(("arguments", "value"))  # variables that are others with each call
-_OF_A_TOOL = frozenset(("tool", "source"))  # with each tool: a list of 10,000 asks 10,000 times
-PER_TOOL = 50  # as few steps for an expression over a tool alone
-ENOUGH = SIZES[-1]  # more than the size of anything that is looked at
-CONVERTED = 32  # steps for one unit of size: an expression that takes fewer is let pass
-# What a variable is followed by, where only a part of it is looked at: `principal.claims.team`.
+_OF_A_CALL = frozenset(("arguments", "value"))  # variables that differ with each call
+_OF_A_TOOL = frozenset(("tool", "source"))  # with each tool: 10,000 evaluations per list of 10,000
+PER_TOOL = 50  # divisor of the steps for an expression over a tool alone
+ENOUGH = SIZES[-1]  # more than the size of any input
+CONVERTED = 32  # steps to convert one unit of size; a cheaper expression is accepted
+# What follows a variable of which only a part is used: `principal.claims.team`.
 _MEMBER = r"\s*\.\s*([A-Za-z_]\w*)(?!\w)(?!\s*\()"
 _PART = rf"\b%s\b(?:{_MEMBER}(?:{_MEMBER})?)?"
 _FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
-_DETAIL = 200  # characters of what the library says
+_DETAIL = 200  # characters of the library's error message
 
 
 class InvalidExpression(ToolgateError):
-    """A text is no expression, or names what there is not."""
+    """The text is not a valid expression, or uses an unknown name."""
 
 
 class ExpressionFailed(ToolgateError):
-    """An expression has no answer for these values: a member is missing, types do not fit."""
+    """Evaluation failed for these values: a member is missing, types do not fit."""
 
 
 class Expression:
-    """A compiled expression; `variables` are those that it looks at."""
+    """A compiled expression; `variables` are those that it uses."""
 
     __slots__ = ("_most", "_parts", "_program", "text", "variables")
 
     def __init__(
         self, text: str, program: cel.Program, variables: frozenset[str], most: int
     ) -> None:
-        """`most`: size of what it can look at in time."""
+        """`most`: largest input size within its bound of steps."""
         self.text = text
         self.variables = variables
         self._program = program
@@ -70,13 +70,13 @@ class Expression:
         self._parts = {name: _parts(text, name) for name in variables}
 
     def seen(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What of `values` it looks at, and perhaps some more: it says the same of equal parts."""
+        """The parts of `values` that it uses, or a superset: equal parts give equal results."""
         parts = self._parts
         return {name: _part(values[name], parts[name]) for name in parts if name in values}
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of `values`, which are JSON and more than what it looks at. Raises
-        ExpressionFailed, also for what is neither true nor false."""
+        """Whether it is true of `values`, which are JSON and may hold more than it uses. Raises
+        ExpressionFailed, also for a result that is not a boolean."""
         try:
             if missing := self.variables - values.keys():
                 raise KeyError(min(missing))
@@ -90,7 +90,7 @@ class Expression:
         return held
 
     def _bounded(self, seen: dict[str, Any]) -> dict[str, Any]:
-        """What it sees, if it can look at that in time. Raises ExpressionFailed."""
+        """`seen`, if its size is within the bound. Raises ExpressionFailed."""
         if self._most < ENOUGH and size_of(seen, self._most) > self._most:
             most = f"{self._most:,} values, or {self._most * 64:,} bytes of text"
             raise ExpressionFailed(f"it would take too long for more than {most}")
@@ -98,8 +98,8 @@ class Expression:
 
 
 def compile_expression(text: str, variables: Collection[str], steps: int) -> Expression:
-    """An expression of at most `steps`. Raises InvalidExpression that names what is wrong, and
-    where in `text`."""
+    """Compile an expression of at most `steps`. Raises InvalidExpression with the reason and the
+    position in `text`."""
     try:
         tree = parse(text)
         program = cel.compile(text)
@@ -122,8 +122,8 @@ def compile_expression(text: str, variables: Collection[str], steps: int) -> Exp
 
 
 def _most(tree: Node, steps: int, lowest: int) -> int:
-    """Size of what the expression can look at in that many steps. Raises InvalidExpression where
-    that is next to nothing."""
+    """Largest input size for that many steps. Raises InvalidExpression where that is below
+    `lowest`."""
     try:
         least = steps_of(tree, lowest)
         if steps_of(tree, ENOUGH) <= CONVERTED * ENOUGH and least <= steps:
@@ -140,7 +140,7 @@ def _most(tree: Node, steps: int, lowest: int) -> int:
 
 
 def _names(tree: Node) -> tuple[set[str], set[str], set[str]]:
-    """What an expression names: variables, functions, and what its macros go through."""
+    """Names in an expression: variables, functions, and iteration variables of macros."""
     named, called, local = set[str](), set[str](), set[str]()
     left = [tree]
     while left:
@@ -157,8 +157,8 @@ def _names(tree: Node) -> tuple[set[str], set[str], set[str]]:
 
 
 def _check_agreement(program: cel.Program, named: set[str], called: set[str]) -> None:
-    """Raises InvalidExpression for what the library reads in another way than its cost was
-    reckoned for."""
+    """Raises InvalidExpression where the library parses the text differently from the parser that
+    its cost was computed with."""
     used = program.references()
     functions = {one for one in used["functions"] if one[0].isalpha()}
     if set(used["variables"]) != named or functions != called:
@@ -166,7 +166,7 @@ def _check_agreement(program: cel.Program, named: set[str], called: set[str]) ->
 
 
 def too_large(value: Any, most_values: int, most_bytes: int, most_levels: int) -> str | None:
-    """What of JSON is more than an expression gets, "more than 1,000 values"; None: nothing."""
+    """The limit that a JSON value exceeds, as "more than 1,000 values"; None: it fits."""
     values, size = 0, 0
     level: list[Any] = [value]
     for _ in range(most_levels + 1):
@@ -192,7 +192,7 @@ def too_large(value: Any, most_values: int, most_bytes: int, most_levels: int) -
     return f"nested more than {most_levels} deep"
 
 
-_Parts = dict[str, "_Parts | None"]  # members, and of each the members; None: all of it
+_Parts = dict[str, "_Parts | None"]  # tree of members; None: the whole value
 
 
 def _parts(text: str, variable: str) -> _Parts | None:
@@ -215,8 +215,8 @@ def _part(value: Any, parts: _Parts | None) -> Any:
 
 
 def _readable(error: str) -> str:
-    """`Failed to parse expression '...': ERROR: <input>:1:5: Syntax error: ...` without all that
-    repeats the expression."""
+    """`Failed to parse expression '...': ERROR: <input>:1:5: Syntax error: ...` without the
+    parts that repeat the expression."""
     if "Recursion limit" in error:
         return "it is nested too deeply"
     found = re.search(r"<input>:(\d+):(\d+): ([^\n|]*)", error)

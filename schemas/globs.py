@@ -1,6 +1,6 @@
-"""Patterns that operators pick names with: globs as in `fnmatch`, in any case of letters. Pure.
+"""Case-insensitive globs, as in `fnmatch`, with which operators select names. Pure.
 
-Compiled where settings are read, not where a name is looked at.
+Compiled when settings are read, not when a name is matched.
 """
 
 import re
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from fnmatch import translate
 from functools import lru_cache
 
-COMPILED = 1000  # patterns of imports that are kept
+COMPILED = 1000  # cached patterns of imports
 TAG, DOMAIN = "tag:", "domain:"
 
 
 class Globs:
-    """Any of these patterns, folded as Unicode does (`str.casefold`), like the names."""
+    """Matches any of these patterns; they and the names are case-folded (`str.casefold`)."""
 
     __slots__ = ("_compiled", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
-        # As they stand, too: folded, the "[A-z]" that has "_" in it would not have it any more.
+        # Unfolded too: "[A-z]" includes "_", its folded form does not.
         both = dict.fromkeys((*self.patterns, *(one.casefold() for one in self.patterns)))
         self._compiled = re.compile("|".join(map(translate, both)) or "(?!)", re.IGNORECASE)
 
@@ -37,13 +37,13 @@ class Globs:
 
 @lru_cache(COMPILED)
 def glob(pattern: str) -> Globs:
-    """One pattern, for code that is handed its text each time."""
+    """One compiled pattern, cached, for code that gets the text each time."""
     return Globs((pattern,))
 
 
 class ToolGlobs:
-    """Any of these patterns of tools: of names, or after `tag:` and `domain:` of tags and routing
-    domains."""
+    """Matches tools by any of these patterns: of names, or with the prefixes `tag:` and `domain:`
+    of tags and routing domains."""
 
     __slots__ = ("_domains", "_names", "_tags", "patterns")
 
@@ -60,7 +60,7 @@ class ToolGlobs:
     def match(
         self, names: Iterable[str], tags: Sequence[str] = (), domain: str | None = None
     ) -> bool:
-        """Whether a tool of these names, tags and routing domain is picked."""
+        """Whether a tool of these names, tags and routing domain matches."""
         if self._names and self._names.match_any(names):
             return True
         if self._tags and self._tags.match_any(tags):
@@ -69,7 +69,7 @@ class ToolGlobs:
 
 
 def split(patterns: Iterable[str]) -> dict[str, list[str]]:
-    """Patterns by what they are of: "" names, TAG, DOMAIN; without what says it."""
+    """Patterns by what they match ("" for names, TAG, DOMAIN), without their prefix."""
     found: dict[str, list[str]] = {"": [], TAG: [], DOMAIN: []}
     for pattern in patterns:
         kind = next((one for one in (TAG, DOMAIN) if pattern.casefold().startswith(one)), "")

@@ -1,9 +1,9 @@
-"""Characters that nobody sees and a model reads all the same: a place for orders to it. Pure.
+"""Invisible characters, which a model reads and people do not see: prompt injection. Pure.
 
 Hidden are control characters (but for tab and ends of lines), tag characters, marks and overrides
-of direction, all others that are ignored where nothing is known of them (Unicode, UAX 44:
+of direction, all other default-ignorable code points (Unicode, UAX 44:
 `Default_Ignorable_Code_Point`), annotations and characters of private use. UTS 39, section 3.1.1,
-and UTR 36, section 2.5, have them out of what is to be recognised. What writing needs stays:
+and UTR 36, section 2.5, exclude them from identifiers. Those that scripts need are kept:
 
 - joiners behind a letter of a script that joins (Arabic, Syriac, Indic and others; after UAX 31,
   section 2.3.1), and between two emoji (UTS 51, `emoji_zwj_sequence`);
@@ -37,7 +37,7 @@ _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
 _ALWAYS = (
     "[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f"  # controls
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u206f\u3164\ufeff\uffa0"
-    "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # ignored, annotations
+    "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # default-ignorable, annotations
     "\u202a-\u202e"  # embeddings and overrides of direction
     "\ue000-\uf8ff\U000f0000-\U0010ffff"  # of private use
     "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
@@ -46,7 +46,7 @@ _FLAGS = "|".join(
     "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 )
-# A sequence that is kept is matched first, so that its parts are not looked at again.
+# Sequences to keep are matched first, so that their parts are not matched again.
 _HIDDEN = re.compile(
     f"(?P<kept>\U0001f3f4(?:{_FLAGS})"
     f"|(?<=[{_JOINING}])[\u200c\u200d](?![\u200c\u200d])"
@@ -56,32 +56,32 @@ _HIDDEN = re.compile(
     f"|(?<=[{_RIGHT_TO_LEFT}])[\u200e\u200f\u061c]|[\u200e\u200f\u061c](?=[{_RIGHT_TO_LEFT}]))"
     f"|{_ALWAYS}|[\u061c\u200c-\u200f\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-# Also the backslash of what may pass for such a character that is written out.
+# Also the backslash of text that looks like an escaped hidden character.
 _WRITTEN_OUT = re.compile(
     rf"{_HIDDEN.pattern}|\\(?=u\{{(?P<code>[0-9a-f]{{1,5}}|10[0-9a-f]{{4}})\}})"
 )
 
 
 def without_hidden(text: str) -> str:
-    """`text` without the characters that nobody sees."""
+    """`text` without hidden characters."""
     return text if _is_plain(text) else _HIDDEN.sub(_kept, text)
 
 
 def visible(text: str) -> str:
-    r"""`text` with those written out, as in `\u{202e}`. No two texts are written alike: where that
-    stands in the text, its backslash is written out."""
+    r"""`text` with hidden characters escaped, as in `\u{202e}`. Injective: where the text itself
+    contains such an escape, its backslash is escaped."""
     if _is_plain(text) and r"\u{" not in text:
         return text
     return _WRITTEN_OUT.sub(_written, text)
 
 
 def visible_json(text: str) -> str:
-    r"""JSON text that says the same with those escaped, as in `\u202e`."""
+    r"""Equivalent JSON text with hidden characters escaped, as in `\u202e`."""
     return _HIDDEN.sub(_escaped, text)
 
 
 def visible_in(value: Any) -> Any:
-    """The same of all texts in a JSON value, names of members included."""
+    """`visible` for all texts in a JSON value, names of members included."""
     match value:
         case str():
             return visible(value)
@@ -93,7 +93,7 @@ def visible_in(value: Any) -> Any:
 
 
 def without_hidden_in(value: Any) -> Any:
-    """The value without the characters that nobody sees; itself, if there are none."""
+    """The value without hidden characters; the same object, if there are none."""
     match value:
         case str():
             return without_hidden(value)

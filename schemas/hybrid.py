@@ -1,7 +1,7 @@
 """The light-hybrid-4j dialect: actions, their ids, and Status, the shape of its errors.
 
-Codes, texts and HTTP statuses are those of light-4j's `status.yml`; those that begin with ERR18 are
-ours, for what light-hybrid-4j has no code for.
+Codes, texts and HTTP statuses are those of light-4j's `status.yml`; codes that begin with ERR18
+are ours, for errors that light-hybrid-4j has no code for.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ TUPLE = ("host", "service", "action", "version")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action of a hybrid service, as its description or its decorator has it."""
+    """One action of a hybrid service, as defined by its description or its decorator."""
 
     id: str  # host/service/action/version; for a plain JSON-RPC method any name
     description: str = ""
@@ -29,13 +29,13 @@ class Action:
     skip_auth: bool = False
     side: Side | None = None  # None: answers on both portal paths
     positional: tuple[str, ...] = ()  # names of the arguments that an array of params holds
-    rest: str | None = None  # name of the argument that takes the members after those
+    rest: str | None = None  # name of the argument that takes the remaining members
 
 
 def service_id(payload: Mapping[str, Any]) -> str:
-    """The id that a legacy payload names: each part that is there with a slash behind it, the
-    version last and without one, as light-hybrid-4j builds it. Parts that are no text count as
-    missing."""
+    """The service id in a legacy payload: each part that is present followed by a slash, the
+    version last and without one, as light-hybrid-4j builds it. Parts that are not text count
+    as missing."""
     host, service, action, version = (
         part if isinstance(part := payload.get(name), str) else "" for name in TUPLE
     )
@@ -64,7 +64,7 @@ class StatusKind(NamedTuple):
     http: int
     message: str
     description: str  # with {} for each value
-    rpc_code: int  # `error.code` where a JSON-RPC client is told
+    rpc_code: int  # `error.code` for JSON-RPC clients
 
 
 INVALID_AUTH_TOKEN = StatusKind(
@@ -100,7 +100,7 @@ METHOD_NOT_ALLOWED = StatusKind(
 RUNTIME_EXCEPTION = StatusKind(
     "ERR10010", 500, "RUNTIME_EXCEPTION", "Unexpected runtime exception", -32603
 )
-# what light-hybrid-4j answers with a 500 although the client was wrong: its code, our status
+# light-hybrid-4j answers these client errors with a 500: its code, our status
 NOT_JSON = StatusKind(
     "ERR10010", 400, "RUNTIME_EXCEPTION", "The request cannot be read: {}", -32700
 )
@@ -145,10 +145,10 @@ UPSTREAM_TIMEOUT = StatusKind("ERR18504", 504, "UPSTREAM_TIMEOUT", "{}", 504)
 
 
 class StatusFault(Fault):
-    """A request that fails by a Status of ours, before its handler ran."""
+    """A request that fails with a Status of ours, before its handler ran."""
 
     def __init__(self, kind: StatusKind, *values: object, text: str | None = None) -> None:
-        """`text` is what a JSON-RPC client reads as `error.message`; else the description."""
+        """`text` becomes `error.message` for JSON-RPC clients; default: the description."""
         description = kind.description.format(*values)
         self.as_status = Status(kind.http, kind.code, kind.message, description)
         super().__init__(text or description, status_members(self.as_status))
@@ -157,7 +157,7 @@ class StatusFault(Fault):
 
 
 class ScopeMismatch(StatusFault):
-    """The caller's token, or their X-Scope-Token, does not have the scopes that are wanted."""
+    """The caller's token, or their X-Scope-Token, lacks the required scopes."""
 
     def __init__(self, kind: StatusKind, has: Iterable[str], wanted: Iterable[str]) -> None:
         self.scopes = tuple(sorted(wanted))

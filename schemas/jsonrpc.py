@@ -1,12 +1,12 @@
 """JSON-RPC 2.0 messages: decode, classify, encode (https://www.jsonrpc.org/specification).
 
-One parse per body. A well-formed request takes the typed path; anything else is looked at a second
-time, untyped, to say exactly what is wrong with it and to find the id that the answer must carry.
+One parse per body. A well-formed request takes the typed path; anything else is parsed a second
+time, untyped, to report exactly what is wrong and to find the id that the answer must carry.
 
-An object that names a member twice is refused (RFC 8259, section 4: readers differ on what it
-says), which the decoder does not do. `_strings` tells: encoding what was decoded gives as many
-strings as the body has, unless a member was dropped. That costs 0.5 to 0.9 us for a small request,
-which takes 0.2 to 0.4 us to decode, and more for a body full of escapes.
+Objects with duplicate member names are refused (RFC 8259, section 4: parsers differ on their
+meaning), which the decoder does not do. `_strings` detects them: re-encoding what was decoded gives
+as many strings as the body has, unless a member was dropped. That costs 0.5 to 0.9 us for a small
+request, which takes 0.2 to 0.4 us to decode, and more for a body full of escapes.
 
 Deviations, on purpose: an id may be any number, string or null on decoding (the MCP revisions
 narrow that themselves), and unknown members of a message are ignored.
@@ -35,7 +35,7 @@ class Request(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """What a client answers to a request of ours; its result is carried, not read."""
+    """A client's response to a request of ours; its result is passed on undecoded."""
 
     id: RequestId
     result: Any = UNSET
@@ -43,7 +43,7 @@ class Response(Struct, frozen=True):
 
 
 class Invalid(Struct, frozen=True):
-    """A member of a body that is no message; `id` is None where it could not be read."""
+    """A member of a body that is not a message; `id` is None where it could not be read."""
 
     id: RequestId
     fault: Fault
@@ -71,7 +71,7 @@ class ErrorReply(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
 
 
 class Notification(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
-    """What we tell a client unasked."""
+    """A notification that the server sends to a client."""
 
     method: str
     params: Any = UNSET
@@ -90,7 +90,7 @@ decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 LARGE_RESULT_BYTES = 65536
 NAMED_BYTES = 65536
 TOO_DEEP = "The body is nested too deeply"
-DEPTH = 200  # levels, where nobody says how many
+DEPTH = 200  # default limit of nesting levels
 
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: 1 and -1
@@ -110,8 +110,8 @@ def decode(body: bytes, batch_limit: int, depth_limit: int = DEPTH) -> Message |
     """Return the message, or the batch, in `body`.
 
     Raises ParseError, also for more than `depth_limit` levels, DuplicateKeys, and InvalidRequest
-    for a batch of more than `batch_limit` members: before they are looked at, because a small body
-    can hold millions.
+    for a batch of more than `batch_limit` members: checked before they are classified, because a
+    small body can hold millions.
     """
     require_shallow(body, depth_limit)
     plain = decode_plain(body, batch_limit)
@@ -130,8 +130,8 @@ def require_shallow(body: bytes, limit: int) -> None:
 
 
 def nests_within(text: bytes, limit: int) -> bool:
-    """Whether JSON text has at most `limit` levels. Reads it once, without recursion: 0.1 us for
-    most, which have fewer brackets than that, else some 15 ms for each MB of brackets."""
+    """Whether JSON text has at most `limit` levels. One pass, without recursion: 0.1 us for
+    most texts, which have fewer brackets than that, else some 15 ms per MB of brackets."""
     if text.count(b"[") + text.count(b"{") <= limit:
         return True
     brackets = b"".join(_unescaped(text).split(b'"')[::2]).translate(_STEPS, _NO_BRACKETS)
@@ -140,7 +140,7 @@ def nests_within(text: bytes, limit: int) -> bool:
 
 def decode_plain(body: bytes, batch_limit: int) -> Request | list[Message] | None:
     """What `decode` returns, if `body` holds well-formed requests and no further members; else
-    None, and a second look has to tell what it is."""
+    None, and `decode` has to parse it again."""
     try:
         if body.lstrip()[:1] == b"[":
             batch = limited(_requests.decode(body), batch_limit)
@@ -152,7 +152,7 @@ def decode_plain(body: bytes, batch_limit: int) -> Request | list[Message] | Non
 
 
 def decode_strict(body: bytes) -> Any:
-    """Decode JSON text of which all readers say the same. Raises ParseError and DuplicateKeys."""
+    """Decode unambiguous JSON text. Raises ParseError and DuplicateKeys."""
     value = decode_json(body)
     try:
         if _strings(body) != _strings(encode(value)):
@@ -163,7 +163,7 @@ def decode_strict(body: bytes) -> Any:
 
 
 def _twice(body: bytes) -> str:
-    """Which member is there twice; of a large body it is not worth a second reading."""
+    """Error message that names the duplicate member; for a large body, without the name."""
     if len(body) <= NAMED_BYTES:
         try:
             json.loads(body, object_pairs_hook=_unique, parse_int=str, parse_float=str)
@@ -173,12 +173,12 @@ def _twice(body: bytes) -> str:
 
 
 def _strings(text: bytes) -> int:
-    """The quotes of JSON text that begin or end a string."""
+    """Number of quotes in JSON text that begin or end a string."""
     return _unescaped(text).count(b'"')
 
 
 def _unescaped(text: bytes) -> bytes:
-    """JSON text whose every quote begins or ends a string."""
+    """The JSON text without escaped quotes: each one left begins or ends a string."""
     if b"\\" in text:  # a backslash escapes the character behind it, itself first of all
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     return text
@@ -204,7 +204,7 @@ def limited(batch: list[T], limit: int) -> list[T]:
 
 
 def decode_json(body: bytes) -> Any:
-    """Decode any JSON text. Raises ParseError that says where and why."""
+    """Decode any JSON text. Raises ParseError with the position and the reason."""
     try:
         return _anything.decode(body)
     except UnicodeDecodeError as error:
@@ -226,7 +226,7 @@ def _reason(body: bytes, error: msgspec.DecodeError) -> str:
 
 
 def _is_lenient_json(body: bytes) -> bool:
-    """Whether it is JSON but for what its strings say: the decoder calls that truncated."""
+    """Whether only the content of its strings is invalid, which the decoder calls truncated."""
     try:
         json.loads(body, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -235,7 +235,7 @@ def _is_lenient_json(body: bytes) -> bool:
 
 
 def classify(value: Any) -> Message:
-    """Say what one decoded member of a body is (JSON-RPC 2.0, sections 4 and 5)."""
+    """Classify one decoded member of a body (JSON-RPC 2.0, sections 4 and 5)."""
     if not isinstance(value, dict):
         return Invalid(None, InvalidRequest(f"A message is an object, not {json_type(value)}"))
     id_ = value.get("id", UNSET)
@@ -254,7 +254,7 @@ def classify(value: Any) -> Message:
 
 
 def is_id(value: Any) -> bool:
-    """Whether JSON-RPC 2.0 allows the value as an id; no other is sent back."""
+    """Whether JSON-RPC 2.0 allows the value as an id; others are not echoed."""
     return value is None or (isinstance(value, int | float | str) and not isinstance(value, bool))
 
 
@@ -272,15 +272,15 @@ def _request_of(value: dict[str, Any], answer_to: RequestId) -> Message:
 
 
 def error_reply(id_: RequestId, fault: Fault, request_id: str | None = None) -> ErrorReply:
-    """The answer to a request that failed by `fault`."""
-    data: Any = fault.data  # of another server's error it is whatever that sent
+    """The error response to a request that failed with `fault`."""
+    data: Any = fault.data  # of a relayed error: any JSON that the other server sent
     if request_id is not None and (data is None or isinstance(data, dict)):
         data = {**(data or {}), "requestId": request_id}
     return ErrorReply(id_, ErrorObject(fault.code, fault.message, UNSET if data is None else data))
 
 
 def json_type(value: Any) -> str:
-    """The JSON type of a decoded value, with its article, for messages to people."""
+    """The JSON type of a decoded value, with its article, for human-readable messages."""
     match value:
         case None:
             return "null"

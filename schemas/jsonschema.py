@@ -1,8 +1,8 @@
 """JSON Schema: compile once, check fast, explain well.
 
 One validator does both, `jsonschema_rs`: 0.4 us a check. Its regular expressions run in linear
-time, where the `re` module of the pure Python validator can be made to hang by a value that a
-client chose. `format` is an annotation here, as 2020-12 has it by default.
+time, where the `re` module of the pure Python validator is open to ReDoS by a client's value.
+`format` is an annotation here, the default of 2020-12.
 """
 
 import difflib
@@ -27,22 +27,22 @@ from schemas.validators import (
 )
 from schemas.violation import describe
 
-PROBLEMS_SHOWN = 8  # enough to mend a call in one go; a thousand would drown the model
+PROBLEMS_SHOWN = 8  # enough to correct a call in one go; a thousand would flood the model
 NAMES_SHOWN = 20
-NAMES_COMPARED = 200  # with one that is wrong; thousands would take seconds
+NAMES_COMPARED = 200  # with a misspelled one; thousands would take seconds
 VALUE_SHOWN = 60  # characters of a rejected value
 MESSAGE_SHOWN = 240
-PARTS_EXPLAINED = 5000  # values inside the arguments; more have their first problem explained
-LOOKS_EXPLAINED = 20_000  # of schemas at all of the values: some 10 us each
+PARTS_EXPLAINED = 5000  # values inside the arguments; of more, only the first problem is explained
+LOOKS_EXPLAINED = 20_000  # schema evaluations over all values: some 10 us each
 FIRST_EXPLAINED = 2_000  # at one value
-LOOKS_FREE = 64  # at one value: all that a body can hold may be looked at so often
-LOOKS = 20_000_000  # of schemas that take more at a value, at all of the values
+LOOKS_FREE = 64  # at one value: affordable for every value that a body can hold
+LOOKS = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
 _UNTOLD = "does not fit the schema, which is too intricate to tell where"
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentProblem:
-    """One thing that is wrong with the arguments."""
+    """One violation in the arguments of a call."""
 
     argument: str  # "pet.tags[0]"; empty for the arguments as a whole
     message: str
@@ -54,8 +54,7 @@ class Checker:
     __slots__ = ("_compiled", "_cost", "_guard", "_schema")
 
     def __init__(self, schema: bytes) -> None:
-        """Raises ValueError when `schema` is not a valid JSON Schema, or none that can be checked
-        in time."""
+        """Raises ValueError when `schema` is not a valid JSON Schema, or too costly to check."""
         try:
             self._schema: dict[str, Any] = decode_json(schema)
         except ParseError as error:
@@ -70,8 +69,8 @@ class Checker:
         self._compiled = compiled(self._schema, meter)
 
     def accepts(self, arguments: Any) -> bool:
-        """Raises ValueError for arguments that are nested too deeply to be checked, TooCostly for
-        those that would take too long."""
+        """Whether `arguments` are valid. Raises ValueError for arguments nested too deeply to be
+        checked, TooCostly for those that would take too long."""
         if self._guard is None:
             return self._compiled.is_valid(arguments)
         self._guard.admit(arguments)
@@ -80,7 +79,7 @@ class Checker:
         return valid
 
     def explain(self, arguments: Mapping[str, Any]) -> list[ArgumentProblem]:
-        """What is wrong with `arguments`, which are not accepted; empty when nothing is."""
+        """The problems of rejected `arguments`; empty when they are valid."""
         if self._guard:
             self._guard.admit(arguments)
         errors = self._errors(arguments)
@@ -92,8 +91,7 @@ class Checker:
         return list(islice(found, PROBLEMS_SHOWN))
 
     def violation(self, data: Any, below: str | None = None) -> str:
-        """The first thing that is wrong with `data`, as `schemas.violation` puts it. Raises
-        TooCostly."""
+        """The first violation in `data`, as `schemas.violation` words it. Raises TooCostly."""
         if self._guard:
             self._guard.admit(data)
         if self._cost.told(_measured(data)[1]) > FIRST_EXPLAINED:
@@ -109,11 +107,11 @@ class Checker:
         return ""
 
     def _errors(self, arguments: Mapping[str, Any]) -> Iterable[ValidationError] | None:
-        """None: they would take too long to find."""
+        """The validation errors; None: they would take too long to find."""
         parts, levels = _measured(arguments)
         looks = self._cost.told(levels)
         if parts <= PARTS_EXPLAINED and parts * looks <= LOOKS_EXPLAINED:
-            return self._compiled.iter_errors(arguments)  # all at once: 10 us for each
+            return self._compiled.iter_errors(arguments)  # not lazy: 10 us for each
         if looks > FIRST_EXPLAINED:
             return None
         try:
@@ -148,7 +146,7 @@ class Checker:
                 yield ArgumentProblem(where, _shortened(error.message))
 
     def _known(self, error: ValidationError) -> list[str]:
-        """The properties beside the `additionalProperties` that was violated."""
+        """Names in the `properties` beside the violated `additionalProperties`."""
         schema: Any = self._schema
         for step in error.schema_path[:-1]:
             try:
@@ -159,18 +157,18 @@ class Checker:
 
 
 class _Guard:
-    """What is asked of arguments before and after a schema that may take long looks at them."""
+    """Cost checks of arguments before and after validation by a potentially slow schema."""
 
     __slots__ = ("_looks", "_meter", "_names")
 
     def __init__(self, meter: Meter | None, looks: int, names: SchemaPattern) -> None:
-        """`names`: patterns that names are matched with."""
+        """`names`: the cost of patterns that property names are matched with."""
         self._meter = meter
         self._looks = looks
         self._names = names
 
     def admit(self, arguments: Any) -> None:
-        """Raises TooCostly for what would take too long."""
+        """Raises TooCostly for arguments that would take too long."""
         if self._meter:
             self._meter.reset()
         if self._looks > LOOKS_FREE and _parts(arguments, LOOKS // self._looks) is None:
@@ -181,7 +179,7 @@ class _Guard:
             raise SchemaTooCostly("there are too many names to be checked against patterns")
 
     def settle(self) -> None:
-        """Raises TooCostly where the answer is none."""
+        """Raises TooCostly where the meter invalidated the validator's result."""
         if self._meter and self._meter.refused:
             raise SchemaTooCostly(self._meter.refused)
 
@@ -200,7 +198,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _parts(value: Any, most: int) -> int | None:
-    """Values in it and their members; None: more than `most`."""
+    """Number of values inside, counted recursively; None: more than `most`."""
     left, count = [value], 0
     while left:
         one = left.pop()
@@ -213,8 +211,8 @@ def _parts(value: Any, most: int) -> int | None:
 
 
 def _measured(value: Any) -> tuple[int, int]:
-    """How many values there are, and how many levels; of more than PARTS_EXPLAINED, one more, and
-    as many levels as are looked at anyway."""
+    """Number of values and of levels; above PARTS_EXPLAINED values, that plus one, and the levels
+    seen so far."""
     level, parts, levels = [value], 0, 0
     while level:
         parts += len(level)
@@ -231,7 +229,7 @@ def _measured(value: Any) -> tuple[int, int]:
 
 
 def _nearest(branches: Iterable[list[ValidationError]]) -> list[ValidationError]:
-    """Of several alternatives that all failed, the one that the value was probably meant for."""
+    """Errors of the best match among alternatives that all failed."""
 
     def distance(errors: list[ValidationError]) -> tuple[int, int]:
         deepest = max((len(error.instance_path) for error in errors), default=0)

@@ -1,11 +1,11 @@
-"""What a schema marks with `x-mask`: `true`, or the text that stands for the value. Pure.
+"""Masking of values that a schema marks with `x-mask`: `true`, or the replacement text. Pure.
 
-Every subschema that may describe a value counts, also one of several alternatives, and members that
-only a pattern names: a value too many is masked rather than one too few. References lead inside the
-schema (JSON Pointers, anchors, `$id`); one that leads nowhere marks nothing.
+Fails closed: every subschema that may describe a value counts, also one of several alternatives
+and members that only a pattern names. References are resolved inside the schema (JSON Pointers,
+anchors, `$id`); an unresolved one has no marks.
 
-What the schema does not describe may wrap what it does: a member that it does not have, the items
-of an array where it has an object, and JSON in a text are looked at as the value itself would be.
+Undescribed parts may wrap the described value: an unknown member, the items of an array where the
+schema has an object, and JSON in a text are masked like the value itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,10 +24,10 @@ _HERE = ("allOf", "anyOf", "oneOf")
 _HERE_ONE = ("if", "then", "else")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _REST_OF_MEMBERS = ("additionalProperties", "unevaluatedProperties")
-_OTHERS = -1  # members whose names no schema has, which are alike: values choose them
+_OTHERS = -1  # stands for all members that no schema names: they share one place
 _REST_OF_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
 _OF_ITEMS = ("prefixItems", *_REST_OF_ITEMS)
-_SAYING = frozenset(  # keywords that tell what is inside a value
+_SAYING = frozenset(  # keywords that describe what is inside a value
     ("properties", "patternProperties", "additionalProperties", "const", "enum", "not")
 ) | {*_HERE, *_HERE_ONE, *_REFERENCES, *_OF_ITEMS, "dependentSchemas"}
 
@@ -35,8 +35,8 @@ Json = dict[str, Any]
 
 
 def masks_of(schema: bytes) -> "Masks | None":
-    """None for a schema that marks nothing."""
-    if KEYWORD.encode() not in schema and rb"\u" not in schema:  # it may be written with escapes
+    """The masks of a schema; None for a schema without marks."""
+    if KEYWORD.encode() not in schema and rb"\u" not in schema:  # the keyword may contain escapes
         return None
     try:
         root = decode_json(schema)
@@ -61,24 +61,24 @@ class Masks:
         return None if place is None else cls(place, marked)
 
     def applied(self, value: Any, hidden: set[str] | None = None) -> Any:
-        """`value` with masks in place of what is marked; itself, if nothing is. What was masked is
-        added to `hidden`: texts, and numbers as JSON writes them."""
+        """`value` with its marked parts masked; the same object, if there are none. Masked values
+        are added to `hidden`: texts, and numbers in their JSON form."""
         return _applied(self._root, value, set() if hidden is None else hidden, self._root)
 
     def applied_by_name(self, value: Any, hidden: set[str]) -> Any:
-        """The same of a value that the schema is not about, as of an error: members that have the
-        name of a marked one are masked too, wherever they are."""
+        """`applied` for a value that the schema does not describe, such as an error: members with
+        the name of a marked one are masked too, at any depth."""
         return _named(self._names, self.applied(value, hidden), hidden)
 
     def are_mentioned(self, text: str) -> bool:
-        """Whether a text that is no JSON may tell a marked value: it has the name of one, in any
-        spelling; or some have no names."""
+        """Whether a text that is not JSON may disclose a marked value: it contains the name of one,
+        in any spelling, or some marked values have no names."""
         said = _plain(text)
         return said != "" and (self._has_nameless or any(word in said for word in self._words))
 
 
 class _Place:
-    """All subschemas that may describe one value, of those that lead to a mark."""
+    """The subschemas that may describe one value and from which a mark can be reached."""
 
     __slots__ = ("_marked", "_members", "_named", "_schemas", "mask")
 
@@ -97,12 +97,12 @@ class _Place:
 
     def item(self, index: int) -> "_Place | None":
         first = max((len(_prefix(schema)) for schema in self._schemas), default=0)
-        index = min(index, first)  # all behind those that have a place of their own
+        index = min(index, first)  # all items behind the prefix share one place
         return self._known(index, (s for schema in self._schemas for s in _of_item(schema, index)))
 
     def wraps(self, name: str | None) -> bool:
-        """Whether nothing is said of this member, or for None of the items: so that all of the
-        value may be in there."""
+        """Whether the schema does not describe this member (None: the items), so that the whole
+        value may be wrapped in it."""
         if name is None:
             return not any(one.get(keyword) for one in self._schemas for keyword in _OF_ITEMS)
         said = [_mapping(one.get("properties"))[name] for one in self._schemas if name in
@@ -110,8 +110,7 @@ class _Place:
         return all(not isinstance(one, dict) or _SAYING.isdisjoint(one) for one in said)
 
     def is_bare(self, seen: frozenset[int] = frozenset()) -> bool:
-        """Whether the value itself is marked, or items or members that have no names of their own
-        are."""
+        """Whether a mark is on the value itself, or on items or members without fixed names."""
         if self.mask is not None:
             return True
         if id(self) in seen:
@@ -126,7 +125,7 @@ class _Place:
 
 
 class _Marked:
-    """A schema document: where its references lead, and which of its parts lead to a mark."""
+    """A schema document: its resolved references, and the parts from which a mark is reachable."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
@@ -136,7 +135,7 @@ class _Marked:
         self._places: dict[tuple[int, ...], _Place] = {}
 
     def place(self, schemas: Iterable[Any]) -> _Place | None:
-        """None where nothing is marked at or below."""
+        """The place that these schemas form; None without a mark at or below it."""
         found: dict[int, Json] = {}
         left = [schema for schema in schemas if isinstance(schema, dict)]
         while left:
@@ -153,7 +152,7 @@ class _Marked:
         return self._places[key]
 
     def names(self) -> Iterator[str]:
-        """Of all properties whose values are marked, whole or as items."""
+        """Names of all properties whose values are marked, whole or as items."""
         for part in self._parts.values():
             for name, schema in _mapping(part.get("properties")).items():
                 place = self.place([schema])
@@ -161,7 +160,7 @@ class _Marked:
                     yield name
 
     def _same_value(self, schema: Json) -> list[Json]:
-        """The subschemas that are about the same value."""
+        """The subschemas that apply to the same value."""
         inner = [one for keyword in _HERE for one in _list(schema.get(keyword))]
         inner += [schema.get(keyword) for keyword in _HERE_ONE]
         inner += _mapping(schema.get("dependentSchemas")).values()
@@ -248,14 +247,14 @@ def _items(value: list[Any], change: Callable[[int, Any], Any]) -> list[Any]:
 
 
 def _in_text(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A text that is JSON, with what it says changed."""
+    """`value`, with JSON inside a text decoded, changed and encoded again."""
     said = json_in(value) if isinstance(value, str) else None
     after = said if said is None else change(said)
     return value if after is said else encode(after).decode()
 
 
 def json_in(text: str) -> Any:
-    """The array, object or text that `text` is as JSON; None for anything else."""
+    """The array, object or string that `text` decodes to as JSON; else None."""
     if text.lstrip()[:1] not in ("{", "[", '"'):
         return None
     try:
@@ -266,12 +265,12 @@ def json_in(text: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """In one spelling: `card_number`, `cardNumber` and "Card number" are alike."""
+    """Normalised spelling: `card_number`, `cardNumber` and "Card number" are equal."""
     return "".join(filter(str.isalnum, text.casefold()))
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """All texts and numbers inside, as they would stand in a text."""
+    """All texts and numbers inside, in their textual form."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -301,12 +300,12 @@ def _of_item(schema: Json, index: int) -> Iterator[Any]:
 
 
 def _prefix(schema: Json) -> list[Any]:
-    """Schemas of the first items, one by one; before 2020-12 `items` has them."""
+    """`prefixItems`: schemas of the first items; before 2020-12 an array in `items`."""
     return _list(schema.get("prefixItems")) or _list(schema.get("items"))
 
 
 def _children(schema: Any) -> Iterator[Json]:
-    """Objects right inside, whatever keyword they stand below: schemas among them."""
+    """Objects one level inside, below any keyword: schemas among them."""
     for inner in schema.values():
         if isinstance(inner, dict):
             yield inner
@@ -316,7 +315,7 @@ def _children(schema: Any) -> Iterator[Json]:
 
 
 def _parts(root: Json) -> Iterator[Json]:
-    """All objects inside, and `root`."""
+    """`root` and all objects inside it."""
     left: list[Any] = [root]
     while left:
         value = left.pop()

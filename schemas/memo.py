@@ -1,4 +1,4 @@
-"""What was worked out before, as much of it as there is room for."""
+"""Memoisation: a cache of bounded size."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -9,16 +9,16 @@ V = TypeVar("V")
 
 
 class Memo(Generic[K, V]):
-    """At most `most` entries: with one more the oldest goes. Threads may share it."""
+    """Cache of at most `most` entries; evicts the oldest (LRU where read by `use`). Thread-safe."""
 
     __slots__ = ("_known", "_lock", "_most", "get")
 
     def __init__(self, most: int) -> None:
-        # no dict: the more went from its beginning, the longer it takes to find the next to go
+        # not a dict: finding its first key slows down as entries are deleted from its front
         self._known: OrderedDict[K, V] = OrderedDict()
         self._lock = Lock()
         self._most = most
-        self.get = self._known.get  # as a dict's, and as fast: it is asked with every call
+        self.get = self._known.get  # the dict's own, for speed: used by every call
 
     def __len__(self) -> int:
         return len(self._known)
@@ -29,7 +29,7 @@ class Memo(Generic[K, V]):
             return list(self._known.values())
 
     def put(self, key: K, value: V) -> V:
-        """Remember `value`, which is the newest."""
+        """Store `value` as the newest entry."""
         with self._lock:
             self._known[key] = value
             self._known.move_to_end(key)
@@ -38,9 +38,9 @@ class Memo(Generic[K, V]):
         return value
 
     def use(self, key: K) -> V | None:
-        """What `get` says; it counts as the newest from now on."""
+        """`get`, which also makes the entry the newest."""
         try:
             self._known.move_to_end(key)
-        except KeyError:  # not asked before: another thread may put something in between
+        except KeyError:  # no check before: another thread may change the cache in between
             return None
         return self.get(key)

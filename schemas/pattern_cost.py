@@ -1,41 +1,40 @@
-"""How long regular expressions take the libraries of CEL, which compiles that of `matches` each
-time, and of JSON Schema: in the steps of `schemas.expression_cost`, measured, and rather too many
-than too few. Pure.
+"""Cost of regular expressions in the libraries of CEL, which compiles that of `matches` each
+time, and of JSON Schema: in the steps of `schemas.expression_cost`, measured and rounded up. Pure.
 
-Repetitions with numbers are written out when a pattern is compiled, so they multiply inside each
-other; classes of Unicode, `\\w` first of all, are hundreds of states each.
+Counted repetitions are expanded when a pattern is compiled, so nested ones multiply; Unicode
+classes, `\\w` above all, are hundreds of states each.
 """
 
 import re
 from typing import NamedTuple
 
-MOST = 1 << 62  # more makes no difference
+MOST = 1 << 62  # saturation: more makes no difference
 
-_ALWAYS = 500  # whatever it says
+_ALWAYS = 500  # fixed cost of any pattern
 _LETTER = 10  # to compile a letter
 _SMALL = 500  # `\d`, `\s`, `.` and `[^a]`
 _LARGE = 3_000  # `\w`, `\p{L}` and the like
-_MANY = 32  # as many large classes take twice as long each as a few
-_UNFOLDED = 10  # times as much without regard to case
-_SCANNED = 10  # each letter with each unit of a text
+_MANY = 32  # large classes; with so many each takes twice as long
+_UNFOLDED = 10  # factor for case-insensitive patterns
+_SCANNED = 10  # each letter per unit of text size
 
-_SMALL_OF_SCHEMA, _LARGE_OF_SCHEMA = 50, 50  # there `\w` is ASCII, but not beside look-around
+_SMALL_OF_SCHEMA, _LARGE_OF_SCHEMA = 50, 50  # there `\w` is ASCII, except with look-around
 
 _REPEATED = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z-]*)")
 _NAMED_CLASS = re.compile(r"\\[pP]\{[^}]*\}")
 _LOOKS = re.compile(r"\(\?<?[=!]")
-_REFERS = re.compile(r"\\[1-9k]")  # back to a group
+_REFERS = re.compile(r"\\[1-9k]")  # back-reference to a group
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class Unbounded(Exception):
-    """Why a pattern has no bound."""
+    """The pattern has no cost bound; the message gives the reason."""
 
 
 def matching_steps(literal: str, size: int) -> int:
-    """Steps to compile the pattern that a CEL literal says, and to look for it in a text of this
-    size. Raises Unbounded."""
+    """Steps to compile the pattern in a CEL literal and search for it in a text of this size.
+    Raises Unbounded."""
     pattern = _said(literal)
     flags = "".join(_FLAGS.findall(pattern))
     if "x" in flags:
@@ -48,11 +47,11 @@ def matching_steps(literal: str, size: int) -> int:
 
 
 class SchemaPattern(NamedTuple):
-    """What a `pattern` of JSON Schema costs. Its engine is linear in a text; look-around, which may
-    look through all of the rest at each character, is not."""
+    """Cost of a JSON Schema `pattern`. Its engine is linear in the text, except for look-around,
+    which may scan the rest of the text at each character."""
 
     compiling: int  # steps
-    letters: int  # with repetitions written out: steps for each character
+    letters: int  # with repetitions expanded: steps for each character
     looked: int  # those that may be tried from each character to the end
 
     def matching(self, characters: int) -> int:
@@ -69,7 +68,7 @@ def schema_pattern(pattern: str) -> SchemaPattern:
 
 
 def _said(literal: str) -> str:
-    """The text that a CEL literal stands for."""
+    """The string value of a CEL literal."""
     prefix = literal[: len(literal) - len(literal.lstrip("rRbB"))]
     body = literal[len(prefix) :]
     quotes = 3 if body[:3] in ('"""', "'''") else 1
@@ -96,11 +95,11 @@ class _Weight(NamedTuple):
 class _Scanner:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._groups: list[_Weight] = []  # what stands before each that is open
-        self._looking: list[bool] = []  # which of them are look-around
+        self._groups: list[_Weight] = []  # the weight before each open group
+        self._looking: list[bool] = []  # whether each open group is look-around
         self.looked = 0  # letters inside look-around
         self._all = _Weight()
-        self._last = _Weight()  # what a repetition repeats; counted in `_all`
+        self._last = _Weight()  # the operand of a following repetition; counted in `_all`
 
     def whole(self) -> _Weight:
         at = 0
@@ -111,7 +110,7 @@ class _Scanner:
         return self._all
 
     def _step(self, at: int) -> int:
-        """Where the next step begins."""
+        """Parse one step at `at`; returns where the next one begins."""
         character = self._pattern[at]
         if character == "(":
             self._groups.append(self._all)

@@ -1,6 +1,6 @@
-"""Regular expressions of rules, in RE2's syntax: in time linear in the text, whatever it is. Pure.
+"""Regular expressions of rules, in RE2's syntax: time linear in any text. Pure.
 
-(The engine behind JSON Schema's `pattern` is linear too, but says only whether a text matches.)
+(The engine behind JSON Schema's `pattern` is linear too, but reports only whether a text matches.)
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ import re2
 from schemas.errors import ToolgateError
 
 MEMORY_BYTES = 1 << 20  # of one compiled pattern
-MANY_BYTES = 1 << 25  # of one for many texts
+MANY_BYTES = 1 << 25  # of one pattern that combines many texts
 
 
 class InvalidPattern(ToolgateError):
-    """A text is no regular expression, or one that would take too much memory."""
+    """The text is not a regular expression, or one that would take too much memory."""
 
 
 class Pattern:
     def __init__(self, text: str, memory_bytes: int = MEMORY_BYTES) -> None:
-        """Raises InvalidPattern that says why, without the text."""
+        """Raises InvalidPattern with the reason, without the text."""
         options = re2.Options()
         options.log_errors = False
         options.max_mem = memory_bytes
@@ -33,13 +33,13 @@ class Pattern:
 
     @classmethod
     def of_any(cls, texts: Sequence[str]) -> "Pattern":
-        """Any of these as they stand; where several begin at one place, the first. Raises
+        """Matches any of these texts literally; of several at one position, the first. Raises
         InvalidPattern for too many."""
         return cls("|".join(map(re2.escape, texts)), MANY_BYTES)
 
     @classmethod
     def of_words(cls, texts: Sequence[str]) -> "Pattern":
-        """Any of these as a word of its own. Raises InvalidPattern for too many."""
+        """Matches any of these texts as a whole word. Raises InvalidPattern for too many."""
         either = "|".join(map(re2.escape, sorted(texts, key=len, reverse=True)))
         return cls(rf"\b(?:{either})\b", MANY_BYTES)
 
@@ -47,7 +47,7 @@ class Pattern:
         return self._compiled.search(text.encode()) is not None
 
     def replaced(self, text: str, by: str) -> str:
-        """`text` with `by`, as it stands, in place of each match that is not empty."""
+        """`text` with each non-empty match replaced by the literal `by`."""
         encoded, mask = text.encode(), by.encode()
         found = self._compiled.sub(lambda match: mask if match.group(0) else b"", encoded)
         return str(found, "utf-8")

@@ -1,6 +1,6 @@
-"""How often a validator may look at one value: schemas that apply to it, and are reached by
-references more than once, multiply, also from level to level. One kilobyte can ask for 2^40 looks,
-and nothing can stop a validator that has begun. Pure.
+"""Upper bound on how many subschemas a validator evaluates per value: schemas that apply to it and
+are referenced more than once multiply, also from level to level. One kilobyte can cause 2^40
+evaluations ("looks"), and a running validator cannot be interrupted. Pure.
 """
 
 from collections import Counter
@@ -10,19 +10,19 @@ from typing import Any
 from urllib.parse import unquote
 
 LIMIT = 10_000  # looks at one value; GitHub's worst takes 46
-LEVELS = 200  # of values; what is deeper is taken for as deep as this
+LEVELS = 200  # of nested values; deeper ones are treated as this deep
 _MOST = 1 << 60
 _ONE = ("not", "if", "then", "else")
 _SEVERAL = ("allOf", "anyOf", "oneOf")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
 _MEMBERS = ("additionalProperties", "unevaluatedProperties")
-_ANY, _ITEM = "*", "[]"  # keys of members that have no names, and of items
+_ANY, _ITEM = "*", "[]"  # keys for members without fixed names, and for items
 
 
 def check_cost(schema: Any) -> "Cost":
-    """Raises ValueError for a schema whose parts multiply beyond LIMIT. One that is as long as it
-    says is none of those."""
+    """Raises ValueError for a schema whose parts multiply beyond LIMIT; a long schema without
+    multiplication passes."""
     costs = _Costs(schema)
     left: list[Any] = [schema] if isinstance(schema, dict) else []
     written = worst = 0
@@ -40,8 +40,8 @@ def check_cost(schema: Any) -> "Cost":
 
 
 class Cost:
-    """Looks at one value: `looks` where each circle of references is gone through once, as the
-    library does that only asks whether a value is valid."""
+    """Evaluations per value: `looks` follows each reference cycle once, as the library does when
+    it only checks validity."""
 
     def __init__(self, costs: "_Costs", schema: Any, looks: int) -> None:
         self.looks = max(looks, 1)
@@ -49,13 +49,13 @@ class Cost:
         self._schema = schema
 
     def told(self, levels: int) -> int:
-        """Looks at one value where it is to be told what is wrong with it, `levels` deep: circles
-        are gone through on each."""
+        """Evaluations per value when errors are collected from a value `levels` deep: reference
+        cycles are followed on each level."""
         return self._told[min(levels, len(self._told) - 1)]
 
     @cached_property
     def _told(self) -> list[int]:
-        """By levels, as long as there are more with each."""
+        """`told` by levels, up to the level where it no longer grows."""
         return self._costs.by_levels(self._schema)
 
 
@@ -73,13 +73,13 @@ class _Costs:
             return 1
         known = self._known.get(id(node))
         if known is None:
-            self._known[id(node)] = 1  # for who comes here again: validators notice circles
+            self._known[id(node)] = 1  # ends recursion: validators detect cycles
             known = min(_MOST, 1 + sum(map(self.of, self._applied(node))))
             self._known[id(node)] = known
         return known
 
     def inside(self, node: Any) -> int:
-        """Looks at a value inside the one that the schema applies to."""
+        """Evaluations per value inside the one that the schema applies to."""
         if not isinstance(node, dict):
             return 1
         known = self._insides.get(id(node))
@@ -90,7 +90,7 @@ class _Costs:
         return known
 
     def by_levels(self, node: Any) -> list[int]:
-        """Looks at a value at most so many levels inside, until LIMIT or until they are all."""
+        """Evaluations per value by depth inside, until LIMIT or until they stop growing."""
         reached = self._reached(node)
         looks = {id(one): self.of(one) for one in reached}
         found = [self.of(node)]
@@ -119,7 +119,7 @@ class _Costs:
         return list(found.values())
 
     def _next(self, node: dict[str, Any], looks: Callable[[Any], int]) -> int:
-        """The sum of `looks` over the schemas of a member or item, of those with the most."""
+        """The maximum over members and items of the sum of `looks` over their schemas."""
         below = self._below(node)
         sums = {
             key: sum(times * looks(self._nodes[one]) for one, times in inner.items())
@@ -131,7 +131,7 @@ class _Costs:
         return min(_MOST, max(1, member, item))
 
     def _below(self, node: dict[str, Any]) -> "_Below":
-        """The schemas of its members and items, by their keys: how often each applies."""
+        """The schemas of its members and items by key, with how often each applies."""
         known = self._belows.get(id(node))
         if known is None:
             self._belows[id(node)] = {}

@@ -33,41 +33,41 @@ Prefix = Literal["always", "conditional", "never"]
 
 
 class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the options of every kind say; a kind that has more to say has a field of that name."""
+    """Base of all import options: defaults, which a kind overrides by a field of the same name."""
 
-    guarded: bool = False  # named by who is no operator: only public addresses are asked and called
+    guarded: bool = False  # not named by an operator: SSRF guard, public addresses only
 
     @property
     def side(self) -> Side | None:
-        """The portal path that its actions answer on; None: both."""
+        """The portal path that serves its actions; None: both."""
         return None
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What starts the process that it is, and its arguments; none: it has an address."""
+        """Command line of its process; empty: it is reached by URL."""
         return ()
 
     @property
     def prefix(self) -> Prefix:
-        """When names of its tools carry its own in front."""
+        """When names of its tools are prefixed with its own."""
         return "conditional"
 
     @property
     def own_sessions(self) -> bool:
-        """Whether each session of a client has one of its own there."""
+        """Whether each client session gets its own upstream session."""
         return False
 
     @property
     def pin(self) -> bool:
-        """Whether what changes is held back until somebody approves it."""
+        """Whether changed definitions are held back until approved."""
         return False
 
 
 class HybridOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How a hybrid service behind the gateway is called; stored in `api_t.options`."""
 
-    side: Side | None = None  # which portal path it answers on, here and there
-    dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"  # what its calls go out as
+    side: Side | None = None  # portal path of its actions, at the service and here
+    dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"  # dialect of its calls
     batch: int = 1  # most calls in one JSON-RPC batch; 1: each goes alone
 
 
@@ -75,18 +75,18 @@ class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How another MCP server is reached and shown; stored in `api_t.options`."""
 
     command: tuple[str, ...] = ()  # of a stdio server, and its arguments; else it has an address
-    era: Literal["auto", "handshake", "stateless"] = "auto"  # auto: whatever it speaks
-    prefix: Prefix = "conditional"  # when names carry the source's name in front
-    own_sessions: bool = False  # each session of a client gets one of its own at the server
-    pin: bool = False  # definitions that change are held back until somebody approves them
+    era: Literal["auto", "handshake", "stateless"] = "auto"  # auto: detected
+    prefix: Prefix = "conditional"  # when names are prefixed with the source's name
+    own_sessions: bool = False  # each client session gets its own session at the server
+    pin: bool = False  # changed definitions are held back until approved
 
 
 class OpenAPIOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How an OpenAPI description is read; stored in `api_t.options`."""
 
     entry: str | None = None  # the file to begin with, of a directory or an archive
-    overlay: str | None = None  # path or URL of a file with our own marks
-    only_marked: bool = False  # what is not marked as enabled is left out
+    overlay: str | None = None  # path or URL of a file with `x-toolgate` marks
+    only_marked: bool = False  # only operations marked as enabled are imported
     media_types: tuple[str, ...] = ()  # of request bodies, the ones to prefer first
 
 
@@ -99,24 +99,24 @@ class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):
     cost: int = 60  # most fields in a selection
 
 
-MANUAL = "manual"  # the kind of a source that nobody imported: tools made by hand call it
+MANUAL = "manual"  # the kind of a source without import, for tools made by hand
 Options = ImportOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """What the gateway does otherwise for the sources of one kind; the defaults ask for nothing."""
+    """Behaviour of the gateway that depends on the kind of a source; by default none is special."""
 
     options: type[Options] = HybridOptions
-    server: bool = False  # an MCP server: asked what it has, watched, and called where it is found
+    server: bool = False  # an MCP server: listed, watched for changes, and called at its location
     loaded: bool = False  # code inside the gateway: without an address, served where it is loaded
     keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.Facts`
-    schemes: bool = False  # its tools name the credentials that they need; else headers are sent
-    final: str = ""  # why there is no rollback, as it follows the name of a source
+    schemes: bool = False  # its tools declare security schemes; else headers are sent
+    final: str = ""  # why rollback is impossible, worded to follow the source's name
 
     @property
     def described(self) -> bool:
-        """Whether it is read from a description, which is somewhere and may move."""
+        """Whether it is read from a description, whose location may change."""
         return not (self.server or self.loaded)
 
 
@@ -125,11 +125,11 @@ class Kind:
     """A kind of tool. Its name is the tag of its bindings, and the kind of its sources."""
 
     binding: type[Binding]
-    source: SourceFacts | None = None  # None: nothing of that kind is imported
+    source: SourceFacts | None = None  # None: not importable
 
 
-# What another server has is its own affair (`pin` holds back what it changed), and what is written
-# in Python is in the code.
+# Definitions of other servers cannot be restored here (`pin` holds back changes), and those of
+# Python services are in the code.
 _SERVER = "is another MCP server: only that can bring back what it had. --pin holds back changes"
 _CODE = "is written in Python: bring back its code"
 
@@ -153,7 +153,7 @@ _UNKNOWN = SourceFacts()
 
 
 def facts_of(kind: str) -> SourceFacts:
-    """Those of a kind of source; of one that only a newer release knows, the usual ones."""
+    """Facts of a kind of source; defaults for a kind that only a newer release knows."""
     if kind == MANUAL:
         return BY_HAND
     known = KINDS.get(kind)
@@ -161,12 +161,12 @@ def facts_of(kind: str) -> SourceFacts:
 
 
 def is_importable(kind: object) -> bool:
-    """Whether a source can be of this kind; `kind` may be what another release has stored."""
+    """Whether sources of this kind can be imported; `kind` may be stored by another release."""
     return isinstance(kind, str) and kind in KINDS and KINDS[kind].source is not None
 
 
 def binding_decoder() -> Decoder[Binding]:
-    """Reads stored bindings of every kind that is known by now."""
+    """Decoder of stored bindings of every kind registered so far."""
     return _decoder(tuple(one.binding for one in KINDS.values()))
 
 
@@ -176,7 +176,7 @@ def _decoder(bindings: tuple[type[Binding], ...]) -> Decoder[Binding]:
 
 
 class RolledBack(Struct, frozen=True):
-    """What a source was rolled back from. The same found again is not imported."""
+    """The version that a source was rolled back from; an identical one is not imported again."""
 
     version: int  # its number
     document: str | None  # SHA-256 of its bytes
@@ -185,16 +185,16 @@ class RolledBack(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One row of `api_version_t`: what a source was once imported from."""
+    """One row of `api_version_t`: the document and options of one import of a source."""
 
     number: int  # from 1, in the order of the imports
     imported: str  # ISO 8601
     title: str | None
     version: str | None  # info.version of the document
     digest: str | None  # SHA-256 of the document
-    outcomes: Mapping[str, int]  # operations by what became of them; empty: nobody counted
+    outcomes: Mapping[str, int]  # operations per outcome; empty: not counted
     current: bool
-    kept: bool  # its document is there: tools can be made of it again
+    kept: bool  # its document is stored: tools can be made of it again
     # kind, location, base_url, base_url_trusted, include, exclude and options
     asked: Mapping[str, Any] = field(default_factory=dict)
 
@@ -207,8 +207,8 @@ class Source:
     name: str  # unique in its tenant; [a-z0-9][a-z0-9_-]{0,62}
     kind: str  # a name in KINDS, or MANUAL
     location: str  # path or URL of the description
-    base_url: str | None  # where calls go; None while nobody said and the document does not
-    base_url_trusted: bool  # False: it stands in the document only, so SSRF guards apply to it
+    base_url: str | None  # where calls go; None while neither set nor in the document
+    base_url_trusted: bool  # False: taken from the document, so SSRF guards apply to it
     title: str | None = None
     version: str | None = None  # info.version of the document
     include: tuple[str, ...] = ()
@@ -220,8 +220,8 @@ class Source:
     server: ServerFacts | None = None  # kind "mcp" only
     number: int | None = None  # of its version
     rolled_back: RolledBack | None = None
-    origin: Origin | None = None  # None: made for tools by hand, or it was not kept
-    foreign: str = ""  # its tenant, where that is not the gateway's own
+    origin: Origin | None = None  # None: made for tools by hand, or not stored
+    foreign: str = ""  # its tenant, if not the gateway's own
 
     @property
     def facts(self) -> SourceFacts:
@@ -229,14 +229,14 @@ class Source:
 
     @property
     def place(self) -> str:
-        """Tells it apart from all that a gateway serves. Settings and stored credentials are about
-        sources of the gateway's own tenant: no name there is the place of another's."""
+        """Unique key among all sources of a gateway. Settings and stored credentials refer to
+        sources of the gateway's own tenant: no name there is the key of another tenant's source."""
         return f"{self.foreign}/{self.name}" if self.foreign else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one operation on import."""
+    """Import result of one operation."""
 
     key: str  # /pets/{id}@get
     operation: str  # operationId, or "GET /pets/{id}"

@@ -1,6 +1,6 @@
 """Tools and their results, as the gateway holds them.
 
-Schemas and structured results are `Raw`: JSON text that is carried, not rebuilt.
+Schemas and structured results are `Raw`: JSON text that is passed through, not re-encoded.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from schemas.binding import Binding
 
-# What calls of imported tools take besides their own arguments, which go first.
+# Reserved arguments of imported tools; a tool's own argument of the same name takes precedence.
 FIELDS = "_fields"  # the members of the answer that are wanted, as dotted paths
-CONTINUE = "_continue"  # the handle of an answer that was cut
+CONTINUE = "_continue"  # the handle of a truncated answer
 META_NEXT = "toolgate/next"  # in `_meta` of a result: the arguments that get the next page
 
 
@@ -29,10 +29,10 @@ class Annotations(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ToolDraft:
-    """What an importer proposes: a tool that has no identity yet.
+    """A tool as proposed by an importer, without an identity yet.
 
-    `key` identifies the operation inside its source across imports (`/pets/{id}@get`), whatever
-    happens to its name. `input_schema` is a self-contained JSON Schema 2020-12 object.
+    `key` identifies the operation inside its source across imports (`/pets/{id}@get`), also when
+    it is renamed. `input_schema` is a self-contained JSON Schema 2020-12 object.
     """
 
     key: str
@@ -46,12 +46,12 @@ class ToolDraft:
     tags: tuple[str, ...] = ()
     definition: dict[str, Any] | None = None  # see `Tool.definition`
     toolsets: tuple[str, ...] = ()  # that its description puts it into
-    operation: str | None = None  # its id in the description: it may keep it when its key changes
+    operation: str | None = None  # its id in the description: may stay when its key changes
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that exists: one row of `tool_t`."""
+    """A stored tool: one row of `tool_t`."""
 
     id: str  # UUID
     name: str  # unique in its tenant; [A-Za-z0-9_-]{1,64}
@@ -63,10 +63,10 @@ class Tool:
     binding: Binding
     source: str  # name of the source that it came from
     digest: str  # SHA-256 over name, title, description, schemas and annotations
-    definition: Raw | None = None  # of another MCP server's tool: members that stand nowhere above
+    definition: Raw | None = None  # of another MCP server's tool: members without a field above
     toolsets: tuple[str, ...] = ()  # that its description puts it into, besides the settings
-    aliases: tuple[str, ...] = ()  # names that it had before: they call it and are not listed
-    tier: str | None = None  # how sensitive it is; None: nobody has said
+    aliases: tuple[str, ...] = ()  # previous names: callable, not listed
+    tier: str | None = None  # sensitivity tier; None: not set
     tags: tuple[str, ...] = ()
     domain: str | None = None  # routing domain
 
@@ -110,7 +110,7 @@ Content = TextContent | ImageContent | AudioContent | EmbeddedResource | Resourc
 
 
 class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a call gave. A tool that failed is `is_error=True`: a model can react to it."""
+    """Result of a call. A tool that failed is `is_error=True`: a model can react to it."""
 
     content: tuple[Content, ...]
     structured_content: Raw | UnsetType = UNSET
@@ -119,11 +119,11 @@ class ToolResult(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Outage(ToolResult, frozen=True):
-    """A failure that tells that its source answers nobody at the moment, whatever is asked. For the
-    gateway alone: to others it is a result like any other."""
+    """Failed result because the whole source is down, for every caller and request. The
+    distinction is internal to the gateway: on the wire it is an ordinary result."""
 
 
 class RelayedResult(Struct, frozen=True):
-    """A result of another MCP server: its members as they came, so that nothing is lost."""
+    """A result of another MCP server with its members unchanged, so that unknown ones are kept."""
 
     members: dict[str, Raw]

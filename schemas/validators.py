@@ -1,12 +1,11 @@
-"""Validators of `jsonschema_rs`, which are made here and nowhere else: import-linter sees to that.
+"""Factory of `jsonschema_rs` validators, the only one: enforced by import-linter.
 
-The library, left to itself, fetches what `$schema`, `$ref` and `$id` lead to, follows redirects,
-and holds the interpreter until an answer has come. Here nothing is ever fetched: the metaschemas of
-the drafts 4 to 2020-12 are built in, and any other reference that leads out of a schema is an
-error.
+By default the library fetches the targets of `$schema`, `$ref` and `$id`, follows redirects,
+and blocks the interpreter meanwhile. Here it never fetches anything: the metaschemas of drafts 4 to
+2020-12 are built in, and any other reference to outside a schema is an error.
 
-Nothing stops a validator that has begun either. So schemas whose patterns would take too long to
-compile are refused, and patterns that may take long to match are matched by ours, which counts.
+A running validator cannot be interrupted either. So schemas whose patterns would take too long to
+compile are refused, and patterns that may be slow to match use our own metered matcher.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,37 +36,37 @@ DIALECTS = frozenset(
         *("json-schema.org/draft/2020-12/schema", "json-schema.org/schema"),
     }
 )
-# 2020-12 with four keywords that say nothing of values; its metaschema is not built in.
+# 2020-12 with four annotation-only keywords; its metaschema is not built in.
 OPENAPI_DIALECT = "spec.openapis.org/oas/3.1/dialect/base"
 # In the steps of `schemas.pattern_cost`, a ten-millionth of a second each where it compiles, and a
 # hundred-millionth where it matches. `.{1,2048}` takes 120,000 to compile.
-COMPILING = 1_000_000  # one pattern: the library itself ends soon after
-COMPILING_ALL = 5_000_000  # those of a schema
+COMPILING = 1_000_000  # one pattern: the library's own limit is not much higher
+COMPILING_ALL = 5_000_000  # all patterns of a schema
 MATCHING = 20_000_000  # one pattern in one text
-MATCHING_ALL = 100_000_000  # all that a validator matches at a time
-CHEAP = 24  # letters of all patterns of a schema, which nobody counts: 4 MB of text take a second
-BACKTRACKS = 100_000  # of look-around and references to groups
+MATCHING_ALL = 100_000_000  # all patterns in one validation
+CHEAP = 24  # letters of all patterns of a schema that are not metered: 4 MB of text take a second
+BACKTRACKS = 100_000  # limit for look-around and back-references
 
 
 class SchemaTooCostly(ValueError):
-    """Why a schema, or a value, is not checked: it would take too long."""
+    """A schema or a value is not checked because it would take too long; with the reason."""
 
 
 def is_cheap(cost: SchemaPattern, looks: int) -> bool:
-    """Whether nobody needs to count, where a text is looked at so often."""
+    """Whether patterns of this cost need no meter when a text is evaluated `looks` times."""
     return not cost.looked and cost.letters * looks <= CHEAP
 
 
 @dataclass(frozen=True, slots=True)
 class PatternCost:
-    """What the patterns of a schema may take together."""
+    """Total cost of the patterns of a schema."""
 
     texts: SchemaPattern  # of `pattern`
     names: SchemaPattern  # of `patternProperties`
 
 
 class Meter:
-    """Steps of the patterns of one validation. What is more than MATCHING_ALL is not matched."""
+    """Step budget of patterns in one validation. Beyond MATCHING_ALL patterns are not matched."""
 
     __slots__ = ("refused", "spent")
 
@@ -76,7 +75,7 @@ class Meter:
 
     def reset(self) -> None:
         self.spent = 0
-        self.refused = ""  # why the answer of the validator says nothing
+        self.refused = ""  # why the result of the validator is void
 
     def take(self, cost: SchemaPattern, pattern: str, text: str) -> bool:
         """Whether the pattern may be matched."""
@@ -93,9 +92,9 @@ class Meter:
 
 
 def compiled(schema: Mapping[str, Any] | bool, meter: Meter | None = None) -> Validator:
-    """A validator by the dialect that `$schema` names; without one, or with one that is not known,
-    by 2020-12. `format` is an annotation. `meter` counts what patterns take. Raises ValueError for
-    what is no JSON Schema, or refers to something outside itself; SchemaTooCostly for patterns."""
+    """A validator for the dialect that `$schema` names; 2020-12 for a missing or unknown one.
+    `format` is an annotation. `meter` counts the steps of patterns. Raises ValueError for
+    an invalid JSON Schema or a reference to outside it; SchemaTooCostly for patterns."""
     pattern_cost(schema)
     read = _readable(schema)
     return validator_cls_for(read)(
@@ -108,7 +107,7 @@ def compiled(schema: Mapping[str, Any] | bool, meter: Meter | None = None) -> Va
 
 
 def compiled_as_2020(schema: Mapping[str, Any] | bool) -> Validator:
-    """The same, by 2020-12 whatever `$schema` names."""
+    """Like `compiled`, always as 2020-12: `$schema` is ignored."""
     pattern_cost(schema)
     return Draft202012Validator(
         _readable(schema),
@@ -119,7 +118,7 @@ def compiled_as_2020(schema: Mapping[str, Any] | bool) -> Validator:
 
 
 def pattern_cost(schema: Any) -> PatternCost:
-    """Raises SchemaTooCostly for patterns that take too long to compile."""
+    """The cost of all patterns. Raises SchemaTooCostly for those that take too long to compile."""
     compiling, costs = 0, {"pattern": _NO_PATTERN, "patternProperties": _NO_PATTERN}
     for keyword, pattern in _patterns(schema):
         cost = _schema_pattern(pattern)
@@ -133,8 +132,8 @@ def pattern_cost(schema: Any) -> PatternCost:
 
 
 def check_by_metaschema(schema: Mapping[str, Any]) -> None:
-    """Raises ValueError for what the metaschema of its dialect does not accept, SchemaTooCostly for
-    patterns; what references lead to is not looked at."""
+    """Validate a schema against the metaschema of its dialect. Raises ValueError, and SchemaTooCostly for
+    patterns; targets of references are not checked."""
     pattern_cost(schema)
     try:
         meta.validate(_readable(schema), _NOTHING_ELSE)
@@ -143,7 +142,7 @@ def check_by_metaschema(schema: Mapping[str, Any]) -> None:
 
 
 def unknown_dialect(schema: Mapping[str, Any]) -> str | None:
-    """What `$schema` names, where it is no dialect that is known: the schema is read as 2020-12."""
+    """The value of `$schema` if it is an unknown dialect, which is read as 2020-12; else None."""
     named = schema.get("$schema")
     if not isinstance(named, str) or _plain(named) in {*DIALECTS, OPENAPI_DIALECT}:
         return None
@@ -151,7 +150,7 @@ def unknown_dialect(schema: Mapping[str, Any]) -> str | None:
 
 
 def _patterns(schema: Any) -> Iterator[tuple[str, str]]:
-    """With the keyword that each stands in; perhaps some that are only values of other keywords."""
+    """(keyword, pattern) pairs; may include values that only look like patterns."""
     left = [schema]
     while left:
         node = left.pop()
@@ -167,7 +166,7 @@ def _patterns(schema: Any) -> Iterator[tuple[str, str]]:
 
 def _metered(meter: Meter) -> type[Any]:
     class Pattern:
-        """The keyword `pattern`, as the library has it but for what it takes."""
+        """The keyword `pattern` with the library's semantics, metered."""
 
         def __init__(self, _parent: Any, value: Any, _path: Any) -> None:
             self._pattern = value

@@ -1,6 +1,6 @@
-"""What is wrong with the data of a hybrid action, in the words that its clients know.
+"""Error messages for schema violations in hybrid data, in the wording of light-hybrid-4j.
 
-light-hybrid-4j reports the first violation as its validator phrases it: a path that begins with $,
+light-hybrid-4j reports the first violation as its validator words it: a path that begins with $,
 then the rule. A `message` keyword in the violated schema replaces all of that (a text, or one text
 for each keyword).
 """
@@ -43,7 +43,7 @@ _WORDS = {
 def describe(error: ValidationError, schema: Mapping[str, Any], below: str | None = None) -> str:
     """`error` as a sentence; `schema` is the whole one that it comes from.
 
-    `below` is the argument that stands for all of the data, so no part of the client's path.
+    `below` is the argument that holds all of the data, and is not part of the client's path.
     """
     keyword, parent = _violated(error, schema)
     custom = parent.get("message")
@@ -57,8 +57,8 @@ def describe(error: ValidationError, schema: Mapping[str, Any], below: str | Non
 
 
 def _violated(error: ValidationError, schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The keyword that is violated, and the schema that it stands in; {} where an embedded `$id`
-    makes the path begin somewhere else."""
+    """The violated keyword and the schema that contains it; {} where an embedded `$id`
+    makes the path start elsewhere."""
     steps = list(error.schema_path) or [""]
     found: Any = schema
     try:

@@ -1,7 +1,7 @@
 """Values in HTTP headers that repeat the body of a 2026-07-28 request: Mcp-Name and Mcp-Param-*.
 
-Deviation: a header Mcp-Param-* that no argument declares is nobody's business here. Intermediaries
-have to pass such headers on, so clients may well send them.
+Deviation: a header Mcp-Param-* that no argument declares is ignored. Intermediaries have to pass
+such headers on, so clients may well send them.
 """
 
 import base64
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _NUMBER = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", re.ASCII)
 _MIRRORABLE = ("string", "integer", "boolean")
-# Where JSON Schema 2020-12, and the drafts before it, have a schema inside a schema.
+# Keywords of JSON Schema 2020-12 and earlier drafts that contain subschemas.
 _INNER = frozenset(
     ("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
      "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties")
@@ -42,14 +42,14 @@ _INNER_MAPS = frozenset(
 
 
 def encode_header(value: str) -> str:
-    """`value` as it may stand in a header: as it is, or in its `=?base64?...?=` form."""
+    """`value` encoded for a header: unchanged, or in its `=?base64?...?=` form."""
     if not value or (_PLAIN.fullmatch(value) and not _SENTINEL.fullmatch(value)):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
 def decode_header(value: str | None) -> str | None:
-    """Undo the `=?base64?...?=` form of a header value (2026-07-28, transports: value encoding).
+    """Decode the `=?base64?...?=` form of a header value (2026-07-28, transports: value encoding).
 
     None for a malformed one: it matches nothing.
     """
@@ -67,8 +67,8 @@ def decode_header(value: str | None) -> str | None:
 def mirrored_in(schema: Any) -> tuple[Mirrored, ...]:
     """The arguments that an input schema wants repeated in headers.
 
-    Raises ValueError with the reason, fit to follow the tool's name, for an annotation that is not
-    as it must be: clients have to drop such a tool.
+    Raises ValueError with the reason, worded to follow the tool's name, for an invalid
+    annotation: clients have to drop such a tool.
     """
     found: dict[str, Mirrored] = {}
     for path, inner in _positions(schema):
@@ -94,8 +94,8 @@ def param_headers(mirrored: Sequence[Mirrored], arguments: Mapping[str, Any]) ->
 def check_params(
     mirrored: Sequence[Mirrored], sent: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> None:
-    """Raises HeaderMismatch unless `sent`, by the lower-case ends of the headers' names, repeats
-    what the arguments say."""
+    """Raises HeaderMismatch unless `sent` (keyed by lower-case header names after `Mcp-Param-`)
+    matches the arguments."""
     for one in mirrored:
         header, value = sent.get(one.header.lower()), _value(arguments, one.path)
         where = ".".join(one.path)
@@ -112,7 +112,7 @@ def check_params(
 
 def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
     """Every schema inside `root`, in order, with the properties that lead to it; None where
-    anything but `properties` does. Without recursion: schemas of others may be deep."""
+    another keyword does. Without recursion: foreign schemas may be deep."""
     left: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
     while left:
         path, schema = left.pop()
@@ -156,7 +156,7 @@ def _invalid(path: tuple[str, ...] | None, reason: str) -> ValueError:
 
 
 def _value(arguments: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """None for an argument that is null or not there: neither has a header."""
+    """The argument at `path`; None if it is null or missing: neither has a header."""
     value: Any = arguments
     for name in path:
         if not isinstance(value, Mapping):
@@ -166,7 +166,7 @@ def _value(arguments: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _written(value: Any) -> str | None:
-    """A value as a header says it; None for what has no header."""
+    """Header form of a value; None for values that cannot be in a header."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -181,6 +181,6 @@ def _repeats(text: str | None, value: Any) -> bool:
     if text is None:
         return False
     if isinstance(value, int | float) and not isinstance(value, bool):
-        # 42 and 42.0 are one integer, whichever of them the client's language writes
+        # 42 and 42.0 are the same integer; client languages differ on the form
         return bool(_NUMBER.fullmatch(text)) and Decimal(text) == value
     return text == _written(value)

@@ -1,4 +1,4 @@
-"""The params that we read and the results that we build. What we do not read is not here."""
+"""MCP params that the gateway reads and results that it builds; members it ignores are omitted."""
 
 from typing import Any, TypeVar
 
@@ -45,8 +45,8 @@ class ListParams(Struct, frozen=True):
 
 
 class ToolListParams(ListParams, frozen=True):
-    """`query` and `intent` are those of light-4j: texts that a tool has to contain. Where no tool
-    contains them, `intent` is looked for by meaning."""
+    """`query` and `intent` are light-4j's: texts that a tool has to contain. Where no tool
+    contains `intent`, semantic search is used."""
 
     query: str | None = None
     intent: str | None = None
@@ -79,7 +79,7 @@ class PromptReference(Struct, frozen=True, tag_field="type", tag="ref/prompt"):
 
 
 class ResourceReference(Struct, frozen=True, tag_field="type", tag="ref/resource"):
-    uri: str  # of a resource, or the template that its URI is of
+    uri: str  # of a resource, or its URI template
 
 
 class CompletedArgument(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""One row of facts for each protocol revision; code asks a fact, never compares dates.
+"""Feature table: one row per protocol revision; code reads a fact, never compares dates.
 
 Source: https://modelcontextprotocol.io/specification, revisions 2024-11-05 to 2026-07-28.
 """
@@ -14,23 +14,23 @@ class Revision:
     streamable: bool = True  # streamable HTTP; else HTTP+SSE with two endpoints
     batches: bool = False  # arrays of messages are legal
     routing_headers: bool = False  # Mcp-Method and Mcp-Name must mirror the body
-    result_type: bool = False  # every result says `resultType`, and lists say how long they hold
+    result_type: bool = False  # every result has `resultType`, and lists a TTL
     annotations: bool = True  # tools have hints, and content may be audio
     titles: bool = True  # tools have a title and an output schema, results structured content
     any_structure: bool = False  # structured content may be any JSON value, not only an object
     links: bool = True  # content may be a `resource_link`
     icons: bool = False  # definitions and implementations may have icons
     tasks: bool = False  # the experimental `tasks` of 2025-11-25
-    priming: bool = False  # a stream begins with an id, and may be closed and taken up again
-    elicits: bool = True  # the client may be asked by `elicitation/create`
-    elicits_urls: bool = False  # also by URL, with choices of many and titled ones
+    priming: bool = False  # a stream begins with an event id, and may be closed and resumed
+    elicits: bool = True  # `elicitation/create` may be sent to the client
+    elicits_urls: bool = False  # also URL mode, multi-select and titled enums
     not_found: int = -32002  # code for a resource that does not exist
-    argument_results: bool = False  # bad arguments are a tool's result (SEP-1303), else an error
+    argument_results: bool = False  # invalid arguments give a tool result (SEP-1303), else an error
     unknown_method_status: int = 200
-    scope_challenges: bool = False  # a scope that a tool needs is a 403 that says which one
+    scope_challenges: bool = False  # a missing scope is a 403 that names it
     tools_are_methods: bool = False  # a tool's name is a method
     services_are_methods: bool = False  # a hybrid service's id is a method
-    text_results: bool = False  # what a service says comes as it is, without an envelope
+    text_results: bool = False  # a service's answer is returned as it is, without an envelope
 
 
 V2024_11_05 = Revision(
@@ -96,5 +96,5 @@ SUPPORTED = (*reversed(STATELESS), *reversed(STREAMABLE))  # newest first, as we
 
 
 def negotiate(requested: str) -> Revision:
-    """The revision that answers an `initialize`: the one asked for, else our latest with one."""
+    """Version negotiation of `initialize`: the requested revision, else our latest that has one."""
     return HANDSHAKE.get(requested, V2025_11_25)

@@ -1,7 +1,7 @@
-"""What another MCP server says about itself and has, as it was when it was last asked.
+"""Snapshot of another MCP server: what it announced of itself and its lists, when last fetched.
 
 The snapshot is the document that an import of kind "mcp" reads: one encoded `Snapshot`. Definitions
-are carried as they came.
+are kept unchanged.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ItemKind = Literal["prompt", "resource", "template"]
 
 
 class ServerFacts(Struct, frozen=True, omit_defaults=True):
-    """What a server said of itself; None for an era that it does not speak."""
+    """Facts that a server announced; None for an era that it does not support."""
 
     handshake: str | None = None  # newest revision with `initialize` that it agreed to
     handshake_capabilities: dict[str, Any] = {}
@@ -42,7 +42,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True):
     prompts: tuple[SnapshotEntry, ...] = ()
     resources: tuple[SnapshotEntry, ...] = ()
     templates: tuple[SnapshotEntry, ...] = ()
-    problems: tuple[str, ...] = ()  # what was wrong with its lists, in words for the operator
+    problems: tuple[str, ...] = ()  # problems of its lists, described for the operator
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -53,7 +53,7 @@ decode_snapshot = msgspec.json.Decoder(Snapshot).decode
 
 @dataclass(frozen=True, slots=True)
 class SnapshotItem:
-    """A prompt, a resource or a resource template of another server, as clients may ask for it."""
+    """A prompt, resource or resource template of another server, as exposed to clients."""
 
     kind: ItemKind
     key: str  # its name, URI or URI template at its server
