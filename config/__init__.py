@@ -1,1 +1,1 @@
-"""How it is set up: settings read once, validated, frozen."""
+"""Configuration: settings read once, validated, frozen."""

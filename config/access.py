@@ -66,7 +66,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     window_s: Seconds
-    calls: Count  # in the window, before a share of failures tells anything
+    calls: Count  # in the window, below which the failure rate is ignored
     failures: Share
     open_s: Seconds
     longest_s: Seconds
@@ -101,26 +101,26 @@ class LimitsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     lag_s: Seconds
 
 
-# What `when` may look at.
+# Variables of `when`.
 RULE_VARIABLES = ("principal", "tool", "source", "arguments")
 GUARDRAIL_VARIABLES = ("principal", "tool", "value")
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `policy.rules`. It speaks of a call where everything that it names fits: one of
-    `roles`, one of `scopes`, one of `principals`, and so on; what it leaves out fits anything."""
+    """One entry of `policy.rules`. It applies to a call that matches all its members: one of
+    `roles`, one of `scopes`, one of `principals`, and so on; an omitted member matches any call."""
 
     effect: Literal["allow", "deny", "approve"]
     tools: tuple[str, ...] = ()  # patterns of names
     sources: tuple[SourceName, ...] = ()
-    toolsets: tuple[str, ...] = ()  # whose endpoint it is asked at
+    toolsets: tuple[str, ...] = ()  # at whose endpoint the call arrives
     tiers: tuple[TierName, ...] = ()
     destructive: bool | None = None  # hint of the tool
     roles: tuple[str, ...] = ()
     scopes: tuple[ScopeName, ...] = ()
     principals: tuple[str, ...] = ()
     when: CelText = ""  # CEL over principal, tool, source and arguments; "" is true
-    reason: Text = ""  # told to those who ask why
+    reason: Text = ""  # shown as explanation of the decision
 
 
 class Policy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,16 +132,16 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     default_tier: TierName
     approve_destructive: bool
     approval_s: Seconds
-    approvals: Count  # that wait at a time, of one principal
+    approvals: Count  # pending at a time, per principal
     stored_rules: Count  # of one tenant
-    views: Count  # of catalogs that are remembered
-    argument_values: Count  # that expressions look at
+    views: Count  # of catalogs that are cached
+    argument_values: Count  # that expressions may process
     argument_bytes: Bytes
     expression_steps: Count  # that `when` may take
 
 
 class Guardrail(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `guardrails.rules`: looks at arguments or results."""
+    """One entry of `guardrails.rules`: inspects arguments or results."""
 
     looks_at: Literal["arguments", "result"]
     effect: Literal["deny", "redact"]
@@ -170,8 +170,8 @@ RESERVED_ISSUER = "key"
 
 
 class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `auth.issuers`: whose tokens are good, with one of `key_file`, `jwks_file` and
-    `jwks_url`. What is empty is as in `auth`, but for the tenant."""
+    """One entry of `auth.issuers`: a trusted issuer, with one of `key_file`, `jwks_file` and
+    `jwks_url`. Empty members default to those of `auth`, except for the tenant."""
 
     issuer: str  # `iss`
     key_file: File = ""
@@ -215,7 +215,7 @@ class Auth(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OAuth(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the gateway says as a protected resource (RFC 9728)."""
+    """Metadata of the gateway as a protected resource (RFC 9728)."""
 
     authorization_servers: tuple[HttpUrl, ...]
     scopes_supported: tuple[ScopeName, ...]

@@ -1,4 +1,4 @@
-"""Conflicts between settings that are each right on their own."""
+"""Conflicts between settings that are each valid on their own."""
 
 from collections.abc import Collection, Iterator
 from ipaddress import ip_network
@@ -32,7 +32,7 @@ Found = Iterator[tuple[KeyPath, str]]
 
 
 def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """Nothing is asked of what nobody uses, while `auth.mode` is none."""
+    """Conflicts within `auth`; none while `auth.mode` is none, which leaves it unused."""
     auth = settings.auth
     found: list[tuple[KeyPath, str]] = []
     if auth.mode == "keys":
@@ -51,7 +51,7 @@ def _no_keys(auth: Auth) -> Found:
 
 
 def _key_sources(auth: Auth) -> Found:
-    """Exactly one for each issuer."""
+    """Each issuer needs exactly one key source."""
     given = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
     wanted = ", ".join(f"auth.{key}" for key in KEYS)
     if len(given) > 1:
@@ -78,7 +78,7 @@ def _jwks_urls(auth: Auth) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _names(auth: Auth) -> Found:
-    """The `iss` of a token has to say whose it is before any key is tried."""
+    """The `iss` of a token has to identify its issuer before any key is tried."""
     seen: dict[str, str] = {DEVELOPMENT_ISSUER: "`toolgate token mint`"}
     for path, issuer in _all(auth):
         if not issuer.issuer:
@@ -123,7 +123,7 @@ def _times(auth: Auth) -> Found:
 
 
 def _all(auth: Auth) -> Iterator[tuple[KeyPath, Auth | IssuerSettings]]:
-    """Every issuer with a key, and where it stands below `auth`."""
+    """Every issuer with a key, and its key path below `auth`."""
     if any(getattr(auth, key) for key in KEYS):
         yield (), auth
     for name, issuer in auth.issuers.items():
@@ -139,7 +139,7 @@ OF_OTHERS = ("model", "url", "api_key")  # than the bundled model
 
 
 def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """`where` says where the first of some key paths stands that is no default."""
+    """`where` returns the location of the first of some key paths that is not at its default."""
     found, provider = settings.embedding, ("embedding", "provider")
     for key, text in NEEDS.get(found.provider, {}).items():
         if not getattr(found, key):
@@ -184,11 +184,11 @@ def _wrong(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
             yield "fields", f"expected dotted paths such as customer.email, found {path!r}"
 
 
-LEAST_BYTES = 128 << 20  # what the gateway takes by itself
+LEAST_BYTES = 128 << 20  # used by the gateway itself
 
 
 def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """`where` says where the first of some key paths stands that is no default."""
+    """`where` returns the location of the first of some key paths that is not at its default."""
 
     def problem(text: str, *key: str) -> Problem:
         return Problem(where(key), dotted(key), text)
@@ -228,7 +228,7 @@ def oauth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _open_servers(oauth: OAuth) -> Iterator[tuple[str, str]]:
-    """RFC 8414, section 2, and RFC 9728, section 2: logins travel there."""
+    """Servers without https, which carry logins (RFC 8414, section 2; RFC 9728, section 2)."""
     for url in filter(in_the_clear, oauth.authorization_servers):
         yield (
             "authorization_servers",
@@ -254,14 +254,14 @@ def policy_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _toolsets(settings: Settings) -> Collection[str]:
-    """The toolsets that a rule can be about."""
+    """The toolsets that a rule can refer to."""
     return [*settings.toolsets, *([ADMIN_TOOLSET] if settings.admin.tools else [])]
 
 
 def rule_problems(
     rule: Rule, policy: Policy, toolsets: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with one rule, by its members."""
+    """(member, problem) pairs of one rule."""
     if rule.when:
         try:
             compile_expression(rule.when, RULE_VARIABLES, policy.expression_steps)
@@ -301,9 +301,9 @@ OF_OPENAPI = (
 )
 OF_GRAPHQL = ("depth", "cost")
 OF_HYBRID = ("side", "dialect", "batch")
-# Of what is called over HTTP.
+# Keys of sources that are called over HTTP.
 OF_HTTP = ("forward_token", "same_trust_domain", "exchange", "tls")
-# What means nothing beside a kind. An entry without one adjusts a source that is of any kind.
+# Keys without effect for a kind. An entry without a kind adjusts a source of any kind.
 IDLE = {
     "openapi": (*OF_GRAPHQL, *OF_HYBRID, *OF_MCP, "env"),
     "graphql": (
@@ -321,7 +321,7 @@ IDLE = {
         *(*OF_OPENAPI, *OF_GRAPHQL, *OF_HYBRID, "era"),
     ),
 }
-# What a request says of itself (RFC 9110 and 9112), which no setting may say of it.
+# Headers that each request sets itself (RFC 9110 and 9112); settings must not.
 FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
     | {"upgrade", "expect", "proxy-connection"}
@@ -329,7 +329,7 @@ FRAMING = frozenset(
 
 UNSAID = SourceSettings()  # all its defaults
 UNGIVEN = SchemeSettings()
-# The ways to satisfy a security scheme, and what belongs to each.
+# The ways to satisfy a security scheme, and the companion keys of each.
 CREDENTIALS = {
     "value": (),
     "token": (),
@@ -339,7 +339,7 @@ CREDENTIALS = {
 
 
 def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """`where` says where the first of some key paths stands that is no default."""
+    """`where` returns the location of the first of some key paths that is not at its default."""
     yield from _unclear_sources(settings, where)
     yield from _unclear_credentials(settings, where)
     yield from _forbidden_commands(settings, where)
@@ -398,12 +398,12 @@ def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def way_of(given: SchemeSettings) -> str | None:
-    """The key that says how a scheme is satisfied; None where nothing of use is given."""
+    """The key that determines how a scheme is satisfied; None where none is usable."""
     return next((way for way in CREDENTIALS if getattr(given, way)), None)
 
 
 def unclear(given: SchemeSettings) -> str | None:
-    """What is expected instead, without a word of what is there."""
+    """Message with what is expected instead, without the values given (secrets); None: valid."""
     ways = [way for way in CREDENTIALS if getattr(given, way) is not None]
     if len(ways) > 1:
         return f"expected one of {', '.join(CREDENTIALS)}, found {' and '.join(ways)}"
@@ -427,7 +427,7 @@ def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _two_ways(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
-    """One way alone proves to a source who calls it."""
+    """A source accepts only one way of authenticating the caller."""
     ways = []
     if source.exchange is not None:
         ways.append("exchange")
@@ -435,7 +435,7 @@ def _two_ways(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, s
         ways.append("forward_token")
     if any(given != UNGIVEN for given in source.credentials.values()):
         ways.append("credentials")
-    # An MCP server is also asked where there is no caller.
+    # An MCP server also gets requests without a caller.
     if kind != "mcp" and any(name.lower() == "authorization" for name in source.headers):
         ways.append("headers.Authorization")
     fetched = any(given.client_id for given in source.credentials.values())
@@ -454,7 +454,7 @@ def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:
 
 
 def _unverified(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
-    """Where no token is verified: nobody is known, or by a key."""
+    """Keys that need a verified token, where callers are anonymous or use an API key."""
     for key in ("exchange", "forward_token") if kind not in ("python", "command") else ():
         if getattr(source, key):
             yield key, "expected auth.mode: jwt with it, because only verified tokens are used"
@@ -477,12 +477,12 @@ def _half_tls(source: SourceSettings) -> Iterator[tuple[str, str]]:
 
 
 OWN_PATHS = ("/health", "/ready", "/metrics")
-# Those that are built in (registry/display/profiles.py).
+# The built-in profiles (registry/display/profiles.py).
 PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
 
 
 def conflicts(settings: Settings, where: Where) -> list[Problem]:
-    """`where` says where the first of some key paths stands that is no default."""
+    """`where` returns the location of the first of some key paths that is not at its default."""
     return [
         *_path_clashes(settings, where),
         *_pool_excess(settings, where),
@@ -538,7 +538,7 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
 
 
 def _tools_of_nobody(settings: Settings, where: Where) -> list[Problem]:
-    """Operations as tools are for the callers of an admin API, who are known."""
+    """Operations as tools need the admin API, whose callers are authenticated."""
     admin, key = settings.admin, ("admin", "tools")
     if not admin.tools or (admin.enabled and settings.auth.mode != "none"):
         return []
@@ -606,5 +606,5 @@ def _has_address(redis_url: str) -> bool:
         database = parts.path.strip("/")
         served = bool(parts.hostname) and parts.port != 0
         return parts.scheme in ("", "unix") or (served and (database or "0").isdecimal())
-    except ValueError:  # what stands in place of the port may be half a password
+    except ValueError:  # the text in place of the port may be half a password
         return False

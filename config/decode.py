@@ -1,6 +1,6 @@
-"""Values in, plain data of the right types out; what does not fit becomes a `Problem`.
+"""Decoder: YAML values in, plain data of the right types out; each mismatch becomes a `Problem`.
 
-One pass reports every mistake. (msgspec alone stops at the first and says it in Python's words.)
+One pass reports every mistake. (msgspec alone stops at the first and reports it in Python terms.)
 """
 
 import os
@@ -62,7 +62,7 @@ def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[
     for key in (key for key in data if key not in known):
         near = get_close_matches(key.lower().replace("-", "_"), known, n=1)
         meant = dotted((*path, *near)) if near else None
-        # `{value:hunter2}`, a space forgotten, is all one name.
+        # `{value:hunter2}`, without the space, is parsed as one key.
         unknown = path if secret(path) else (*path, key)
         problems.append(
             Problem(data[key].where, dotted(unknown), "there is no such setting", meant)
@@ -77,7 +77,7 @@ def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[
 def _lacking(
     value: YamlValue, data: Mapping[str, YamlValue], kind: SettingKind, path: KeyPath
 ) -> list[Problem]:
-    """Members that are needed and not there; where one is misspelled, that is told already."""
+    """Required members that are missing; misspelled ones are reported already."""
     known = members(kind)
     if (value.data is not None and not isinstance(value.data, dict)) or data.keys() - known:
         return []
@@ -104,7 +104,7 @@ def _entries(
 ) -> dict[str, YamlValue]:
     if isinstance(value.data, dict):
         return value.data
-    if value.data is not None:  # a key whose entries are all commented out is none at all
+    if value.data is not None:  # a key whose entries are all commented out counts as absent
         problems.append(_mismatch(value, value.data, kind, path))
     return {}
 
@@ -143,7 +143,7 @@ def _scalar(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[P
 
 
 def _typed(text: str) -> Any:
-    """What YAML makes of a bare scalar; anything it cannot read stays text."""
+    """A bare scalar as typed by YAML; what YAML cannot parse stays text."""
     try:
         return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader, the C one where built
     except (yaml.YAMLError, ValueError):
@@ -169,13 +169,13 @@ def absolute(text: str, directory: Path) -> str:
 
 
 def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> Problem:
-    hidden = secret(path) or value.origin == "file"  # which may be any
+    hidden = secret(path) or value.origin == "file"  # which may hold any secret
     found = "a value that is not shown" if hidden else _excerpt(data, kind)
     return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {found}")
 
 
 def secret(path: KeyPath) -> bool:
-    # Names of headers too: `{Authorization:Bearer x}`, a space forgotten, is all one name.
+    # Names of headers too: `{Authorization:Bearer x}`, without the space, is parsed as one key.
     whole = path in SECRET or path in WITH_PASSWORDS
     return whole or path[:1] == ("secrets",) or path[2:3] in OF_SOURCES
 
@@ -186,7 +186,7 @@ def _excerpt(data: Any, kind: SettingKind) -> str:
     if isinstance(data, list):
         return "a list"
     if isinstance(data, str):
-        # What stands for a whole mapping may have a secret anywhere in it.
+        # Text in place of a whole mapping may contain a secret anywhere.
         return "text" if not kind.scalar else f'"{shortened(without_credentials(data))}"'
     words = {None: "nothing", True: "true", False: "false"}
     return words[data] if data is None or isinstance(data, bool) else shortened(str(data))

@@ -1,4 +1,4 @@
-"""Settings as written: YAML text in, values that remember where they stand out.
+"""Settings as written: YAML text in, values with their source locations out.
 
 Knows YAML, `${NAME}` and `${file:PATH}`; knows nothing about which settings exist.
 """
@@ -23,7 +23,7 @@ INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^$}]*))?")
 FILE = "file:"
 FILE_LIMIT_BYTES = 65536
 
-Origin = Literal["here", "environment", "file"]  # where the text of a value stands
+Origin = Literal["here", "environment", "file"]  # where the text of a value comes from
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class YamlValue:
     where: str  # file:line or the name of a variable
     directory: Path  # what a relative path in it is relative to
     text: str = ""  # a scalar as it was written
-    loose: bool = False  # it came as bare text: its target says which type was meant
+    loose: bool = False  # bare text: the type is determined by its target
     origin: Origin = "here"
 
 
 class Unfit(ValueError):
-    """A text that cannot be interpolated; says why."""
+    """A text cannot be interpolated; with the reason."""
 
 
 def interpolate(text: str, env: Mapping[str, str], directory: Path) -> tuple[str, Origin]:
-    """`${NAME}`, `${NAME:-default}` (when unset or empty, as in a shell), `${file:PATH}` for what a
-    file says, `$$` for one `$`. Raises Unfit."""
+    """`${NAME}`, `${NAME:-default}` (when unset or empty, as in a shell), `${file:PATH}` (the
+    content of a file), `$$` for one `$`. Raises Unfit."""
     origin: Origin = "here"
 
     def replacement(match: re.Match[str]) -> str:
@@ -64,7 +64,7 @@ def interpolate(text: str, env: Mapping[str, str], directory: Path) -> tuple[str
 def _variable(written: str, inside: str, env: Mapping[str, str]) -> str:
     found = INSIDE.fullmatch(inside)
     if found is None:
-        # Up to the default only, which may be a secret.
+        # Without the default, which may be a secret.
         name, colon, _ = written.partition(":")
         shown = f"{name}:…" if colon else name
         raise Unfit(f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {shown}")
@@ -75,13 +75,13 @@ def _variable(written: str, inside: str, env: Mapping[str, str]) -> str:
 
 
 def _content(path: str, directory: Path) -> str:
-    """What a file says, without the line end that editors put there."""
+    """Content of a file, without the final newline that editors add."""
     try:
         with Path(directory, path).expanduser().open("rb") as file:
             content = file.read(FILE_LIMIT_BYTES + 1)
         text = content.decode()
     except UnicodeDecodeError:
-        raise Unfit(f"the file {path} is not text in UTF-8") from None  # which it quotes
+        raise Unfit(f"the file {path} is not text in UTF-8") from None  # the cause quotes it
     except (OSError, ValueError, RuntimeError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be read").lower()
         raise Unfit(f"the file {path}: {reason}") from error
@@ -91,7 +91,7 @@ def _content(path: str, directory: Path) -> str:
 
 
 class YamlDocument:
-    """One YAML text. Problems gather in `problems`; a syntax error is raised at once."""
+    """One YAML text. Problems are collected in `problems`; a syntax error is raised at once."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class YamlDocument:
         found: dict[str, YamlValue] = {}
         for key_node, value_node in node.value:
             where = self._where(key_node.start_mark)
-            # `host: {{ HOST }}`, a template nobody filled in, is a mapping as the key of another.
+            # `host: {{ HOST }}`, an unrendered template, is a mapping as the key of another.
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "{…}"
             below = (*path, key)
             if key in found:
@@ -176,8 +176,8 @@ class YamlDocument:
 
 
 def is_tab(text: bytes | str, line: int, column: int) -> bool:
-    """Whether a tab stands there, both counted from 0: YAML says nothing better than that it
-    cannot start any token."""
+    """Whether a tab is at this position, counted from 0: YAML reports only that it cannot
+    start any token."""
     written = text.decode(errors="replace") if isinstance(text, bytes) else text
     lines = written.splitlines()
     return line < len(lines) and lines[line][column : column + 1] == "\t"
@@ -186,7 +186,7 @@ def is_tab(text: bytes | str, line: int, column: int) -> bool:
 def _constructed(loader: Any, node: Any) -> Any:
     try:
         return loader.construct_object(node)
-    except ValueError:  # 2024-99-99 looks like a date and is none
+    except ValueError:  # 2024-99-99 looks like a date but is invalid
         return node.value
 
 

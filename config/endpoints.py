@@ -1,4 +1,4 @@
-"""Settings of what is served, and where: the server, and its endpoints by protocol."""
+"""Settings of the server and of its endpoints, by protocol."""
 
 from typing import Literal
 

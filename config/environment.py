@@ -1,6 +1,6 @@
 """Settings from environment variables: TOOLGATE_SERVER__PORT is server.port.
 
-Two underscores go one level down. A name that fits no setting is an error, with one exception:
+Two underscores go one level down. A name that matches no setting is an error, with one exception:
 Kubernetes gives every pod variables named after the services in its namespace, and a service may
 well be called "toolgate".
 """
@@ -16,13 +16,13 @@ from config.problem import KeyPath, Problem, SettingsError
 
 PREFIX = "TOOLGATE_"
 NESTING = "__"
-FILE_VARIABLE = "TOOLGATE_CONFIG"  # which file to read; no setting itself
+FILE_VARIABLE = "TOOLGATE_CONFIG"  # which file to read; not a setting itself
 
 
 def overridden(
     tree: YamlValue, root: SettingKind, env: Mapping[str, str], problems: list[Problem]
 ) -> YamlValue:
-    """`tree` with every variable applied; where two overlap, the finer one wins."""
+    """`tree` with every variable applied; of two that overlap, the more specific one wins."""
     for name in sorted(_variables(env), key=lambda name: (name.count(NESTING), name)):
         value = YamlValue(env[name], name, Path.cwd(), env[name], True, "environment")
         parts = name[len(PREFIX) :].lower().split(NESTING)
@@ -74,7 +74,7 @@ def _put(tree: YamlValue, kind: SettingKind, parts: list[str], value: YamlValue)
 def _step(
     kind: SettingKind, part: str, children: Mapping[str, YamlValue]
 ) -> tuple[str, SettingKind]:
-    """The key that `part` of a variable's name means. LookupError: there is none."""
+    """The key that `part` of a variable's name refers to. LookupError: there is none."""
     if kind.section:
         return part, members(kind)[part]
     for key in children:
@@ -84,7 +84,7 @@ def _step(
 
 
 def _spelt(part: str, key: SettingKind) -> str:
-    """A new key, as it is spelt where the name of a variable cannot say so."""
+    """Spelling of a new key (case, dashes), which the name of a variable cannot express."""
     if key.marked("dashes"):
         return part.replace("_", "-")
     return part.upper() if key.marked("capitals") else part

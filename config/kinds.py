@@ -1,4 +1,4 @@
-"""The types of `settings.py`, taken apart at run time: what is nested, listed, named, expected."""
+"""Run-time introspection of the types in `settings.py`: nesting, items, members, expectations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reads the settings: defaults.yaml, then one file, then the environment; each over the last."""
+"""Reads the settings: defaults.yaml, then one file, then the environment; later ones override."""
 
 import re
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from config.settings import Settings
 DEFAULTS = Path(__file__).with_name("defaults.yaml")
 USUAL_NAME = "toolgate.yaml"
 MASK = "***"
-# A user's name too: some services take an API key for one.
+# The username too: some services take an API key there.
 CONFIDENTIAL = ("value", "username", "password", "token", "client_secret")
-# Up to the last "@": one that stands unescaped in a password must not end the mask.
+# Up to the last "@": an unescaped one in a password must not end the mask.
 URL_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")
 URL_PASSWORD_PARAMETER = re.compile(r"((?:^|[?&])(?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
 def load(path: str | None, env: Mapping[str, str]) -> Settings:
-    """The settings in effect. SettingsError lists everything that is wrong with them.
+    """The settings in effect. Raises SettingsError with all problems.
 
     `path` None: the file that $TOOLGATE_CONFIG names, else ./toolgate.yaml if it exists.
     """
@@ -57,7 +57,7 @@ def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:
 
 
 def masked(settings: Settings) -> dict[str, Any]:
-    """The settings as plain data without their secrets, for people to look at."""
+    """The settings as plain data with secrets masked, for display."""
     plain: dict[str, Any] = to_builtins(settings)
     for group, key in WITH_PASSWORDS:
         plain[group][key] = _without_password(plain[group][key])
@@ -65,7 +65,7 @@ def masked(settings: Settings) -> dict[str, Any]:
         plain[group][key] = plain[group][key] and MASK
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
     for source in plain["sources"].values():
-        # Any of them: which header carries a key is the service's choice.
+        # All of them: any header may carry the service's key.
         source["headers"] = dict.fromkeys(source["headers"], MASK)
         source["env"] = dict.fromkeys(source["env"], MASK)
         for credential in (*source["credentials"].values(), source["exchange"] or {}):
@@ -76,7 +76,7 @@ def masked(settings: Settings) -> dict[str, Any]:
 
 
 def _without_password(url: str) -> str:
-    """A URL of a database, user and all else shown."""
+    """A database URL with only its password masked."""
     return URL_PASSWORD_PARAMETER.sub(rf"\1{MASK}", URL_PASSWORD.sub(rf"\1:{MASK}@", url))
 
 
@@ -102,7 +102,7 @@ def _root(value: YamlValue) -> YamlValue:
 
 
 def _where(tree: YamlValue, *paths: KeyPath) -> str:
-    """Where the first of these settings stands that is no default."""
+    """Source location of the first of these settings that is not at its default."""
     places = [_at(tree, path).where for path in paths]
     return next((place for place in places if not place.startswith(DEFAULTS.name)), places[0])
 

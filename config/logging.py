@@ -1,8 +1,8 @@
 """Logging: one line per event, for people or for machines.
 
-The message is the event's name; what belongs to it are keys: `log.info("tool called",
-extra={"request_id": request_id, "tool": name})`. There is no context variable: who knows the
-request passes its id.
+The message is the event's name; its data are keys: `log.info("tool called",
+extra={"request_id": request_id, "tool": name})`. There is no context variable: callers pass the
+id of the request.
 """
 
 import json
@@ -22,7 +22,7 @@ OWN = logging.makeLogRecord({}).__dict__.keys() | {
     "color_message",
 }
 SECRET = re.compile(r"(^|[_.-])(authorization|cookie|password|secret|token|api[_-]?key)$", re.I)
-QUIET = re.compile(r"[\w./:@%+,-]+")  # a value that reads well without quotes
+QUIET = re.compile(r"[\w./:@%+,-]+")  # a value that needs no quotes
 COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
 
@@ -37,13 +37,13 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     root.addHandler(handler)
     level = settings.level.upper()
     logging.getLogger("toolgate").setLevel(level)
-    # It announces its start in five lines of INFO; ours is one.
+    # It logs its start in five lines of INFO; ours is one.
     logging.getLogger("uvicorn").setLevel("DEBUG" if level == "DEBUG" else "WARNING")
-    logging.getLogger("toolgate.access").setLevel("INFO")  # it logs only when asked to
+    logging.getLogger("toolgate.access").setLevel("INFO")  # it logs only when enabled
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours, so that a second `configure` finds it."""
+    """Marker class, so that a second `configure` finds our handler."""
 
 
 def _formatter(name: str, stream: TextIO) -> logging.Formatter:
@@ -106,5 +106,5 @@ def _quoted(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Without control characters: no caller can forge a second line or colour a terminal."""
+    """`text` without control characters, against log injection and terminal escapes."""
     return text if text.isprintable() else json.dumps(text)[1:-1]

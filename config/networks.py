@@ -1,4 +1,4 @@
-"""URLs and texts that may leave this machine: loopback addresses, URLs without their queries."""
+"""URL checks: unencrypted traffic beyond loopback, removal of queries from logged URLs."""
 
 import re
 from ipaddress import ip_address
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 
 def in_the_clear(url: str) -> bool:
-    """Whether others could read, and change, what travels there: http:// to another machine."""
+    """Whether traffic to it is unencrypted: http:// to another machine."""
     parts = urlsplit(url)
     return parts.scheme != "https" and not is_loopback(parts.hostname or "")
 
@@ -22,5 +22,5 @@ _URL_QUERY = re.compile(r"(https?://[^\s?#\"'<>]*)\?[^\s\"'<>,;:]*")
 
 
 def without_queries(text: str) -> str:
-    """`text` without the queries of the URLs in it: tokens stand in some."""
+    """`text` without the queries of the URLs in it, as some contain tokens."""
     return _URL_QUERY.sub(r"\1?***", text)

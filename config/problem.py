@@ -1,4 +1,4 @@
-"""What can be wrong with settings, said so that a person can put it right."""
+"""Problems of settings, with human-readable messages that name the correction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from schemas.errors import ToolgateError
 
 KeyPath = tuple[str, ...]  # ("server", "port")
-Where = Callable[..., str]  # where the first of these key paths stands that is no default
+Where = Callable[..., str]  # location of the first of these key paths that is not at its default
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Problem:
     """One mistake. `where` is file:line or the name of an environment variable."""
 
     where: str
-    path: str  # server.port; "" when the whole file is meant
+    path: str  # server.port; "" for the whole file
     text: str  # "expected a TCP port from 0 to 65535, found 99999"
     suggestion: str | None = None  # the name that was probably meant
 

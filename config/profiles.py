@@ -1,4 +1,4 @@
-"""Settings of what clients, and the providers of their models, accept of tools."""
+"""Settings of client profiles: what clients and their model providers accept in tools."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,8 +9,8 @@ from config.types import Count, NameLimit, ProfileName, ServerName, ToolTokens
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client, or the provider of its model, accepts of a tool; everything, unless it says
-    otherwise."""
+    """What a client, or the provider of its model, accepts in a tool definition; by default
+    everything."""
 
     clients: tuple[str, ...] = ()
     name_limit: NameLimit = 64

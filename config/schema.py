@@ -1,4 +1,4 @@
-"""The published JSON Schema of the settings file: the types, and what `defaults.yaml` says of them.
+"""The published JSON Schema of the settings file: the types, with the comments of `defaults.yaml`.
 
 `python -m config.schema` writes it. Editors use it, people read it; Toolgate itself does not.
 """
@@ -25,7 +25,7 @@ ENTRY_LINE = re.compile(r"  ([a-z_]+): (.+)")  # in a comment: a key of each ent
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema 2020-12 of the file before `${NAME}` is filled in."""
+    """JSON Schema 2020-12 of the file before `${NAME}` is interpolated."""
     _, definitions = msgspec.json.schema_components((Settings,))
     described = dict(_descriptions(DEFAULTS.read_text(encoding="utf-8")))
     defaults = yaml.safe_load(DEFAULTS.read_bytes())
@@ -92,7 +92,7 @@ def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    # Descriptions of types complete error messages; those of keys stand in defaults.yaml.
+    # Descriptions of types complete error messages; those of keys are in defaults.yaml.
     schema = {key: value for key, value in schema.items() if key != "description"}
     if schema.pop("verbatim", False):
         schema["type"] = ["string", "number", "boolean"]

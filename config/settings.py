@@ -1,4 +1,4 @@
-"""The settings, as types. Their defaults, units and reasons stand in `defaults.yaml`.
+"""The settings, as types. Their defaults, units and reasons are in `defaults.yaml`.
 
 Every constructor in the product gets the two or three values that it needs; only
 `gateway/app/` sees the whole `Settings`.
@@ -209,7 +209,7 @@ class LoggingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Toolset(Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of `toolsets`: the tools of some sources, picked by their names."""
+    """One entry of `toolsets`: tools of some sources, selected by name."""
 
     sources: tuple[SourceName, ...] = ()
     include: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Settings of one source: where it is described, how it is called, and with whose credentials."""
+"""Settings of one source: location of its description, calls, and credentials."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -27,7 +27,7 @@ from config.types import (
 
 class SchemeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of a source's `credentials`: what satisfies one security scheme. It holds one of
-    `value`, `token`, `username` and `client_id`; nothing, or an empty text, is as good as no entry.
+    `value`, `token`, `username` and `client_id`; an empty entry or text counts as no entry.
     """
 
     value: HeaderValue | None = None
@@ -50,7 +50,7 @@ class TokenExchange(Struct, frozen=True, forbid_unknown_fields=True):
     client_auth: Literal["header", "body"] = "header"
     audience: Text = ""
     resource: ResourceUri = ""
-    scopes: tuple[Text, ...] = ()  # besides those that the operation wants
+    scopes: tuple[Text, ...] = ()  # besides those of the operation
     actor: Literal["none", "client"] = "none"  # "client": with a token of the gateway's own
     subject_token_type: Text = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
     requested_token_type: Text = ""
@@ -58,7 +58,7 @@ class TokenExchange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """A source's `tls`: whom it believes, and who it says it is."""
+    """A source's `tls`: trusted CA certificates, and the client certificate (mTLS)."""
 
     ca_file: File = ""
     cert_file: File = ""
@@ -67,7 +67,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `sources`, with at most one of `openapi`, `graphql`, `hybrid`, `python`,
-    `mcp` and `command`. Without any it only adjusts a source imported by command."""
+    `mcp` and `command`. With none of them it only adjusts a source imported by command."""
 
     openapi: Location | None = None  # an absolute path once loaded, or a URL
     graphql: Location | None = None

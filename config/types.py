@@ -13,7 +13,7 @@ END = r"$(?!\n)"
 Port = Annotated[int, Meta(ge=0, le=65535, description="a TCP port from 0 to 65535")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 Amount = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
-# Python's limit on recursion, and what evaluates rules, end not far above.
+# The recursion limits of Python and of the rule evaluator are not much higher.
 JsonDepth = Annotated[int, Meta(ge=1, le=500, description="a whole number from 1 to 500")]
 Levels = Annotated[int, Meta(ge=1, le=10, description="a whole number from 1 to 10")]
 Connections = Annotated[int, Meta(ge=5, le=1000, description="a whole number from 5 to 1000")]
@@ -90,7 +90,7 @@ SourceName = Annotated[
         description='a name of at most 63 characters out of a-z, 0-9, "_" and "-"',
     ),
 ]
-# Verbatim: text that may be written like a number or a switch, and stays as it was written.
+# Verbatim: text that may look like a number or a boolean, and is kept as written.
 VERBATIM = {"verbatim": True}
 # Arguments and environments of processes end at a NUL.
 Text = Annotated[
@@ -107,7 +107,7 @@ VariableName = Annotated[
     Meta(
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*" + END,
         description="the name of an environment variable",
-        extra={"capitals": True},  # what TOOLGATE_... variables mean that name a new one
+        extra={"capitals": True},  # case of an entry that a TOOLGATE_... variable adds
     ),
 ]
 Secret = Annotated[
@@ -126,7 +126,7 @@ RedisUrl = Annotated[
         description="a redis://, rediss:// or unix:// URL, or nothing",
     ),
 ]
-# Below the MCP endpoint, where `sse` and `message` are taken.
+# Path below the MCP endpoint, where `sse` and `message` are reserved.
 ToolsetName = Annotated[
     str,
     Meta(
@@ -136,7 +136,7 @@ ToolsetName = Annotated[
     ),
 ]
 ProfileName = SourceName
-# It stands inside the names of functions.
+# It becomes part of function names.
 ServerName = Annotated[
     str,
     Meta(
@@ -166,7 +166,7 @@ HeaderValue = Annotated[
         extra_json_schema=VERBATIM,
     ),
 ]
-# As a description names them: mostly identifiers; a ":" is a value that lost its space.
+# As named in a description: mostly identifiers; a ":" means a missing space before the value.
 SchemeName = Annotated[
     str,
     Meta(
@@ -183,7 +183,7 @@ ServerOption = Annotated[
         extra_json_schema=VERBATIM,
     ),
 ]
-# Signatures by a private key only: whoever can check an HS* signature can also make one.
+# Asymmetric signatures only: the key that verifies an HS* signature can also forge one.
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 ]  # fmt: skip
@@ -225,7 +225,7 @@ EntryPoint = Annotated[
         description="a function such as company.tools:count_words",
     ),
 ]
-# `iss` is compared as it stands; a name is for settings and messages.
+# `iss` is compared verbatim; the name is for settings and messages.
 IssuerName = SourceName
 RuleName = SourceName
 TierName = Annotated[
@@ -275,7 +275,7 @@ SecretKey = Annotated[
     Meta(
         pattern=r"^([A-Za-z0-9+/_-]{43}=)?" + END,
         description="32 bytes in base64, as of `openssl rand -base64 32`, or nothing",
-        extra={**VERBATIM, "outside": True},  # written in no settings file
+        extra={**VERBATIM, "outside": True},  # not allowed in a settings file
         extra_json_schema=VERBATIM,
     ),
 ]

@@ -132,8 +132,8 @@ def pattern_cost(schema: Any) -> PatternCost:
 
 
 def check_by_metaschema(schema: Mapping[str, Any]) -> None:
-    """Validate a schema against the metaschema of its dialect. Raises ValueError, and SchemaTooCostly for
-    patterns; targets of references are not checked."""
+    """Validate a schema against the metaschema of its dialect. Raises ValueError, and
+    SchemaTooCostly for patterns; targets of references are not checked."""
     pattern_cost(schema)
     try:
         meta.validate(_readable(schema), _NOTHING_ELSE)
