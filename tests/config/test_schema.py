@@ -86,6 +86,6 @@ def test_every_key_has_a_description_and_its_default() -> None:
 def test_the_keys_of_a_source_are_described_too() -> None:
     source = schema.json_schema()["$defs"]["SourceSettings"]["properties"]
     assert source["timeout_s"]["description"] == (
-        "Seconds for one call; without it upstream.timeout_s."
+        "Deadline of one call, seconds; default upstream.timeout_s."
     )
     assert source["openapi"]["description"].endswith("relative to the file that names it.")
