@@ -1,4 +1,4 @@
-"""How the bundled model was made, as commands that anybody can run again; see README.md.
+"""Reproducible training of the bundled embedding model, as commands; see README.md.
 
 `python -m registry.embedding.training --help`. Needs the dependency group `training`; the product
 imports nothing from here.

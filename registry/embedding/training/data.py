@@ -1,8 +1,8 @@
-"""Training pairs: what somebody asks, and the tool that answers it.
+"""Training pairs: a query and the tool that answers it.
 
 Three kinds: queries of the sets with their gold tools (a query with several gold tools also by
 sentence), descriptions against the rest of a tool's text, and requests made from the summaries of
-OpenAPI operations. Queries and tools of the test split never occur.
+OpenAPI operations. Queries and tools of the test split are excluded.
 """
 
 import json
@@ -28,9 +28,9 @@ from registry.embedding.training.sets import (
 
 Embed = Callable[[list[str]], NDArray[np.float32]]
 
-PER_TOOL = 30  # queries of one tool; MetaTool has a hundred of each
-PER_API = 400  # operations of one description; Kubernetes repeats itself a thousand times
-SENTENCE_FLOOR = 0.3  # cosine under which a sentence is about none of the gold tools
+PER_TOOL = 30  # queries per tool; MetaTool has a hundred for each
+PER_API = 400  # operations per description; Kubernetes has a thousand repetitive ones
+SENTENCE_FLOOR = 0.3  # cosine below which a sentence matches none of the gold tools
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 REQUESTS = (
     "{0}",
@@ -49,7 +49,7 @@ SOURCES = ("api", "tools", "server", "main service", "internal", "my api", "demo
 class Pair:
     asked: str
     tool: TrainingTool
-    also: frozenset[str]  # ids of tools that are right too, no negatives of this pair
+    also: frozenset[str]  # ids of further correct tools, which are not negatives of this pair
     group: str  # the set or API; tools of one group are each other's hard negatives
 
 
@@ -67,7 +67,7 @@ def set_pairs(tools: ToolSet, embed: Embed, seed: int) -> list[Pair]:
 
 
 def description_pairs(tools: ToolSet, seed: int, share: float = 0.5) -> list[Pair]:
-    """A description asks for the tool whose text lacks it: teaches names and parameters."""
+    """Pairs of a description and its tool's text without it: teaches names and parameters."""
     chance = seeded(seed)
     return [
         Pair(
@@ -137,7 +137,7 @@ def _request(tool: TrainingTool, chance: random.Random) -> str:
 
 
 def _shown(tool: TrainingTool, chance: random.Random) -> TrainingTool:
-    """The tool without the summary that the request was made from, except now and then."""
+    """The tool, mostly without the summary that the request was made from."""
     if chance.random() < 0.25:
         return tool
     return replace(tool, description=" ".join(tool.description.split("\n")[1:]))
@@ -179,7 +179,7 @@ def grouped(
 ) -> list[list[int]]:
     """Groups of at most `size` pairs with near tools (rows of `vectors`), each tool once a group.
 
-    A tree of random hyperplanes: neighbours differ from epoch to epoch.
+    Hard negatives by a tree of random hyperplanes: neighbours differ from epoch to epoch.
     """
     rounds: dict[tuple[str, int], list[int]] = defaultdict(list)
     seen: dict[str, int] = defaultdict(int)

@@ -1,4 +1,4 @@
-"""The encoder as a function of its weights: MiniLM, a BERT of 6 layers, 12 heads, 384 dimensions.
+"""The encoder as a pure function of its weights: MiniLM, BERT with 6 layers, 12 heads, 384 dims.
 
 Weights are a plain mapping with the names that the published checkpoint uses, so that loading,
 averaging and saving need nothing but safetensors. Positions and layout follow BERT

@@ -1,9 +1,9 @@
 """Retrieval quality of a model on tool sets: dense, lexical and fused, in numpy.
 
 A reference for decisions about training. It ranks as the product does (the product's own measure
-is `toolgate search eval`): dense = the cosine to the query, which is where its sentences point to
-together, and more of it the best of them; lexical = BM25F (Robertson & Zaragoza 2009) over split,
-stemmed words.
+is `toolgate search eval`): dense = the cosine to the query (the sum of its sentence vectors)
+and, with more weight, that to its best sentence; lexical = BM25F (Robertson & Zaragoza 2009) over
+split, stemmed words.
 """
 
 import math
@@ -25,7 +25,7 @@ Embed = Callable[[list[str]], Vectors]
 
 K1, B = 1.2, 0.6
 SHARE = 0.8  # of the cosine in the fused score
-WHOLE = 0.3  # of the cosine: the rest is that of the best sentence
+WHOLE = 0.3  # weight of the cosine to the query; the rest is that of the best sentence
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",

@@ -1,4 +1,4 @@
-"""An exported model at work, without PyTorch."""
+"""Inference with an exported model, without PyTorch."""
 
 from pathlib import Path
 

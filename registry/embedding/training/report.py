@@ -1,4 +1,4 @@
-"""The scores of a model on tool sets, as lines of a table."""
+"""Report of a model's scores on tool sets, as lines of a table."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The commands' work: files in, files and lines out."""
+"""Implementation of the commands: files in, files and lines out."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -19,7 +19,7 @@ TEST_TOOLS = 15  # percent of a set's tools
 
 
 class BadTrainingSet(Exception):
-    """Says which file is wrong, and what was expected."""
+    """A malformed training set; names the file and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ToolSet:
 
 
 def load(folder: Path) -> ToolSet:
-    """Raises BadSet."""
+    """Raises BadTrainingSet."""
     try:
         tools = tuple(_tool(row) for row in _rows(folder / "tools.jsonl"))
         queries = tuple(_query(row) for row in _rows(folder / "queries.jsonl"))
@@ -70,7 +70,7 @@ def load(folder: Path) -> ToolSet:
 
 
 def tool_text(tool: TrainingTool) -> str:
-    """What the product would embed of it."""
+    """The text of a tool that the product would embed."""
     return texts.tool_text(
         texts.ToolFields(
             name=tool.name,
@@ -83,7 +83,7 @@ def tool_text(tool: TrainingTool) -> str:
 
 
 def seeded(seed: int | str) -> random.Random:
-    """Chance that repeats itself."""
+    """A reproducible random number generator."""
     return random.Random(seed)  # noqa: S311 - no secret
 
 
@@ -112,7 +112,7 @@ def _described(schema: Any) -> str:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of `path`. Raises BadSet with the line that cannot be read."""
+    """The lines of `path`. Raises BadTrainingSet with the line that cannot be read."""
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:

@@ -1,7 +1,7 @@
-"""Contrastive fine-tuning on a CPU: in-batch negatives, half of them near neighbours.
+"""Contrastive fine-tuning on a CPU: in-batch negatives, half of them hard (near neighbours).
 
 Symmetric multiple-negatives ranking loss (Henderson et al. 2017). Word and position embeddings
-stay as they are: words that no set contains keep their meaning, and a step is cheaper.
+are frozen: words that no set contains keep their meaning, and a step is cheaper.
 """
 
 import logging
@@ -26,8 +26,8 @@ from registry.embedding.training.sets import seeded
 log = logging.getLogger(__name__)
 
 PART = 16  # texts that are encoded together
-GROUP = 8  # pairs of neighbours that enter a batch together
-DUPLICATE = 0.88  # cosine of two tools above which they are no negatives of each other
+GROUP = 8  # neighbouring pairs that are batched together
+DUPLICATE = 0.88  # cosine of two tools above which they are not each other's negatives
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _loss(asked: Tensor, tools: Tensor, not_negative: Tensor, scale: float) -> T
 
 
 def _encode(weights: Weights, tokenizer: Tokenizer, texts: Sequence[str], dropout: float) -> Tensor:
-    """In parts of similar length: padding would be half of the work."""
+    """Encode in parts of similar length: padding would be half of the work."""
     order = sorted(range(len(texts)), key=lambda one: len(texts[one]))
     vectors = []
     with torch.autocast("cpu", dtype=torch.bfloat16):
