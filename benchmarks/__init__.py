@@ -1,1 +1,1 @@
-"""The numbers we promise, measured in one run on loopback. Not part of the distribution."""
+"""Benchmarks of the promised numbers, in one run on loopback. Not part of the distribution."""

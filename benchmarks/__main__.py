@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: one run, one table of ratios, one JSON file."""
+"""`python -m benchmarks`: one run that writes a table of ratios and a JSON file."""
 
 import signal
 import sys

@@ -1,8 +1,8 @@
-"""How fast the vectors of a catalog are made: by `toolgate embed backfill`, with the bundled model,
-on an embedded database as it comes.
+"""Throughput of embedding a catalog: `toolgate embed backfill`, with the bundled model, on an
+embedded database with default settings.
 
-Tools are those of public sets where a directory is given, and made ones up to the number. The
-gateway's memory is that of one that makes the vectors itself.
+Tools are those of public sets where a directory is given, and synthetic ones up to the number. The
+gateway's memory is measured while it computes the vectors itself.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The requests that are measured: the same call of one tool, through every front."""
+"""The measured requests: the same call of one tool, through every front."""
 
 from collections.abc import Mapping
 from contextlib import closing

@@ -1,11 +1,10 @@
-"""Tools and requests for measuring searches: those of public sets, and as many more as are wanted.
+"""Tools and requests for search benchmarks: those of public sets, and synthetic ones as needed.
 
-What the sets lack is made of what they have. Descriptions come out of a chain over the words of
-theirs: what follows two words there, or, for each sixth word, one word, and none is said twice.
-Names are the beginning of one name and the end of another, and arguments are those of any tool. So
-vocabulary, lengths and how often words stand together are real, and no two texts are alike; what
-they say makes little sense. Without sets the words are those of
-tools from a few templates.
+Synthetic descriptions come from a Markov chain over the words of real ones, of order two, or one
+for each sixth word, and none occurs twice. Names are the beginning of one name and the end of
+another, and arguments are those of any tool. So vocabulary, lengths and word co-occurrence are
+realistic, and no two texts are alike; the texts make little sense. Without sets the words are those
+of tools from a few templates.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Very many open event streams in one process: plain sockets, one selector, nothing parsed."""
+"""Client of very many event streams in one process: plain sockets, one selector, no parsing."""
 
 import selectors
 import socket

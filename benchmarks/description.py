@@ -1,4 +1,4 @@
-"""OpenAPI descriptions of any size, made here: what a 1,000-operation service looks like."""
+"""Generator of OpenAPI descriptions of any size, such as a service with 1,000 operations."""
 
 from typing import Any
 

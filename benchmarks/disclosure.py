@@ -1,4 +1,4 @@
-"""What an agent's first turn costs in tokens, and a search: real descriptions where a directory is
+"""Token cost of an agent's first turn and of a search: real descriptions where a directory is
 given, else a generated one of as many tools. A token counts as 4 characters."""
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""What a gateway cannot beat in this language: bare Starlette and aiohttp, doing the forwarding;
-bare Starlette and json, where the answer is made on the spot. In front of an MCP server it is a
-proxy that does not look at what it carries.
+"""Baseline that a Python gateway cannot beat: bare Starlette and aiohttp as forwarding proxy;
+bare Starlette and json for local answers. In front of an MCP server it is a transparent proxy
+that does not parse bodies.
 
 Started by uvicorn; TOOLGATE_BENCH_UPSTREAM is the base URL of the upstream stub or MCP server.
 """

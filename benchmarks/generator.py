@@ -1,9 +1,9 @@
-"""Our own load generator: one process, plain sockets, answers parsed in C by httptools.
+"""Our own load generator: one process, plain sockets, responses parsed in C by httptools.
 
-Two shapes of load. Saturating: every connection always has a request under way (what wrk does).
-Poisson: requests fall due at random moments of a fixed mean rate whether or not earlier ones were
-answered, and latency counts from that moment, so a stalled server is not spared ("coordinated
-omission"). `select` is used because its timeout has microseconds; epoll's has milliseconds.
+Two shapes of load. Saturating (closed loop): every connection always has a request in flight (as
+wrk). Poisson (open loop): requests are due at random moments of a fixed mean rate whether or not
+earlier ones were answered, and latency counts from that moment, which avoids coordinated
+omission. `select` is used because its timeout has microseconds; epoll's has milliseconds.
 
 Run as a program: a Job as JSON on standard input, a Report as JSON on standard output.
 """

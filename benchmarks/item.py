@@ -1,4 +1,4 @@
-"""What the action of the benchmarks answers, wherever it runs."""
+"""The answer of the benchmarks' action, shared by all implementations."""
 
 from typing import Any
 

@@ -1,10 +1,10 @@
-"""`make bench-jobs`: procrastinate beside a plain loop over one table, as runners of jobs.
+"""`make bench-jobs`: procrastinate compared with a plain loop over one table, as job queues.
 
-Both run in this process on uvloop, with the product's pool, on an embedded PostgreSQL as it comes
-(fsync on). `Loop` below is what we would write ourselves: one statement that takes a job, a lease
-that a heartbeat prolongs, NOTIFY to wake, retries with backoff. What a stop, a kill and an abort
-leave behind is measured with a worker in a process of its own, procrastinate's alone. Needs the
-dependency group `bench`; the answer stands in docs/decisions/0001-jobs-on-procrastinate.md.
+Both run in this process on uvloop, with the product's pool, on an embedded PostgreSQL with default
+settings (fsync on). `Loop` below is what we would write ourselves: one statement that claims a job,
+a lease renewed by a heartbeat, NOTIFY to wake, retries with backoff. The effects of a stop, a kill
+and an abort are measured with a worker in a separate process, procrastinate's alone. Needs the
+dependency group `bench`; the result is in docs/decisions/0001-jobs-on-procrastinate.md.
 """
 
 import asyncio

@@ -1,16 +1,16 @@
-"""`make bench-large`: vector search in a tenant of a million, beside exact search.
+"""`make bench-large`: HNSW vector search in a tenant of a million, compared with exact search.
 
 Measured is the vector stage of the product: its tables, its index as `ensure_indexes` builds it,
-its statement. What stands around it does not grow with the vectors.
+its statement. The other stages do not grow with the vectors.
 
-The vectors are made up, and the same in each run (`World`). Real ones lie in clusters, the clusters
-in topics, and their variance is not alike in all directions; independent noise would have neither
+The vectors are synthetic, and the same in each run (`World`). Real ones form clusters, the clusters
+topics, and their variance is anisotropic; independent noise would have neither
 neighbours nor an index that finds them. Here 200 topics have count / 50 clusters of 50 on average;
 a vector is 0.5 of a direction that is common to all, 0.7 of its topic's, 0.6 of its cluster's and
 0.6 of its own, the last three drawn with variances that fall with the square root of the number of
 the dimension. Of 100,000 the nearest to a query has a cosine of 0.79, the tenth 0.77, the hundredth
-0.55, any 0.18; for the index they are somewhat harder than 100,000 real texts are, of which it
-found 98.3% with ef_search 40 and 99.1% with 100, when it was built with an ef_construction of 64
+0.55, any 0.18; for the index they are somewhat harder than 100,000 real texts, for which its recall
+was 98.3% with ef_search 40 and 99.1% with 100, when it was built with an ef_construction of 64
 (now 128). A query is a vector of the same clusters that is not stored.
 """
 

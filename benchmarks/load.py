@@ -1,4 +1,4 @@
-"""Load of either shape on one request, whichever generator is installed."""
+"""Load of either shape on one request, by whichever generator is installed."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the numbers were measured on, for the table's header and the JSON."""
+"""Hardware and software of the measurement, for the table's header and the JSON."""
 
 import os
 import platform

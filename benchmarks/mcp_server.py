@@ -1,11 +1,11 @@
-"""The MCP server behind the gateway: both eras, one raw ASGI object, answers made of ready bytes.
+"""The MCP server behind the gateway: both eras, one raw ASGI object, precomputed answers.
 
-Its sessions are names only and it believes its callers: it has to be fast, not right in every case.
+Its sessions are only ids and requests are not validated: it has to be fast, not fully correct.
 
     POST /mcp      initialize, server/discover, ping, tools/list, tools/call, subscriptions/listen
     GET /mcp       the stream of a session
-    POST /tools    adds a tool, and tells every stream
-    GET /streams   how many streams are open
+    POST /tools    adds a tool, and notifies every stream
+    GET /streams   number of open streams
 """
 
 import itertools

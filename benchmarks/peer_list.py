@@ -1,5 +1,5 @@
-"""FastMCP's tools of a description, as JSON on standard output: how many, how long, how large. Runs
-in the peer's own environment. `python benchmarks/peer_list.py FILE`"""
+"""FastMCP's tools of a description, as JSON on standard output: count, time and size. Runs in the
+peer's own environment. `python benchmarks/peer_list.py FILE`"""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
-"""The portal path of the gateway: both dialects, batches, and what a member of a batch costs.
+"""The portal path of the gateway: both dialects, batches, and the cost per member of a batch.
 
-Behind it is a Python action, so that nothing but the gateway is measured.
+Its upstream is an in-process Python action, so that only the gateway is measured.
 """
 
 import statistics

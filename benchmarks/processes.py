@@ -1,4 +1,4 @@
-"""Child processes: pinned to their cores, watched until they answer, stopped by their pid."""
+"""Child processes: pinned to their cores, polled until ready, stopped by their pid."""
 
 import os
 import resource

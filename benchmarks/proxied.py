@@ -1,5 +1,5 @@
-"""tools/call to an MCP server behind the gateway, in both eras, against a proxy that looks at
-nothing and against FastMCP's."""
+"""tools/call to an MCP server behind the gateway, in both eras, against a transparent
+proxy and against FastMCP's."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack

@@ -1,7 +1,8 @@
-"""How well tools are found: public sets of requests where a directory is given, else our own one.
+"""Retrieval quality: public sets of requests where a directory is given, else our own one.
 
-The product's own search in a database of its own, NDCG@10 with its 95 % interval, beside plain BM25
-and vectors with fused ranks. A sample of each set; `toolgate search eval DIR...` takes all of it.
+The product's own search in a separate database, NDCG@10 with its 95 % confidence interval, compared
+with plain BM25 and vectors by rank fusion. A sample of each set; `toolgate search eval DIR...`
+takes all of it.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Contenders take turns on the same core, each right after the floor; medians of ratios count."""
+"""Interleaved runs: contenders alternate on the same core, each right after the floor; the result
+is the median of the ratios."""
 
 import statistics
 from collections.abc import Callable, Sequence

@@ -1,5 +1,5 @@
-"""One description imported in this process, as JSON on standard output: what became of its
-operations, how long it took, how much memory. `python -m benchmarks.reading FILE`"""
+"""Import of one description in this process, as JSON on standard output: outcomes of its
+operations, time, memory. `python -m benchmarks.reading FILE`"""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What one measurement found."""
+"""Result of one measurement."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""One HTTP request as a value, and the one plain way to send it before a measurement."""
+"""One HTTP request as a value, and a plain function that sends it before a measurement."""
 
 import http.client
 from collections.abc import Mapping

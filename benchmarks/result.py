@@ -1,4 +1,4 @@
-"""One run as a value: what was measured, where, with what; as caption and as JSON."""
+"""One run as a value: measurements, machine and tools; as caption and as JSON."""
 
 from datetime import datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every measurement shares: directory, cores, load, the upstream service."""
+"""Shared fixture of all measurements: directory, cores, load, the upstream service."""
 
 import sys
 from collections.abc import Callable, Iterator

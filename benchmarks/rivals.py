@@ -1,4 +1,4 @@
-"""Who the gateway is measured against: floor, ceiling and peer."""
+"""Systems that the gateway is compared with: floor, ceiling and peer."""
 
 import sys
 from collections.abc import Iterator, Mapping

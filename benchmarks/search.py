@@ -1,10 +1,9 @@
-"""How long a search takes: a call of search_tools over HTTP, and inside the process, among 12,000
-tools, or as many as are asked for, the bundled model, one client; and how much of what is nearest
-it finds.
+"""Search latency: a call of search_tools over HTTP, and inside the process, among 12,000 tools, or
+as many as requested, with the bundled model and one client; and its recall of the nearest tools.
 
-Each tool (see `catalog`) is written through the registry and really embedded. The settings are
-those that the product comes with, except that a database of many tools has the cache that it needs:
-of 100,000 tools the words, the vectors and their indexes are 700 MB.
+Each tool (see `catalog`) is written through the registry and really embedded. The settings are the
+defaults, except that a database of many tools has a larger cache: for 100,000 tools the words, the
+vectors and their indexes are 700 MB.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The hybrid service under test: one action that runs inside the gateway, with a schema."""
+"""The hybrid service under test: one action with a schema that runs inside the gateway."""
 
 from typing import Any
 

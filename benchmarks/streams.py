@@ -1,6 +1,6 @@
-"""Thousands of idle event streams: what each costs, and how soon all of them hear of a change.
+"""Thousands of idle event streams: memory of each, and latency until all are notified of a change.
 
-The change comes from behind: the gateway's MCP server gets one more tool and says so.
+The change comes from upstream: the gateway's MCP server gets one more tool and announces it.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""The upstream service where nginx is missing: one raw ASGI function, always the same item."""
+"""Fallback upstream service without nginx: one raw ASGI function, always the same item."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

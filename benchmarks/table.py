@@ -1,4 +1,4 @@
-"""Rows, ratios and verdicts, and the one table they make. Pure."""
+"""Result table: rows, ratios and verdicts. Pure."""
 
 import statistics
 from collections.abc import Sequence

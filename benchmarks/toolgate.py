@@ -1,4 +1,4 @@
-"""The gateway under test, started the way its users start it: by its command."""
+"""The gateway under test, started as users do: by its command."""
 
 import itertools
 import os

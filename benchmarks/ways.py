@@ -1,13 +1,12 @@
-"""`python -m benchmarks.ways`: how many of our modules one request enters, and how often it comes
-back to one.
+"""`python -m benchmarks.ways`: how many of our modules one request enters, and how often it
+re-enters one.
 
-Counted are calls of Python functions of the four packages, in the order in which they are made, on
-whatever thread, with the gateway in this process and warm. A module is entered once, the first time
-that one of its functions is called. It is re-entered whenever a function of it is called after one
-of another module was: in A B A C A it is re-entered twice. Not counted: returns, awaits that go on,
-comprehensions, what is imported, and modules of others. The gateway's own tasks may run in between,
-hence the least of several requests. A service of the example `petshop` is behind it, as a process
-of its own.
+Counted are calls of Python functions of the four packages, in call order, on any thread, with the
+gateway in this process and warm. A module is entered once, the first time that one of its functions
+is called. It is re-entered whenever a function of it is called after one of another module: in
+A B A C A it is re-entered twice. Not counted: returns, resumed awaits, comprehensions, imports, and
+third-party modules. The gateway's own tasks may run in between, hence the minimum of several
+requests. Its upstream is a service of the example `petshop`, as a separate process.
 """
 
 import asyncio
