@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 from config.types import DisclosureMode
-from registry.catalog.catalog import Kind
 from schemas.errors import Fault
 from schemas.hybrid import Side
-from schemas.mcp.messages import META_CAPABILITIES
+from schemas.mcp.messages import META_CAPABILITIES, ListKind
 from schemas.mcp.revisions import Revision
 
 REQUEST_ID_BYTES = 1024  # of ids and progress tokens, which clients choose and we keep
@@ -205,7 +204,7 @@ class Session:
     tells: bool = False  # whether this node has its standalone stream
     asked: int = 0  # pending requests of ours to the client
     heard: str | None = ""  # log id of the last event sent; None: not known at this node
-    news: frozenset[Kind] = frozenset()  # lists with change notifications
+    news: frozenset[ListKind] = frozenset()  # lists with change notifications
     watched: set[str] = field(default_factory=set)  # URIs of resources that this node watches
     version: int = 0  # of its record
     renewed: float = field(default_factory=time.monotonic)  # when the store was last read

@@ -24,10 +24,10 @@ from gateway.state.sessions import Sessions
 from gateway.state.stored_answers import Kept, StoredAnswerLimits
 from gateway.state.stores import Keep, make_stores
 from gateway.state.streams import Streams
-from registry.catalog.catalog import Kind
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database
 from schemas.errors import Unavailable
+from schemas.mcp.messages import ListKind
 
 
 class Shared:
@@ -98,7 +98,7 @@ class Shared:
     def _version(self, tenant: str, toolset: str | None) -> str:
         return fingerprint(self._catalogs.of(tenant, toolset), self.rules(tenant))
 
-    def _announces(self, tenant: str, toolset: str | None) -> Sequence[Kind]:
+    def _announces(self, tenant: str, toolset: str | None) -> Sequence[ListKind]:
         return announced(self._catalogs.of(tenant, toolset))
 
 

@@ -36,7 +36,7 @@ from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream
-from registry.catalog.catalog import Catalog, Kind, Located
+from registry.catalog.catalog import Catalog, Located
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.binding import (
@@ -51,6 +51,7 @@ from schemas.binding import (
 )
 from schemas.errors import MethodNotFound, ToolgateError
 from schemas.hybrid import Action
+from schemas.mcp.messages import ListKind
 
 _NONE: Mapping[str, hybrid.Service] = {}
 
@@ -178,7 +179,7 @@ class Upstreams:
         return (adjusted and adjusted.timeout_s) or self._settings.upstream.timeout_s
 
 
-ALL_LISTS: frozenset[Kind] = frozenset({"tools", "prompts", "resources"})
+ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})
 
 
 class Federation:

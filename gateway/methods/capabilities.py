@@ -7,11 +7,11 @@ extensions, which are not translated, only from servers of the client's own era,
 from collections.abc import Iterator
 from typing import Any
 
-from registry.catalog.catalog import Catalog, Kind
+from registry.catalog.catalog import Catalog
 from registry.catalog.lists import relays_tasks
 from schemas.errors import MethodNotFound
 from schemas.jsonrpc import decode_members
-from schemas.mcp.messages import TASKS_EXTENSION
+from schemas.mcp.messages import TASKS_EXTENSION, ListKind
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import ServerFacts
 from schemas.tool import Tool
@@ -42,9 +42,9 @@ def capabilities(catalog: Catalog, revision: Revision) -> Json:
     return offered
 
 
-def announced(catalog: Catalog) -> list[Kind]:
+def announced(catalog: Catalog) -> list[ListKind]:
     """The lists for which clients get list_changed notifications."""
-    kinds: tuple[Kind, ...] = ("prompts", "resources")
+    kinds: tuple[ListKind, ...] = ("prompts", "resources")
     return ["tools", *(kind for kind in kinds if offers(catalog, kind))]
 
 

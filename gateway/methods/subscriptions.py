@@ -12,7 +12,6 @@ from gateway.methods.lists import Lists
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
 from gateway.state.news import KINDS, METHODS
 from gateway.state.sessions import Sessions
-from registry.catalog.catalog import Kind
 from schemas.errors import Fault, InvalidParams, InvalidRequest
 from schemas.jsonrpc import Notification, Request, encode
 from schemas.mcp.messages import (
@@ -21,6 +20,7 @@ from schemas.mcp.messages import (
     CancelledParams,
     ListenFilter,
     ListenParams,
+    ListKind,
     read,
 )
 
@@ -93,7 +93,7 @@ class Subscriptions:
                 watched.append(uri)
 
 
-def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[Kind]:
+def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[ListKind]:
     asked = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
@@ -102,7 +102,9 @@ def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[Kind]:
     return [kind for kind in KINDS if asked[kind] and kind in offered]
 
 
-def _honoured(wanted: ListenFilter, kinds: Sequence[Kind], uris: Sequence[str]) -> dict[str, Any]:
+def _honoured(
+    wanted: ListenFilter, kinds: Sequence[ListKind], uris: Sequence[str]
+) -> dict[str, Any]:
     honoured: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
     if wanted.resource_subscriptions:
         honoured["resourceSubscriptions"] = list(uris)

@@ -11,8 +11,8 @@ from gateway.context import OUTBOX_LIMIT, Outbox, Session
 from gateway.state.news import updated
 from gateway.state.records import changed, record_of, update
 from gateway.state.watches import Place, Watches
-from registry.catalog.catalog import Kind
 from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable
+from schemas.mcp.messages import ListKind
 
 SHARE = 10  # largest share of one client in all streams: a tenth
 SHARE_AT_LEAST = 50  # streams of one client, where the limit is small
@@ -36,7 +36,7 @@ class Follower:
         tenant: str,
         toolset: str | None,
         outbox: Outbox,
-        messages: Mapping[Kind, bytes],
+        messages: Mapping[ListKind, bytes],
     ) -> None:
         self.tenant = tenant
         self.toolset = toolset
@@ -107,7 +107,7 @@ class Hub:
         self._owned: Counter[Owner] = Counter()  # streams
         self._closed = False
         self._changes = 0
-        self._pending: dict[str, dict[Kind, int]] = {}  # number of the last change of each kind
+        self._pending: dict[str, dict[ListKind, int]] = {}  # number of the last change of each kind
 
     def bound_owners(self, owner_limit: int) -> None:
         """Change the limit of streams per owner to `owner_limit`; as in the constructor."""
@@ -118,7 +118,7 @@ class Hub:
     def streams(self) -> int:
         return len(self._open)
 
-    def changed(self, tenant: str, kinds: Collection[Kind]) -> None:
+    def changed(self, tenant: str, kinds: Collection[ListKind]) -> None:
         """Notify the followers of `tenant`, after the debounce delay."""
         self._changes += 1
         pending = self._pending.get(tenant)

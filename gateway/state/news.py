@@ -7,22 +7,23 @@ from collections.abc import Mapping
 from typing import get_args
 
 from gateway.protocol.sse import VERSION_LENGTH
-from registry.catalog.catalog import Catalog, Kind
+from registry.catalog.catalog import Catalog
 from schemas.jsonrpc import Notification, encode
 from schemas.mcp.messages import (
     PROMPTS_CHANGED,
     RESOURCE_UPDATED,
     RESOURCES_CHANGED,
     TOOLS_CHANGED,
+    ListKind,
 )
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-METHODS: Mapping[Kind, str] = {
+KINDS: tuple[ListKind, ...] = get_args(ListKind)
+METHODS: Mapping[ListKind, str] = {
     "tools": TOOLS_CHANGED,
     "prompts": PROMPTS_CHANGED,
     "resources": RESOURCES_CHANGED,
 }
-MESSAGES: Mapping[Kind, bytes] = {kind: encode(Notification(METHODS[kind])) for kind in KINDS}
+MESSAGES: Mapping[ListKind, bytes] = {kind: encode(Notification(METHODS[kind])) for kind in KINDS}
 _DIGITS = VERSION_LENGTH // len(KINDS)
 
 
@@ -38,7 +39,7 @@ def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
     return "".join(base64.urlsafe_b64encode(digest).decode()[:_DIGITS] for digest in digests)
 
 
-def changed(told: str, now: str) -> list[Kind]:
+def changed(told: str, now: str) -> list[ListKind]:
     """The lists that differ in two versions."""
     slices = [slice(n * _DIGITS, (n + 1) * _DIGITS) for n in range(len(KINDS))]
     return [kind for kind, part in zip(KINDS, slices, strict=True) if told[part] != now[part]]

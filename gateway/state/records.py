@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal, Session
-from registry.catalog.catalog import Kind
+from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import HANDSHAKE
 
 
@@ -49,7 +49,7 @@ def update(session: Session, record: SessionRecord) -> bool:
     return True
 
 
-def restored(record: SessionRecord, calls_limit: int, news: frozenset[Kind]) -> Session:
+def restored(record: SessionRecord, calls_limit: int, news: frozenset[ListKind]) -> Session:
     """The session, restored at a node that did not open it. Its principal's scopes and claims come
     with each request."""
     return Session(

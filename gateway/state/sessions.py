@@ -24,8 +24,8 @@ from gateway.state.peer_nodes import Elsewhere
 from gateway.state.records import changed, record_of, restored, update
 from gateway.state.tasks import BackgroundTasks
 from gateway.state.telling import ClientNews
-from registry.catalog.catalog import Kind
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests
+from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import HANDSHAKE, Revision
 
 RATE_WINDOW_S = 60
@@ -34,11 +34,11 @@ CHANGE_WAIT_S = 2.0
 ID_LIMIT = 128  # characters; ours have 32
 STREAM_LIMIT = 20  # of one session at a time: its own, and replayed ones
 
-Announces = Callable[[str, str | None], Collection[Kind]]
+Announces = Callable[[str, str | None], Collection[ListKind]]
 """The lists of a tenant, or of one of its toolsets, that clients are told of when they change."""
 
 
-def _all_lists(_tenant: str, _toolset: str | None) -> Collection[Kind]:
+def _all_lists(_tenant: str, _toolset: str | None) -> Collection[ListKind]:
     return KINDS
 
 

@@ -8,7 +8,6 @@ the current one of each tenant.
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
 
 from config.settings import Toolset
 from registry.catalog.lists import Listing, Page, ShortList, ToolList, encode_item, relays_tasks
@@ -23,15 +22,15 @@ from registry.skills.items import beside, prompts_of, resources_of
 from registry.skills.snapshot import NO_SKILLS, Agent, SkillSnapshot
 from schemas.binding import Does
 from schemas.jsonschema import Checker
+from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
 from schemas.memo import Memo
 from schemas.source import Source
 from schemas.tool import Tool
 
-__all__ = ["Catalog", "Kind", "Located", "Page"]
+__all__ = ["Catalog", "Located", "Page"]
 
-Kind = Literal["tools", "prompts", "resources"]  # what `list_changed` notifications distinguish
 
 VIEWS_LIMIT = 64  # per catalog, by callers' permissions
 SHORT_LISTS_LIMIT = 64  # per catalog, by profile and by what sessions use
@@ -266,12 +265,12 @@ class Catalog:
         """All scopes that decide whether a caller may call some tool."""
         return frozenset(scope for tool in self.tools for scope in _wanted(tool))
 
-    def changed(self, before: "Catalog") -> frozenset[Kind]:
+    def changed(self, before: "Catalog") -> frozenset[ListKind]:
         """The kinds of lists that differ from those of `before`."""
         return frozenset(kind for kind, one in self.digests.items() if one != before.digests[kind])
 
     @cached_property
-    def digests(self) -> Mapping[Kind, bytes]:
+    def digests(self) -> Mapping[ListKind, bytes]:
         """A digest of each list, equal for equal lists."""
         return {
             "tools": _digest([*map(self._shown, self.tools), *map(str.encode, sorted(self.own))]),

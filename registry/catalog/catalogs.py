@@ -11,19 +11,20 @@ from typing import get_args
 from anyio import CapacityLimiter, create_task_group, to_thread
 
 from config.settings import Toolset
-from registry.catalog.catalog import Catalog, Kind
+from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import unknown
 from registry.display.shaping import Shaping
 from registry.sources.store import ToolStore
+from schemas.mcp.messages import ListKind
 
 log = logging.getLogger("toolgate.catalog")
 
-ALL_KINDS: frozenset[Kind] = frozenset(get_args(Kind))
+ALL_KINDS: frozenset[ListKind] = frozenset(get_args(ListKind))
 WARNED_LIMIT = 1000  # unknown toolsets
 LOADED_AT_ONCE = 4  # tenants in parallel, when all are reloaded: each takes a pool connection
 NO_TOOLSETS: Mapping[str, Toolset] = {}
 
-Watcher = Callable[[str, frozenset[Kind]], None]
+Watcher = Callable[[str, frozenset[ListKind]], None]
 
 
 class Catalogs:
@@ -134,7 +135,7 @@ class Catalogs:
         if kinds:
             self._tell(tenant, kinds)
 
-    def _tell(self, tenant: str, kinds: frozenset[Kind]) -> None:
+    def _tell(self, tenant: str, kinds: frozenset[ListKind]) -> None:
         for watcher in self._watchers:
             watcher(tenant, kinds)
 
@@ -173,4 +174,4 @@ def _written_anew(catalog: Catalog, shaping: Shaping) -> Catalog:
 
 
 _EMPTY = Catalog()
-_TOOLS: frozenset[Kind] = frozenset({"tools"})
+_TOOLS: frozenset[ListKind] = frozenset({"tools"})

@@ -1,6 +1,6 @@
 """MCP params that the gateway reads and results that it builds; members it ignores are omitted."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -24,6 +24,8 @@ PROMPTS_CHANGED = "notifications/prompts/list_changed"
 RESOURCES_CHANGED = "notifications/resources/list_changed"
 RESOURCE_UPDATED = "notifications/resources/updated"
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+ListKind = Literal["tools", "prompts", "resources"]  # what `list_changed` notifications distinguish
+
 LOG_LEVELS = (  # least severe first (RFC 5424, 6.2.1)
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
