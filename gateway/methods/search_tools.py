@@ -112,7 +112,7 @@ NO_TOOLS = "There are no tools here yet: the operator of this gateway has import
 Json = dict[str, Any]
 
 Find = Callable[[SearchQuery], Awaitable[SearchResult]]
-"""See `registry.search.Search.run`."""
+"""See `registry.search.search.Search.run`."""
 
 Learn = Callable[[Context, SearchResult, Sequence[Tool]], None]
 """Told of each search, and the tools that its caller sees of what it found."""

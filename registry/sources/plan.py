@@ -4,8 +4,8 @@ Operations are matched by id where both descriptions have a unique one, so that 
 move to another path; otherwise by key, so that its id may change. Operations of the served
 description are matched before those removed earlier.
 
-An operation that was there before (see `registry.sources.matching`) keeps its tool, and the tool
-its name where it can (see `registry.names.unique_names`).
+An operation that was there before (see `matched`) keeps its tool, and the tool
+its name where it can (see `registry.names.tool_names`).
 """
 
 import dataclasses

@@ -12,7 +12,7 @@ from registry.tools.tool_states import Protocol
 READ = "admin:registry:read"
 
 Find = Callable[[SearchQuery], Awaitable[SearchResult]]
-"""Raises InvalidParams, Unreachable and Unavailable, as `registry.search.Search.run` does."""
+"""Raises InvalidParams, Unreachable and Unavailable, as `registry.search.search.Search`."""
 
 
 class SearchRequest(Struct, frozen=True, forbid_unknown_fields=True):
