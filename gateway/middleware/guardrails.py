@@ -26,7 +26,7 @@ from msgspec import UNSET, Raw
 from config.access import GUARDRAIL_VARIABLES, Guardrail
 from config.access import GuardrailsSettings as Settings
 from gateway.abc import Execute, ToolCall
-from gateway.middleware.told import Told
+from gateway.middleware.told import Change, Told
 from gateway.policy.rules import facts_of
 from schemas.errors import ParseError, RelayedFault
 from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
@@ -271,8 +271,6 @@ def _is_promise(members: dict[str, Raw]) -> bool:
 
 
 EXPRESSION_LIMITS = (10_000, 1_048_576, 64)  # of `when`: values, bytes of text, nesting levels
-
-Change = Callable[[Any], Any]
 
 
 @dataclass(slots=True)

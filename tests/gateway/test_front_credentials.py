@@ -25,7 +25,6 @@ pytestmark = pytest.mark.anyio
 
 CANARY = "hunter2-canary"
 SECRETS = SecretsSettings(base64.b64encode(bytes(range(32))).decode(), ())
-KEYED = {"type": "apiKey", "in": "header", "name": "X-K"}
 DESCRIPTION = {
     "openapi": "3.0.3",
     "info": {"title": "Guarded", "version": "1"},

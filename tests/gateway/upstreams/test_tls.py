@@ -18,8 +18,6 @@ from tests.servers.tls import Authority, https
 
 pytestmark = pytest.mark.anyio
 
-PAIR = "expected a certificate in PEM and the key to it, without a password"
-
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
