@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from msgspec import Meta, Struct
 
 from config.settings import Scripts
@@ -73,6 +74,7 @@ class ManualToolOperations:
         self._tools = tools
         self._secrets = secrets
         self._makings = makings
+        self._making = CapacityLimiter(1)  # a schema of a megabyte takes many seconds
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -104,7 +106,7 @@ class ManualToolOperations:
         if body.code is not None and not self._makings.scripts().enabled:
             raise conflict("Scripts are switched off (scripts.enabled).")
         known = await self._known(asked)
-        new = make(body, known)
+        new = await to_thread.run_sync(make, body, known, limiter=self._making)
         if new.address is not None:
             new = replace(new, address=await self._guarded(asked, new.address, known))
         await self._manual(asked).add([new])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from anyio import to_thread
 from msgspec import Meta, Struct
 
 from config.settings import SkillsSettings
@@ -183,8 +184,7 @@ class SkillOperations:
 
     async def save(self, asked: OperationInput) -> SkillsSaved:
         body: SkillImport = asked.body
-        folders = [self._folder(*one) for one in enumerate(body.skills)]
-        check_names(folders)
+        folders = await to_thread.run_sync(self._folders, body.skills)  # front matter takes seconds
         saved = await self._store.save(
             asked.tenant, folders, ORIGIN, strict=body.strict, dry_run=body.dry_run
         )
@@ -238,6 +238,12 @@ class SkillOperations:
         if skill is None:
             raise not_found("skill", name)
         return skill
+
+    def _folders(self, uploads: Sequence[SkillUpload]) -> tuple[SkillFolder, ...]:
+        """The parsed uploads. Raises ImportRejected."""
+        folders = tuple(self._folder(*one) for one in enumerate(uploads))
+        check_names(folders)
+        return folders
 
     def _folder(self, number: int, upload: SkillUpload) -> SkillFolder:
         """The parsed upload. Raises ImportRejected."""

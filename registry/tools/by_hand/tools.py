@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg.types.json import Json, Jsonb
@@ -46,7 +47,7 @@ class ManualTools:
         """Add all tools, or none. Raises ToolRefused."""
         names = [new.draft.name.casefold() for new in tools]
         for new in tools:
-            check_schema(new.draft.name, new.draft.input_schema)
+            await to_thread.run_sync(check_schema, new.draft.name, new.draft.input_schema)
             if names.count(new.draft.name.casefold()) > 1:
                 raise ToolRefused(f"{new.draft.name}: there are two tools of this name here")
         async with borrowed(self._pool) as connection, connection.transaction() as transaction:
@@ -70,7 +71,7 @@ class ManualTools:
             if not standing.manual:
                 check_imported(standing, change)
             else:
-                given |= own_columns(name, schema, change)
+                given |= await to_thread.run_sync(own_columns, name, schema, change)
             await self._update(connection, tool_id, given)
             if change.description is not None:
                 text = change.description

@@ -1,0 +1,65 @@
+"""Input that takes long to read is read in a thread: all tenants share the event loop."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.admin.resources import manual_tools, skills
+from registry.tools.by_hand import tools
+from tests.gateway.admin.client import Admin
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+WEATHER = {
+    "name": "weather",
+    "description": "The weather.",
+    "rest": "GET https://api.example.com/weather?city={city}",
+    "input_schema": SCHEMA,
+}
+SKILL = {"document": "---\nname: care\ndescription: Cares.\n---\nCare.\n"}
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[threading.Thread]:
+    """The threads that call the function of this name in `module`."""
+    seen: list[threading.Thread] = []
+    function: Callable[..., Any] = getattr(module, name)
+
+    def noted(*given: Any) -> Any:
+        seen.append(threading.current_thread())
+        return function(*given)
+
+    monkeypatch.setattr(module, name, noted)
+    return seen
+
+
+async def test_a_tool_is_made_and_its_schema_checked_off_the_event_loop(
+    api: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = watched(monkeypatch, manual_tools, "make")
+    checked = watched(monkeypatch, tools, "check_schema")
+    assert (await api("POST", "/tools", WEATHER)).status == 201
+    assert made
+    assert checked
+    assert threading.current_thread() not in {*made, *checked}
+
+
+async def test_an_edited_schema_is_checked_off_the_event_loop(
+    api: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await api("POST", "/tools", WEATHER)).status == 201
+    checked = watched(monkeypatch, tools, "own_columns")
+    assert (await api("PUT", "/tools/weather", {"input_schema": SCHEMA})).status == 200
+    assert checked
+    assert threading.current_thread() not in checked
+
+
+async def test_skills_are_parsed_off_the_event_loop(
+    api: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = watched(monkeypatch, skills, "made_folder")
+    assert (await api("POST", "/skills", {"skills": [SKILL]})).status == 200
+    assert parsed
+    assert threading.current_thread() not in parsed
