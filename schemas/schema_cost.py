@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 LIMIT = 10_000  # looks at one value; GitHub's worst takes 46
+MERGED_LIMIT = 2**18  # members that references repeat; more take seconds and gigabytes to count
 LEVELS = 200  # of nested values; deeper ones are treated as this deep
 _MOST = 1 << 60
 _ONE = ("not", "if", "then", "else")
@@ -67,6 +68,7 @@ class _Costs:
         self._insides: dict[int, int] = {}
         self._belows: dict[int, _Below] = {}
         self._nodes: dict[int, Any] = {}  # by identity
+        self._merged = 0
 
     def of(self, node: Any) -> int:
         if not isinstance(node, dict):
@@ -138,12 +140,20 @@ class _Costs:
             known = self._children(node)
             for applied in self._applied(node):
                 if isinstance(applied, dict):
-                    for key, inner in self._below(applied).items():
+                    below = self._below(applied)
+                    self._count(len(below))
+                    for key, inner in below.items():
                         into = known.setdefault(key, Counter())
                         for one, times in inner.items():
                             into[one] = min(_MOST, into[one] + times)
             self._belows[id(node)] = known
         return known
+
+    def _count(self, members: int) -> None:
+        """Raises ValueError beyond MERGED_LIMIT."""
+        self._merged += members
+        if self._merged > MERGED_LIMIT:
+            raise ValueError("its references repeat more members than can be checked")
 
     def _children(self, node: dict[str, Any]) -> "_Below":
         found: _Below = {}

@@ -282,6 +282,19 @@ def test_it_does_not_matter_how_the_next_level_is_referred_to(reference):
         checker({"$ref": reference.format(0), "$defs": inner})
 
 
+def shared(places, members):
+    """Each place refers to the same object with many members."""
+    one = {"type": "object", "properties": {f"q{n}": {"type": "string"} for n in range(members)}}
+    properties = {f"p{n}": {"$ref": "#/$defs/one"} for n in range(places)}
+    return {"type": "object", "properties": properties, "$defs": {"one": one}}
+
+
+def test_a_schema_whose_references_repeat_millions_of_members_is_refused_at_once():
+    with pytest.raises(ValueError, match="repeat more members than can be checked"):
+        checker(shared(2000, 2000))
+    assert checker(shared(100, 100)).accepts({"p1": {"q1": "x"}})
+
+
 def test_a_schema_that_comes_back_below_a_value_is_no_circle():
     tree = {"type": "object", "properties": {"inner": {"anyOf": [{"$ref": "#"}] * 3}}}
     assert checker(tree).accepts({"inner": {"inner": {}}})
