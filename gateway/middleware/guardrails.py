@@ -16,7 +16,7 @@ It fails closed: a rule that cannot be applied denies, and a crash is an error w
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -428,7 +428,7 @@ class Guardrails:
         self._rules = [
             CompiledGuardrail(name, rule, steps) for name, rule in settings.rules.items()
         ]
-        self._plans: Memo[tuple[str, ...], _Plan | None] = Memo(TOOLS)
+        self._plans: Memo[tuple[Hashable, ...], _Plan | None] = Memo(TOOLS)
 
     def guard(self, execute: Execute) -> Execute:
         if not self._settings.mask and not self._rules:
@@ -451,7 +451,8 @@ class Guardrails:
         return guarded
 
     def _plan(self, tool: Tool) -> _Plan | None:
-        key = (tool.digest, tool.name, tool.source, tool.domain or "", *tool.tags)
+        # Everything that `concerns` compares; the digest covers schemas and texts alone.
+        key = (tool.digest, tool.name, tool.source, tool.domain, tool.tags, tool.aliases)
         plan = self._plans.get(key, UNSET)
         return self._plans.put(key, self._made(tool)) if plan is UNSET else plan
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from hashlib import sha512
 
 import pytest
@@ -291,6 +292,17 @@ async def test_rules_concern_whom_they_name(rule, applies):
     roles = frozenset({"auditor"})
     got, _, _ = await called(settings(r=rule), structured("x"), roles=roles)
     assert got.is_error == applies
+
+
+async def test_a_name_that_a_tool_gets_back_is_looked_at_as_before():
+    """An alias is in no digest: the tool with and without it is two tools to the rules."""
+    rule = Guardrail("result", "deny", tools=("charge",), pattern="x")
+    service = Service(structured("x"))
+    execute = Guardrails(settings(r=rule)).guard(service.execute)
+    context = asked(Principal("ada", "t"), AuditDraft())
+    for aliases, denied in [((), False), (("charge",), True)]:
+        pay = replace(tool(), aliases=aliases)
+        assert (await execute(ToolCall(pay, None, {}, context))).is_error == denied
 
 
 async def test_a_rule_that_cannot_be_applied_denies():
