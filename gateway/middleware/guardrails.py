@@ -18,6 +18,7 @@ It fails closed: a rule that cannot be applied denies, and a crash is an error w
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -223,17 +224,30 @@ def _same(value: Any) -> Any:
 
 
 def _without(value: Any, hidden: Pattern, numbers: frozenset[str]) -> Any:
-    if isinstance(value, str):
-        return hidden.replaced(value, MASK) if hidden.is_in(value) else value
+    def masked(leaf: Any) -> Any:
+        if isinstance(leaf, str):
+            return hidden.replaced(leaf, MASK) if hidden.is_in(leaf) else leaf
+        if isinstance(leaf, int | float) and not isinstance(leaf, bool) and str(leaf) in numbers:
+            return MASK
+        return leaf
+
+    return _leaves(value, masked)
+
+
+def _leaves(value: Any, change: Change) -> Any:
+    """`value` with `change` applied to all that is no object or array; the same object if
+    unchanged."""
     if isinstance(value, dict):
-        after = {name: _without(inner, hidden, numbers) for name, inner in value.items()}
-        return after if any(after[name] is not inner for name, inner in value.items()) else value
+        changed = {
+            name: after
+            for name, inner in value.items()
+            if (after := _leaves(inner, change)) is not inner
+        }
+        return {**value, **changed} if changed else value
     if isinstance(value, list):
-        items = [_without(inner, hidden, numbers) for inner in value]
+        items = [_leaves(inner, change) for inner in value]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in numbers:
-        return MASK
-    return value
+    return change(value)
 
 
 def _holders(item: Any) -> list[dict[str, Any]]:
@@ -346,22 +360,11 @@ class _Search:
         if self.pattern is None:
             self.found = self.found or value is not None
             return MASK if self.redacts and value is not None else value
-        return self._searched(value, self.pattern)
+        return _leaves(value, partial(self._leaf, self.pattern))
 
-    def _searched(self, value: Any, pattern: Pattern) -> Any:
+    def _leaf(self, pattern: Pattern, value: Any) -> Any:
         if isinstance(value, str):
             return self._text(value, pattern)
-        if isinstance(value, dict):
-            changed = {
-                name: after
-                for name, inner in value.items()
-                if (after := self._searched(inner, pattern)) is not inner
-            }
-            return {**value, **changed} if changed else value
-        if isinstance(value, list):
-            items = [self._searched(inner, pattern) for inner in value]
-            same = all(new is old for new, old in zip(items, value, strict=True))
-            return value if same else items
         if isinstance(value, int | float) and not isinstance(value, bool):
             number = str(value)
             return value if self._text(number, pattern) is number else MASK
