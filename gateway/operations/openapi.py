@@ -107,7 +107,11 @@ def _parameters(one: Operation) -> Iterator[Json]:
 
 def _plain(kind: Any) -> Json:
     """The schema of a parameter, which may be absent, but never null."""
-    schema: Json = msgspec.json.schema_components((kind,), ref_template=REFS)[0][0]
+    return without_null(msgspec.json.schema_components((kind,), ref_template=REFS)[0][0])
+
+
+def without_null(schema: Json) -> Json:
+    """The one choice beside null, or `schema` if there is no such choice."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema
 

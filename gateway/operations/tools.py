@@ -12,6 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 from msgspec import Raw, Struct
 
+from gateway.operations.openapi import without_null
 from gateway.operations.operation import NAMES, Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
 from registry.display.shaping import Shaping
@@ -101,7 +102,7 @@ def input_schema(operation: Operation) -> Json:
         [*kinds, *body], ref_template=REFS + "{name}"
     )
     keys = [*names, *(field.encode_name for field in fields)]
-    properties = dict(zip(keys, map(_plain, made), strict=False))
+    properties = dict(zip(keys, map(without_null, made), strict=False))
     required = [*names, *(field.encode_name for field in fields if field.required)]
     if body:
         inner, needed = _of_body(operation, made[-1], definitions)
@@ -144,12 +145,6 @@ def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json,
     schema = _resolved(made, definitions)
     required = [] if operation.optional_body else schema.get("required", [])
     return schema["properties"], required
-
-
-def _plain(schema: Json) -> Json:
-    """The schema of a parameter, which may be absent, but never null."""
-    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
-    return choices[0] if len(choices) == 1 else schema
 
 
 def _resolved(schema: Json, definitions: Json) -> Json:
