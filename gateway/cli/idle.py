@@ -66,24 +66,26 @@ async def idle_in_registry(settings: Settings) -> list[Idle] | None:
         return []
     try:
         async with open_registry(settings, migrate=False) as registry:
-            stored = await Policies(registry.database.pool, registry.host_id).all()
-            rules = {one.name: one.rule for one in stored}
-            return list(idle(settings, rules, await known(registry, settings)))
+            return await _idle(settings, registry)
     except (DatabaseError, psycopg.Error):
         return None
 
 
 async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
     """The unmatched patterns, for `toolgate doctor`."""
-    stored = await Policies(registry.database.pool, registry.host_id).all()
-    rules = {one.name: one.rule for one in stored}
-    for one in idle(settings, rules, await known(registry, settings)):
+    for one in await _idle(settings, registry):
         yield Check("patterns", "warning", str(one))
 
 
+async def _idle(settings: Settings, registry: Registry) -> list[Idle]:
+    stored = await Policies(registry.database.pool, registry.host_id).all()
+    rules = {one.name: one.rule for one in stored}
+    return list(idle(settings, rules, await known(registry, settings)))
+
+
 async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
-    """For `toolgate doctor`: stored rules whose `when` is invalid or too slow. They deny, or
-    require approval, as if it were true, and allow no call."""
+    """For `toolgate doctor`: stored rules whose `when` is invalid or too slow. Those that deny or
+    require approval deny, and those that allow allow no call."""
     steps = settings.policy.expression_steps
     for one in await Policies(registry.database.pool, registry.host_id).all():
         rule = CompiledRule(one.name, one.rule, steps, stored=True)
