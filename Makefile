@@ -94,7 +94,6 @@ bench-large: $(STAMP)-test ## a million vectors of one tenant: building, memory,
 	$(BIN)/python -m benchmarks.large $(ARGS)
 
 bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain loop
-	$(INSTALL) --requirement $(LOCKS)/bench.txt
 	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
 clean: ## remove what was built here

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = Path("deploy") / "locks"
-LEVELS = ("build", "run", "test", "check", "audit", "lock", "bench")
+LEVELS = ("build", "run", "test", "check", "audit", "lock")
 INDEX = "https://pypi.org/simple"
 HEAD = "# Made by `make lock`; do not edit. Asked for by pyproject.toml:"
 ASKED = "#   "  # before each requirement under the head

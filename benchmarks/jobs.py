@@ -3,8 +3,8 @@
 Both run in this process on uvloop, with the product's pool, on an embedded PostgreSQL with default
 settings (fsync on). `Loop` below is what we would write ourselves: one statement that claims a job,
 a lease renewed by a heartbeat, NOTIFY to wake, retries with backoff. The effects of a stop, a kill
-and an abort are measured with a worker in a separate process, procrastinate's alone. Needs the
-dependency group `bench`; the result is in docs/decisions/0001-jobs-on-procrastinate.md.
+and an abort are measured with a worker in a separate process, procrastinate's alone. The result is
+in docs/decisions/0001-jobs-on-procrastinate.md.
 """
 
 import asyncio
