@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from config.types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
 from gateway.context import Principal
+from gateway.operations.jobs import NO_JOB, AsJob, Job
 from registry.database.postgres import Pool
 
 MEDIA_TYPE = "application/problem+json"
@@ -157,6 +158,7 @@ NAMES: Mapping[str, Any] = {
     "session": Identifier,
     "approval": HostId,
     "revocation": HostId,
+    "job": HostId,
 }
 
 
@@ -198,6 +200,7 @@ class OperationInput:
     query: Any  # of the operation's type
     body: Any
     present: Any = None  # the resource to change, as its GET returns it, where `match` is not ""
+    job: Job = NO_JOB  # takes the progress of operations that run as jobs
 
     @property
     def tenant(self) -> str:
@@ -244,6 +247,13 @@ class Operation:
     creates: bool = False  # a PUT that creates with If-None-Match: *
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
+    job: AsJob | None = None  # None: it answers at once
+
+    def __post_init__(self) -> None:
+        if self.job is not None and self.secret:
+            raise ValueError(f"{self.id}: requests with secrets are not stored, as jobs are")
+        if self.job is not None and self.job.schedule and (self.names or self.body is not None):
+            raise ValueError(f"{self.id}: only operations without parameters run on a schedule")
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -1,0 +1,65 @@
+"""Operations that run as jobs: how they are declared, and the job as its client sees it.
+
+Knows no queue and no database: see `gateway.operations.job_runner`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
+
+from msgspec import Meta, Raw, Struct
+
+RESPOND_ASYNC = "respond-async"  # RFC 7240, 4.1
+
+JobState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
+ENDED: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class AsJob:
+    """How an operation runs as a job."""
+
+    always: bool = False  # False: only for clients that prefer `respond-async`
+    # Jobs with the same value run one at a time, within their tenant. A format of the path
+    # parameters and `body`, as in "source:{source}".
+    lock: str = ""
+    once: bool = False  # an equal job that waits already is taken instead of a second one
+    attempts: int = 3  # runs that may fail, or whose process dies, before the job has failed
+    schedule: str = ""  # cron, for operations without parameters
+
+
+class Job(Protocol):
+    """The job that an operation runs as, for its handler."""
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        """Show how far the job is. Cheap: stored at most twice a second."""
+
+
+class NoJob:
+    """The handle of an operation that answers at once."""
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        pass
+
+
+NO_JOB: Job = NoJob()
+
+
+class JobView(Struct, frozen=True, omit_defaults=True):
+    """A job. `result` is the body that the operation would have answered with; `problem` its
+    problem details, if it failed."""
+
+    job: str
+    operation: str
+    state: JobState
+    principal: str
+    created: str
+    started: str | None = None
+    ended: str | None = None
+    attempt: int = 0
+    done: int = 0
+    total: Annotated[int | None, Meta(description="unknown, if absent")] = None
+    note: str = ""
+    cancelling: bool = False
+    result: Raw | None = None
+    problem: Raw | None = None
+    location: str = ""
