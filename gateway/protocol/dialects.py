@@ -112,7 +112,8 @@ def read(
     body: bytes, rules: Rules, batch_limit: int, depth_limit: int = DEPTH
 ) -> Message | Legacy | list[Message]:
     """Parse `body`. Raises the Fault that rejects it as a whole."""
-    require_shallow(body, depth_limit)
+    if body.count(b"[") + body.count(b"{") > depth_limit:
+        require_shallow(body, depth_limit)
     plain = decode_plain(body, batch_limit)
     if plain is None:
         value = decode_strict(body)
