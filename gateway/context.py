@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
+
 from config.types import DisclosureMode
 from schemas.errors import Fault
 from schemas.hybrid import Side
@@ -63,8 +65,10 @@ Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]
 """Who sent the HTTP request of this ASGI scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallHeaders:
+NOT_MIRRORED: Mapping[str, str] = {}
+
+
+class CallHeaders(Struct, frozen=True):
     """The headers of a hybrid call, for its service."""
 
     side: Side | None = None  # the portal path that it came by
@@ -76,7 +80,7 @@ class CallHeaders:
     traceability_id: str | None = None
     client: str = ""  # client address
     # Mcp-Param-*: lower-case rest, value; None: the call is nested in another's arguments
-    mirrored: Mapping[str, str] | None = field(default_factory=dict)
+    mirrored: Mapping[str, str] | None = NOT_MIRRORED
 
 
 NO_LETTER = CallHeaders()

@@ -120,7 +120,7 @@ class ToolMethods:
                 _rejected(own, [ArgumentProblem("", fault.message)], context), context
             )
         params = {**members_of(request), "name": name, "arguments": inner}
-        inside = replace(context, letter=replace(context.letter, mirrored=None))
+        inside = replace(context, letter=replaced(context.letter, mirrored=None))
         passed = replaced(request, params=params)
         try:
             return await self._called(read(params, CallToolParams), inside, passed)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from gateway.context import Session
 from gateway.protocol.dispatcher import usable_id
@@ -45,8 +45,7 @@ BATCH_IDS_BYTES = 65_536  # part of every record of the batch's stream
 FindSession = Callable[[str], Session | None]
 
 
-@dataclass(slots=True)
-class Headers:
+class Headers(Struct):
     """The headers that decide admission; `duplicated` names a routing header sent twice."""
 
     version: str | None = None

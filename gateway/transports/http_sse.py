@@ -23,10 +23,11 @@ from gateway.transports.event_stream import EventStreams
 from gateway.transports.mcp import McpEndpoint
 from gateway.transports.peers import StreamPeer, Watch, send_all
 from gateway.transports.request import (
+    call_headers,
     caller,
-    letter,
     query_value,
     read_body,
+    read_headers,
     require_json,
     require_same_site,
 )
@@ -89,11 +90,13 @@ class HttpSseEndpoint:
             identity = await caller(self._front.identify, scope)
             if scope["method"] != "POST":
                 raise MethodNotAllowed("Messages are POSTed here", "POST")
-            require_json(scope)
-            body = await read_body(scope, receive, self._front.body_limit_bytes)
+            headers = read_headers(scope)
+            require_json(headers.content_type)
+            limit_bytes = self._front.body_limit_bytes
+            body = await read_body(headers.content_length, receive, limit_bytes)
             session = await self._session(scope, identity.principal)
             context = Context(identity, session.revision, responder.request_id, session)
-            context.letter, context.toolset = letter(scope), session.toolset
+            context.letter, context.toolset = call_headers(headers, scope), session.toolset
             context.wishes = self._endpoint.wishes_of(scope)
             await self._accept(decode(body, 0, self._front.batches.limits.depth), context, session)
         except Fault as fault:

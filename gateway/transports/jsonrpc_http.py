@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.context import NO_WISHES, Context, Identify, Identity
+from gateway.context import NO_WISHES, Context, Identify, Identity, QueryOptions
 from gateway.protocol.dialects import (
     Answer,
     Legacy,
@@ -28,10 +28,13 @@ from gateway.protocol.running import Answer as Reply
 from gateway.protocol.running import Batches
 from gateway.transports.peers import Watch
 from gateway.transports.request import (
-    letter,
+    RequestHeaders,
+    call_headers,
     one_command,
     query_value,
-    read_body_of,
+    read_body,
+    read_headers,
+    read_unauthenticated_body,
     require_json,
     require_same_site,
     wishes_of,
@@ -76,12 +79,11 @@ class JsonRpcHTTP:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder, rules = Responder(send), self._rules
         try:
-            carried = letter(scope, rules.side, rules.auth_first)
-            wishes = wishes_of(scope, self._front.profiles) if rules.spec else NO_WISHES
-            if rules.revision is JSON_RPC:
-                self._refuse_toolset(scope)
+            headers = read_headers(scope)
+            carried = call_headers(headers, scope, side=rules.side, auth_first=rules.auth_first)
+            wishes = self._options(scope) if scope["query_string"] else NO_WISHES
             identity = await self._front.identify(scope)  # needs no body
-            body = await self._body(scope, receive, identity)
+            body = await self._body(scope, headers, receive, identity)
         except Fault as fault:  # of the HTTP request itself
             if rules.spec:
                 await responder.fault(fault)
@@ -105,6 +107,14 @@ class JsonRpcHTTP:
         with Watch(receive):
             await self._serve(message, context, responder)
 
+    def _options(self, scope: Scope) -> QueryOptions:
+        """The options in the query. Raises InvalidRequest."""
+        rules = self._rules
+        options = wishes_of(scope, self._front.profiles) if rules.spec else NO_WISHES
+        if rules.revision is JSON_RPC:
+            self._refuse_toolset(scope)
+        return options
+
     def _refuse_toolset(self, scope: Scope) -> None:
         """Raises InvalidRequest for `?scope=`, which is for MCP only. In a legacy payload it is an
         argument."""
@@ -114,7 +124,9 @@ class JsonRpcHTTP:
         at = f"{self._front.mcp_path}/{toolset[:NAME_LENGTH]}"
         raise InvalidRequest(f"`scope` has no effect here: the tools of a toolset are at {at}")
 
-    async def _body(self, scope: Scope, receive: Receive, identity: Identity) -> bytes:
+    async def _body(
+        self, scope: Scope, headers: RequestHeaders, receive: Receive, identity: Identity
+    ) -> bytes:
         """The JSON text, from query or body. Raises the Fault of the HTTP request."""
         method = scope["method"]
         if method == "GET":
@@ -126,10 +138,12 @@ class JsonRpcHTTP:
             text = METHOD_NOT_ALLOWED.description.format(method, scope["path"])
             raise MethodNotAllowed(text, "GET, POST")
         if self._rules.spec:  # light-hybrid-4j ignores it
-            require_json(scope)
-        front = self._front
-        limits = front.body_limit_bytes, front.stranger_body_bytes
-        return await read_body_of(identity, scope, receive, *limits)
+            require_json(headers.content_type)
+        front, length = self._front, headers.content_length
+        if identity.refusal is None or front.stranger_body_bytes >= front.body_limit_bytes:
+            return await read_body(length, receive, front.body_limit_bytes)
+        limit_bytes = front.stranger_body_bytes
+        return await read_unauthenticated_body(identity.refusal, length, receive, limit_bytes)
 
     async def _serve(
         self, message: Message | Legacy | list[Message], context: Context, responder: Responder

@@ -124,7 +124,8 @@ async def send_all(responder: Responder, chunks: AsyncIterator[bytes], watch: Wa
 
 class PostPeer:
     """Client of a POST: its answer becomes a stream with the first message before it, or after long
-    silence, before intermediaries time out."""
+    silence, before intermediaries time out. While it is in the pulse, keep-alives are sent during
+    silence."""
 
     __slots__ = ("_beating", "_done", "_pulse", "_responder", "_turn")
 
@@ -134,18 +135,6 @@ class PostPeer:
         self._turn = asyncio.Lock()  # members of a batch, and the keep-alive, send concurrently
         self._beating: asyncio.Task[None] | None = None
         self._done = False
-
-    def __enter__(self) -> None:
-        """Inside, keep-alives are sent during silence."""
-        self._pulse.enter(self)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._pulse.leave(self)
 
     def beat(self) -> None:
         if self._beating is None or self._beating.done():  # else the client is not reading

@@ -5,24 +5,26 @@ client in a session can resume.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import UNSET
 from starlette.types import Receive, Scope
 
-from gateway.context import CallHeaders, Context, Identity, Principal, Session
+from gateway.context import NO_WISHES, Context, Identity, Principal, Session
 from gateway.protocol.admission import Admitted, admit
 from gateway.protocol.dispatcher import UnknownMethod
 from gateway.protocol.running import member_server, run_cancellable
 from gateway.transports.mcp import McpEndpoint
 from gateway.transports.peers import PostPeer, Pulse, SessionPeer, Watch
 from gateway.transports.request import (
-    header,
-    letter,
+    JSON_TYPE,
+    RequestHeaders,
+    call_headers,
     one_command,
     read_body,
+    read_headers,
     require_acceptable,
     require_json,
-    routing_headers,
 )
 from gateway.transports.responses import Responder, fault_headers
 from schemas.errors import (
@@ -65,17 +67,25 @@ class Posting:
     async def serve(
         self, scope: Scope, receive: Receive, responder: Responder, identity: Identity
     ) -> None:
-        require_json(scope)
-        require_acceptable(header(scope, b"accept"), "application/json", "text/event-stream")
-        toolset = self._endpoint.toolset_of(scope)
-        wishes = self._endpoint.wishes_of(scope)
-        front = self._front
+        headers, front, endpoint = read_headers(scope), self._front, self._endpoint
+        if headers.content_type != JSON_TYPE:
+            require_json(headers.content_type)
+        require_acceptable(headers.accept, "application/json", "text/event-stream")
+        toolset, wishes = endpoint.toolset, NO_WISHES
+        if scope["query_string"]:
+            toolset, wishes = endpoint.toolset_of(scope), endpoint.wishes_of(scope)
         limits = front.batches.limits
-        body = await read_body(scope, receive, front.body_limit_bytes)
+        body = await read_body(headers.content_length, receive, front.body_limit_bytes)
         message = decode(body, limits.items, limits.depth)
         try:
-            admitted, carried = await self._admit(scope, message, identity.principal, toolset)
-            session = await self._open(admitted, identity.principal, toolset)
+            admitted = await self._admit(headers, message, identity.principal, toolset)
+            mirrored = headers.mirrored if admitted.revision.routing_headers else None
+            carried = call_headers(headers, scope, mirrored=mirrored)
+            if isinstance(message, list):
+                one_command(carried)
+            session = admitted.session
+            if admitted.opens is not None:
+                session = await self._open(admitted, identity.principal, toolset)
         except Fault as fault:
             await responder.fault(fault, _id_of(message))
             return
@@ -84,35 +94,31 @@ class Posting:
         context = Context(
             identity, admitted.revision, request_id, session, peer, carried, toolset, wishes
         )
-        match message:
-            case Request():
-                await self._answer(context, peer, message, receive, responder)
-            case list():
-                await self._answer_batch(context, peer, message, responder)
-            case Response():
-                await self._take(session, message)
-                await responder.empty(202)
+        self._pulse.enter(peer)
+        try:
+            match message:
+                case Request():
+                    await self._answer(context, peer, message, receive, responder)
+                case list():
+                    await self._answer_batch(context, peer, message, responder)
+                case Response():
+                    await self._take(session, message)
+                    await responder.empty(202)
+        finally:
+            self._pulse.leave(peer)
 
     async def _admit(
         self,
-        scope: Scope,
+        headers: RequestHeaders,
         message: Message | list[Message],
         principal: Principal,
         toolset: str | None,
-    ) -> tuple[Admitted, CallHeaders]:
-        headers, sessions = routing_headers(scope), self._front.sessions
+    ) -> Admitted:
+        sessions = self._front.sessions
         if headers.session is not None and sessions.needs_load(headers.session):
             await sessions.load(headers.session)
-
-        def find(session_id: str) -> Session | None:
-            return sessions.find(session_id, principal, toolset)
-
-        admitted = admit(headers, message, find, self._front.sessionless)
-        mirrored = headers.mirrored if admitted.revision.routing_headers else None
-        carried = letter(scope, mirrored=mirrored)
-        if isinstance(message, list):
-            one_command(carried)
-        return admitted, carried
+        find = partial(sessions.find, principal=principal, toolset=toolset)
+        return admit(headers, message, find, self._front.sessionless)
 
     async def _open(
         self, admitted: Admitted, principal: Principal, toolset: str | None
@@ -151,16 +157,14 @@ class Posting:
             await responder.empty(202)
         elif request.method == "initialize" and session is not None:
             await self._answer_initialize(context, peer, session, request, responder)
-        elif session is not None:
-            with peer:  # disconnecting does not cancel: these revisions have a message for it
-                reply = await run_cancellable(dispatcher, context, session, request)
-                await _finish(peer, responder, reply, context)
+        elif session is not None:  # disconnecting does not cancel: there is a message for it
+            reply = await run_cancellable(dispatcher, context, session, request)
+            await _finish(peer, responder, reply, context)
         elif context.revision.handshake:  # sessionless: there is no cancellation
-            with peer:
-                reply = await dispatcher.dispatch(context, request)
-                await _finish(peer, responder, reply, context)
+            reply = await dispatcher.dispatch(context, request)
+            await _finish(peer, responder, reply, context)
         else:
-            with peer, Watch(receive):  # 2026-07-28: disconnecting is cancellation
+            with Watch(receive):  # 2026-07-28: disconnecting is cancellation
                 reply = await dispatcher.dispatch(context, request)
                 await _finish(peer, responder, reply, context)
 
@@ -186,10 +190,9 @@ class Posting:
         for member in batch:
             if isinstance(member, Response):
                 await self._take(context.session, member)
-        with peer:
-            body = await self._front.batches.run(self._serve_member, context, batch)
-            if peer.is_silent() or not await peer.finish(body):
-                await (responder.empty(202) if body is None else responder.json(body))
+        body = await self._front.batches.run(self._serve_member, context, batch)
+        if peer.is_silent() or not await peer.finish(body):
+            await (responder.empty(202) if body is None else responder.json(body))
 
     async def _take(self, session: Session | None, response: Response) -> None:
         if session is not None:

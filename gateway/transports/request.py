@@ -1,16 +1,17 @@
 """Raw ASGI: headers, query and body of a request, and the options in its query."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import parse_qs
 
 from msgspec import ValidationError, convert
 from starlette.types import Receive, Scope
 
 from config.types import DisclosureMode
-from gateway.context import NO_WISHES, CallHeaders, Identify, Identity, QueryOptions
+from gateway.context import NO_WISHES, NOT_MIRRORED, CallHeaders, Identify, Identity, QueryOptions
 from gateway.protocol.admission import Headers
 from schemas.errors import (
+    Fault,
     Forbidden,
     InvalidRequest,
     NotAcceptable,
@@ -19,6 +20,7 @@ from schemas.errors import (
 )
 from schemas.hybrid import Side
 
+JSON_TYPE = "application/json"
 MODES: tuple[str, ...] = get_args(DisclosureMode)
 
 
@@ -37,38 +39,64 @@ def wishes_of(scope: Scope, profiles: Collection[str]) -> QueryOptions:
     return QueryOptions(profile, mode, query_value(scope, "agent"))
 
 
-_ROUTING = {
+class RequestHeaders(Headers):
+    """The headers of a request that its front reads; None: not sent."""
+
+    accept: str | None = None
+    content_type: str | None = None
+    content_length: str | None = None
+    idempotency_key: str | None = None
+    authorization: str | None = None
+    scope_token: str | None = None
+    correlation_id: str | None = None
+    traceability_id: str | None = None
+    key_repeated: bool = False  # Idempotency-Key is sent more than once
+
+
+_ATTRIBUTES = {
     b"mcp-protocol-version": "version",
     b"mcp-session-id": "session",
     b"mcp-method": "method",
     b"mcp-name": "name",
-}
-_MIRRORED = b"mcp-param-"
-_LETTER = {
+    b"accept": "accept",
+    b"content-type": "content_type",
+    b"content-length": "content_length",
     b"idempotency-key": "idempotency_key",
     b"authorization": "authorization",
     b"x-scope-token": "scope_token",
     b"x-correlation-id": "correlation_id",
     b"x-traceability-id": "traceability_id",
 }
+_FIRST_COUNTS = frozenset({"accept", "content_type", "content_length"})  # else the last
+_ROUTING = frozenset({"version", "session", "method", "name"})
+_MIRRORED = b"mcp-param-"
 
 
-def routing_headers(scope: Scope) -> Headers:
-    """The headers that decide the era of a request (ASGI has lower-case names)."""
-    headers = Headers()
+def read_headers(scope: Scope) -> RequestHeaders:
+    """The headers of a request, in one pass (ASGI has lower-case names)."""
+    headers = RequestHeaders()
     for name, value in scope["headers"]:
-        attribute = _ROUTING.get(name)
+        attribute = _ATTRIBUTES.get(name)
         if attribute is None:
             if name[:10] == _MIRRORED:
                 _mirror(headers, name, value)
             continue
         if getattr(headers, attribute) is not None:
-            headers.duplicated = name.decode("latin-1")
+            if attribute in _FIRST_COUNTS:
+                continue
+            _note_repeated(headers, name, attribute)
         setattr(headers, attribute, value.decode("latin-1").strip(" \t"))
     return headers
 
 
-def _mirror(headers: Headers, name: bytes, value: bytes) -> None:
+def _note_repeated(headers: RequestHeaders, name: bytes, attribute: str) -> None:
+    if attribute in _ROUTING:
+        headers.duplicated = name.decode("latin-1")
+    elif attribute == "idempotency_key":
+        headers.key_repeated = True
+
+
+def _mirror(headers: RequestHeaders, name: bytes, value: bytes) -> None:
     """Record a `Mcp-Param-*` header: the rest of its name, and its value."""
     argument = name[len(_MIRRORED) :].decode("latin-1")
     if headers.mirrored is None:
@@ -86,24 +114,28 @@ async def caller(identify: Identify, scope: Scope) -> Identity:
     return identity
 
 
-def letter(
+def call_headers(
+    headers: RequestHeaders,
     scope: Scope,
+    *,
     side: Side | None = None,
     auth_first: bool = True,
     mirrored: Mapping[str, str] | None = None,
 ) -> CallHeaders:
-    """The headers meant for a service. Raises InvalidRequest for a duplicate key."""
-    carried: dict[str, Any] = {"client": (scope.get("client") or ("",))[0]}
-    for name, value in scope["headers"]:
-        attribute = _LETTER.get(name)
-        if attribute is None:
-            continue
-        if attribute == "idempotency_key" and attribute in carried:
-            raise InvalidRequest("Idempotency-Key is sent more than once")
-        carried[attribute] = value.decode("latin-1")
-    if mirrored:
-        carried["mirrored"] = mirrored
-    return CallHeaders(side, auth_first, **carried)
+    """The headers meant for a service. Raises InvalidRequest for a repeated Idempotency-Key."""
+    if headers.key_repeated:
+        raise InvalidRequest("Idempotency-Key is sent more than once")
+    return CallHeaders(
+        side=side,
+        auth_first=auth_first,
+        idempotency_key=headers.idempotency_key,
+        authorization=headers.authorization,
+        scope_token=headers.scope_token,
+        correlation_id=headers.correlation_id,
+        traceability_id=headers.traceability_id,
+        client=(scope.get("client") or ("",))[0],
+        mirrored=mirrored or NOT_MIRRORED,
+    )
 
 
 def one_command(carried: CallHeaders) -> None:
@@ -119,12 +151,11 @@ def header(scope: Scope, wanted: bytes) -> str:
     return ""
 
 
-def require_json(scope: Scope) -> None:
+def require_json(content_type: str | None) -> None:
     """Raises UnsupportedMediaType. Also CSRF protection: HTML forms cannot send this type."""
-    found = header(scope, b"content-type")
-    if found.split(";", 1)[0].strip().lower() != "application/json":
+    if (content_type or "").split(";", 1)[0].strip().lower() != JSON_TYPE:
         raise UnsupportedMediaType(
-            f"Content-Type must be application/json, not {found[:100] or 'missing'}"
+            f"Content-Type must be {JSON_TYPE}, not {(content_type or 'missing')[:100]}"
         )
 
 
@@ -135,8 +166,9 @@ def require_same_site(scope: Scope) -> None:
         raise Forbidden("Another site may not make a browser send requests here")
 
 
-def require_acceptable(accept: str, *types: str) -> None:
+def require_acceptable(accept: str | None, *types: str) -> None:
     """Raises NotAcceptable. The specification requires both types; we accept one of them."""
+    accept = accept or ""
     if types[0] in accept:
         return
     ranges = {*types, *(f"{name.split('/')[0]}/*" for name in types), "*/*"}
@@ -144,11 +176,10 @@ def require_acceptable(accept: str, *types: str) -> None:
         raise NotAcceptable(f"Accept must include {' and '.join(types)}, not only {accept[:100]}")
 
 
-async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
-    """The whole request body. Raises PayloadTooLarge as early as possible, and InvalidRequest when
-    the client disconnects before its end."""
-    declared = header(scope, b"content-length")
-    if declared.isdecimal() and int(declared) > limit_bytes:
+async def read_body(declared: str | None, receive: Receive, limit_bytes: int) -> bytes:
+    """The whole request body, of which `declared` is the Content-Length. Raises PayloadTooLarge as
+    early as possible, and InvalidRequest when the client disconnects before its end."""
+    if declared is not None and declared.isdecimal() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)
     chunks: list[bytes] = []
     size, more = 0, True
@@ -164,17 +195,15 @@ async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def read_body_of(
-    identity: Identity, scope: Scope, receive: Receive, limit_bytes: int, stranger_bytes: int
+async def read_unauthenticated_body(
+    refusal: Fault, declared: str | None, receive: Receive, limit_bytes: int
 ) -> bytes:
-    """The body, where some requests need no token: without one the limit is `stranger_bytes`, and a
-    larger body is refused as unauthenticated. Raises that refusal, else as `read_body`."""
-    if identity.refusal is None or stranger_bytes >= limit_bytes:
-        return await read_body(scope, receive, limit_bytes)
+    """`read_body` for a caller without a token, which some requests do not need; `refusal` is
+    raised for a larger body."""
     try:
-        return await read_body(scope, receive, stranger_bytes)
+        return await read_body(declared, receive, limit_bytes)
     except PayloadTooLarge as large:
-        raise identity.refusal from large
+        raise refusal from large
 
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:

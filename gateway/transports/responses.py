@@ -85,7 +85,13 @@ class Responder:
         """Answer with `body` of any type, whole or in pieces."""
         pieces = [body] if isinstance(body, bytes) else body
         length = sum(map(len, pieces))
-        await self._start(status, [(b"content-length", b"%d" % length), *headers])
+        self.started = True
+        start = [
+            (b"content-length", b"%d" % length),
+            *headers,
+            (b"x-request-id", self.request_id.encode()),
+        ]
+        await self._send({"type": "http.response.start", "status": status, "headers": start})
         for piece in pieces[:-1]:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         await self._send({"type": "http.response.body", "body": pieces[-1]})

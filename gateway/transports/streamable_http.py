@@ -13,7 +13,12 @@ from gateway.transports.event_stream import EventStreams
 from gateway.transports.http_sse import HttpSseEndpoint
 from gateway.transports.mcp import McpEndpoint, McpFront
 from gateway.transports.post import Posting
-from gateway.transports.request import caller, header, require_acceptable, routing_headers
+from gateway.transports.request import (
+    RequestHeaders,
+    header,
+    read_headers,
+    require_acceptable,
+)
 from gateway.transports.responses import Responder
 from schemas.errors import Fault, MethodNotAllowed, SessionRequired
 from schemas.mcp.revisions import STATELESS
@@ -37,7 +42,10 @@ class StreamableHTTP:
         responder = Responder(send)
         serve = self._verbs.get(scope["method"], self._not_allowed)
         try:
-            await serve(scope, receive, responder, await caller(self._front.identify, scope))
+            identity = await self._front.identify(scope)
+            if identity.refusal is not None:
+                raise identity.refusal
+            await serve(scope, receive, responder, identity)
         except Fault as fault:
             await responder.fault(fault)
 
@@ -46,7 +54,7 @@ class StreamableHTTP:
     ) -> None:
         """Open the standalone stream, or resume a stream."""
         headers = _handshake_headers(scope)
-        require_acceptable(header(scope, b"accept"), "text/event-stream")
+        require_acceptable(headers.accept, "text/event-stream")
         session = await self._session(scope, headers, identity.principal)
         last = header(scope, b"last-event-id")
         position = read_position(last) if last else None
@@ -70,12 +78,12 @@ class StreamableHTTP:
         raise MethodNotAllowed(f"{scope['method'][:20]} is not part of MCP: {verbs}", verbs)
 
     def _begins_old_stream(self, scope: Scope) -> bool:
-        headers = routing_headers(scope)
+        headers = read_headers(scope)
         return (
             self._front.get_opens_sse
             and headers.session is None
             and headers.version is None
-            and "text/event-stream" in header(scope, b"accept")  # not a browser
+            and "text/event-stream" in (headers.accept or "")  # not a browser
             and not header(scope, b"last-event-id")
         )
 
@@ -108,10 +116,10 @@ def toolset_fronts(front: McpFront, toolset: str | None) -> dict[str, ASGIApp]:
     }
 
 
-def _handshake_headers(scope: Scope) -> Headers:
+def _handshake_headers(scope: Scope) -> RequestHeaders:
     """The headers of a method that needs a session. Raises MethodNotAllowed, or for an unknown
     version."""
-    headers = routing_headers(scope)
+    headers = read_headers(scope)
     if headers.version in STATELESS:
         raise MethodNotAllowed("2026-07-28 has POST only; use subscriptions/listen", "POST")
     check_version(headers)

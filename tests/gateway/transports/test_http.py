@@ -3,15 +3,15 @@
 import pytest
 
 from gateway.context import Identity, Principal
-from gateway.protocol.admission import Headers
 from gateway.transports.request import (
+    RequestHeaders,
+    call_headers,
     caller,
     header,
-    letter,
     query_value,
     read_body,
+    read_headers,
     require_json,
-    routing_headers,
 )
 from schemas.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 from schemas.hybrid import MISSING_AUTH_TOKEN, StatusFault
@@ -31,17 +31,36 @@ def test_the_headers_that_decide():
             ("Accept", "*/*"),
         ]
     )
-    expected = Headers("2026-07-28", "s", "tools/call", "=?base64?w6k=?=", None, {"x": "1"})
-    assert routing_headers(scope) == expected
-    assert routing_headers(http()) == Headers()
+    assert read_headers(scope) == RequestHeaders(
+        version="2026-07-28",
+        session="s",
+        method="tools/call",
+        name="=?base64?w6k=?=",
+        mirrored={"x": "1"},
+        accept="*/*",
+    )
+    assert read_headers(http()) == RequestHeaders()
+
+
+def test_of_repeated_headers_the_first_or_the_last_counts():
+    names = ["Accept", "Content-Type", "X-Correlation-Id"]
+    found = read_headers(http(headers=[(name, value) for name in names for value in "ab"]))
+    assert (found.accept, found.content_type, found.correlation_id) == ("a", "a", "b")
+    assert found.duplicated is None
+
+
+def test_a_repeated_idempotency_key_is_refused():
+    scope = http(headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "a")])
+    with pytest.raises(InvalidRequest, match="more than once"):
+        call_headers(read_headers(scope), scope)
 
 
 def test_headers_that_mirror_arguments_are_kept_by_the_rest_of_their_names():
     scope = http(headers=[("Mcp-Param-Region", " eu \t"), ("MCP-PARAM-Dry-Run", "true")])
-    found = routing_headers(scope)
+    found = read_headers(scope)
     assert found.mirrored == {"region": "eu", "dry-run": "true"}
-    assert letter(scope, mirrored=found.mirrored).mirrored == found.mirrored
-    assert letter(scope).mirrored == {}
+    assert call_headers(found, scope, mirrored=found.mirrored).mirrored == found.mirrored
+    assert call_headers(found, scope).mirrored == {}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +68,7 @@ def test_headers_that_mirror_arguments_are_kept_by_the_rest_of_their_names():
 )
 @pytest.mark.parametrize("values", [("a", "b"), ("a", "a"), ("", "a")])
 def test_a_deciding_header_that_comes_twice_is_named(name, values):
-    found = routing_headers(http(headers=[(name, value) for value in values]))
+    found = read_headers(http(headers=[(name, value) for value in values]))
     assert found.duplicated == name.lower()
 
 
@@ -64,7 +83,7 @@ def test_a_header_is_found_by_its_name():
     "found", ["application/json", "Application/JSON", "application/json; charset=utf-8"]
 )
 def test_json_is_required(found):
-    require_json(http(headers=[("Content-Type", found)]))
+    require_json(found)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +92,8 @@ def test_json_is_required(found):
      "application/jsonp", "text/plain; a=application/json"],
 )  # fmt: skip
 def test_anything_else_is_refused(found):
-    headers = [] if found is None else [("Content-Type", found)]
     with pytest.raises(UnsupportedMediaType, match="must be application/json"):
-        require_json(http(headers=headers))
+        require_json(found)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +113,7 @@ def test_a_value_of_the_query(query, value):
 
 
 async def read(*messages, limit=10, length=None):
-    headers = [] if length is None else [("Content-Length", length)]
-    return await read_body(http(headers=headers), Wire().arrive(*messages).receive, limit)
+    return await read_body(length, Wire().arrive(*messages).receive, limit)
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,10 @@ async def test_a_stream_may_end_without_an_answer(wire):
 
 async def test_silence_begins_a_stream(wire):
     peer, _ = peer_of(wire)
-    with peer:
-        peer.beat()
-        await anyio.wait_all_tasks_blocked()
-        assert wire.body == b": keep-alive\n\n"
-        assert await peer.finish(b"{}")
+    peer.beat()
+    await anyio.wait_all_tasks_blocked()
+    assert wire.body == b": keep-alive\n\n"
+    assert await peer.finish(b"{}")
 
 
 async def test_what_is_said_side_by_side_comes_out_whole_and_in_order(anyio_backend):
