@@ -53,7 +53,7 @@ def describe(error: ValidationError, schema: Mapping[str, Any], below: str | Non
     steps = list(error.instance_path)
     if below is not None and steps[:1] == [below]:
         del steps[0]
-    return f"{_path(steps)}: {_words(error, keyword, parent)}"[:SHOWN]
+    return f"{_hybrid_path(steps)}: {_words(error, keyword, parent)}"[:SHOWN]
 
 
 def _violated(error: ValidationError, schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -86,12 +86,12 @@ def _words(error: ValidationError, keyword: str, parent: dict[str, Any]) -> str:
             )
     if keyword not in parent or keyword not in _WORDS:
         return error.message[:SHOWN]
-    return _WORDS[keyword].replace("{limit}", _shown(parent[keyword]))
+    return _WORDS[keyword].replace("{limit}", _parameter(parent[keyword]))
 
 
-def _shown(value: Any) -> str:
+def _parameter(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _path(steps: Iterable[str | int]) -> str:
+def _hybrid_path(steps: Iterable[str | int]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from registry.display.references import (
-    KEYWORDS,
+    DEFINITION_KEYWORDS,
     NOTES,
     ODD,
     Odd,
@@ -187,7 +187,9 @@ class _Folding:
         self._only_notes = is_old(schema)
         self._waiting: defaultdict[tuple[bool, int], list[_Part]] = defaultdict(list)
         self._folded, self._cut = 0, False
-        root = {key: value for key, value in schema.items() if key not in (*KEYWORDS, "$id")}
+        root = {
+            key: value for key, value in schema.items() if key not in (*DEFINITION_KEYWORDS, "$id")
+        }
         if size == BARE:  # summaries omit it
             root["description"] = fold.more
         self._root = _Part(root, {}, 0, optional=False)

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import unquote
 
-KEYWORDS = ("$defs", "definitions")
+DEFINITION_KEYWORDS = ("$defs", "definitions")
 NOTES = frozenset(("examples", "example", "title", "default"))
 # Keywords that refer, or are referred to, in another way, depending on more than their position.
 ODD = frozenset(("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"))
@@ -18,7 +18,7 @@ class Odd(Exception):
 def definitions(schema: Json) -> dict[str, Json]:
     """Definitions, by the references to them."""
     found: dict[str, Json] = {}
-    for keyword in KEYWORDS:
+    for keyword in DEFINITION_KEYWORDS:
         members = schema.get(keyword)
         for name, one in members.items() if isinstance(members, dict) else ():
             found[f"#/{keyword}/{name}"] = one if isinstance(one, dict) else {}

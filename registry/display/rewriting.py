@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from config.profiles import Profile
-from registry.display.references import KEYWORDS as DEFINITIONS
+from registry.display.references import DEFINITION_KEYWORDS
 from registry.display.summaries import Summaries
 from registry.names.keywords import BY_NAME
 from schemas.jsonrpc import encode
@@ -180,7 +180,7 @@ class _Rewriting:
         root = self._named_well(root)
         shown = self._schema(root, 1, top=True)
         if not self._profile.references:  # no reference is left
-            shown = {key: value for key, value in shown.items() if key not in DEFINITIONS}
+            shown = {key: value for key, value in shown.items() if key not in DEFINITION_KEYWORDS}
         return {**shown, "type": "object"}  # arguments are always an object
 
     def _resolve(self, reference: str) -> Any:
@@ -189,7 +189,7 @@ class _Rewriting:
         return definitions.get(name) if isinstance(definitions, dict) else None
 
     def _flat_root(self, root: Json) -> Json:
-        definitions: Json = {key: root[key] for key in DEFINITIONS if key in root}
+        definitions: Json = {key: root[key] for key in DEFINITION_KEYWORDS if key in root}
         branches: Any = next((root[key] for key in ("anyOf", "oneOf") if key in root), [])
         flat = self._flat({key: value for key, value in root.items() if key not in definitions}, 0)
         for keyword in ("enum", "not", "const"):  # OpenAI: not at the top level either

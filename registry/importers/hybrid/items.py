@@ -4,7 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from registry.importers.hybrid import keys
+from registry.importers.hybrid.keys import (
+    DOCUMENT_KEYS,
+    KeyFinding,
+    action_findings,
+    old_action_findings,
+    unknown_keys,
+)
 from schemas.errors import ImportRejected
 from schemas.hybrid import split
 
@@ -27,7 +33,7 @@ class WrittenAction:
     request: Any = None  # its schema; None: it has none
     inline: bool = False  # the schema stands where light-hybrid-4j expects a reference
     problem: str | None = None  # why it is unusable
-    notes: tuple[str, ...] = ()  # other oddities
+    notes: tuple[str, ...] = ()  # other findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ def written(document: Any) -> WrittenService:
     if "action" not in document and not {"host", "service"} <= document.keys():
         return WrittenService(tuple(_schema_items(document)), {})
     shared, items = _shared(document), tuple(_spec_items(document))
-    return WrittenService(items, shared, tuple(keys.unknown(document, keys.DOCUMENT)))
+    return WrittenService(items, shared, tuple(unknown_keys(document, DOCUMENT_KEYS)))
 
 
 def size_of(id_: str) -> int:
@@ -89,10 +95,10 @@ def _spec_item(service: str, label: str, node: Any) -> WrittenAction:
         return WrittenAction(f"{label} {name or version}".strip(), node, problem=problem)
     request = node.get("request")
     schema = request.get("schema") if isinstance(request, dict) else request
-    oddities = list(keys.of_action(node))
+    findings = list(action_findings(node))
     if isinstance(node["version"], float):  # perhaps written as 1.10
-        oddities.append(keys.Oddity(f"version is a number: taken as {version!r}; quote it"))
-    return _item(f"{service}/{name}/{version}", node, schema, True, oddities)
+        findings.append(KeyFinding(f"version is a number: taken as {version!r}; quote it"))
+    return _item(f"{service}/{name}/{version}", node, schema, True, findings)
 
 
 def _schema_items(document: Mapping[str, Any]) -> Iterator[WrittenAction]:
@@ -109,20 +115,20 @@ def _schema_items(document: Mapping[str, Any]) -> Iterator[WrittenAction]:
                 str(id_), node, problem="its key is not host/service/action/version"
             )
         else:
-            oddities = list(keys.of_old_action(node))
-            yield _item(str(id_), node, node.get("schema"), False, oddities)
+            findings = list(old_action_findings(node))
+            yield _item(str(id_), node, node.get("schema"), False, findings)
 
 
 def _item(
-    id_: str, node: Mapping[str, Any], request: Any, inline: bool, oddities: list[keys.Oddity]
+    id_: str, node: Mapping[str, Any], request: Any, inline: bool, findings: list[KeyFinding]
 ) -> WrittenAction:
     if size_of(id_) > ID_LIMIT:
         problem = f"its id has {size_of(id_)} bytes, more than {ID_LIMIT}"
         return WrittenAction(f"{id_[:60]}…", node, problem=problem)
-    mistaken = next((one.text for one in oddities if one.restricts), None)
+    mistaken = next((one.text for one in findings if one.restricts), None)
     if unclear := _unclear(node.get("scope")) or mistaken:  # must not be open to all callers
         return WrittenAction(id_, node, problem=unclear)
-    return WrittenAction(id_, node, request, inline, notes=tuple(one.text for one in oddities))
+    return WrittenAction(id_, node, request, inline, notes=tuple(one.text for one in findings))
 
 
 def _unclear(scope: Any) -> str | None:

@@ -10,7 +10,7 @@ from schemas.jsonrpc import json_type
 from schemas.mcp.snapshot import ItemKind
 
 
-def draft(definition: Definition, kind: ItemKind, name: str) -> ItemDraft:
+def item_draft(definition: Definition, kind: ItemKind, name: str) -> ItemDraft:
     """The item; `name` is its preferred name. Raises SkipEntry."""
     members = definition.members
     if kind == "prompt":

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from registry.importers.imported import Imported, ItemDraft
-from registry.importers.mcp import items, tools
 from registry.importers.mcp.definitions import (
     Definition,
     Kind,
@@ -15,6 +14,8 @@ from registry.importers.mcp.definitions import (
     UnusableEntry,
     definitions,
 )
+from registry.importers.mcp.items import item_draft
+from registry.importers.mcp.tools import key_of, tool_draft
 from registry.names.tool_names import assign, legal, suffixed
 from schemas.errors import ImportRejected
 from schemas.globs import glob
@@ -73,12 +74,12 @@ def _tools(
         if isinstance(one, UnusableEntry):
             outcomes.append(_skipped("tool", one.label, one.reason))
             continue
-        key, name = tools.key_of(one.key), names[one.key]
+        key, name = key_of(one.key), names[one.key]
         if refused := _refusal(one.key, name, include, exclude):
             outcomes.append(Outcome(key, one.label, None, "excluded", refused))
             continue
         try:
-            draft, notes = tools.draft(one, name)
+            draft, notes = tool_draft(one, name)
         except SkipEntry as skip:
             outcomes.append(Outcome(key, one.label, None, "skipped", str(skip)))
             continue
@@ -104,7 +105,7 @@ def _items(snapshot: Snapshot) -> tuple[list[ItemDraft], list[Outcome]]:
                 outcomes.append(_skipped(kind, one.label, one.reason))
                 continue
             try:
-                draft = items.draft(one, kind, names.get(one.key, one.key))
+                draft = item_draft(one, kind, names.get(one.key, one.key))
             except SkipEntry as skip:
                 outcomes.append(_skipped(kind, one.label, str(skip)))
                 continue

@@ -28,7 +28,7 @@ _HINTS: dict[str, tuple[str, type]] = {
 }
 
 
-def draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]:
+def tool_draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]:
     """The tool, and notes on the parts omitted. Raises SkipEntry."""
     members = definition.members
     notes: list[str] = []

@@ -55,7 +55,7 @@ def read_document(name: str, document: str) -> tuple[GraphQLBinding, Json]:
         raise ToolRefused(f"{name}: arguments of the field alone can be variables")
     operator = cast("Any", operation.operation.value)  # checked in _operation
     binding = GraphQLBinding(operator, root.name.value, tuple(variables), selection)
-    return binding, _schema({one.argument: types[one.argument].type for one in variables})
+    return binding, _argument_schema({one.argument: types[one.argument].type for one in variables})
 
 
 def _operation(name: str, document: str) -> tuple[OperationDefinitionNode, FieldNode]:
@@ -90,7 +90,7 @@ def _has_variables(root: FieldNode) -> bool:
     return finder.found
 
 
-def _schema(types: dict[str, TypeNode]) -> Json:
+def _argument_schema(types: dict[str, TypeNode]) -> Json:
     required = [name for name, one in types.items() if isinstance(one, NonNullTypeNode)]
     made: Json = {"type": "object", "properties": {n: _type(one) for n, one in types.items()}}
     made |= {"required": required} if required else {}

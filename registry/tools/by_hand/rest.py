@@ -58,7 +58,7 @@ def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> Rest
         if _PART.search(value):
             raise ToolRefused(f"{name}: an argument has to be all of {wire}, not a part of {value}")
     demanded = list(dict.fromkeys([*in_path, *in_query.values()] if schema is None else in_path))
-    full = _schema(name, schema, [*in_path, *in_query.values()], demanded)
+    full = _full_schema(name, schema, [*in_path, *in_query.values()], demanded)
     wires = in_query | _rest_of_query(method, full, [*in_path, *in_query.values()])
     binding, annotations = _imported(name, method, path, full, wires)
     return RestRequest(
@@ -88,7 +88,7 @@ def _place(value: str) -> str | None:
     return found[1] if found else None
 
 
-def _schema(
+def _full_schema(
     name: str, given: Mapping[str, Any] | None, placed: list[str], demanded: list[str]
 ) -> Json:
     if given is None:
