@@ -18,8 +18,8 @@ from config.access import (
     Policy,
     Rule,
 )
+from config.document import KeyPath, Problem, Where, dotted
 from config.networks import in_the_clear
-from config.problem import KeyPath, Problem, Where, dotted
 from config.settings import Settings
 from config.sources import SchemeSettings, SourceSettings
 from schemas.expressions import InvalidExpression, compile_expression

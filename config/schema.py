@@ -12,11 +12,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from config.document import INSIDE
+from config.document import INSIDE, KeyPath
 from config.load import DEFAULTS
-from config.problem import KeyPath
-from config.profiles import Profile
-from config.settings import Settings, Toolset
+from config.settings import Profile, Settings, Toolset
 from config.sources import SchemeSettings, SourceSettings
 
 PUBLISHED = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"

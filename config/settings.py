@@ -20,8 +20,6 @@ from config.access import (
     Policy,
     SecretsSettings,
 )
-from config.endpoints import Mcp, MetricsSettings, Portal, Rpc, ServerSettings
-from config.profiles import ProfilesSettings
 from config.sources import SourceSettings
 from config.types import (
     Amount,
@@ -34,13 +32,23 @@ from config.types import (
     DisclosureMode,
     EntryPoint,
     FunctionName,
+    Host,
+    HostHeader,
     HostId,
+    HttpPath,
     MemorySize,
+    Millis,
+    NameLimit,
+    Network,
     OptionalUrl,
+    Origin,
+    Port,
+    ProfileName,
     RedisUrl,
     Retries,
     Seconds,
     Secret,
+    ServerName,
     ServerOption,
     Share,
     SourceName,
@@ -49,6 +57,98 @@ from config.types import (
     ToolsetName,
     ToolTokens,
 )
+
+
+class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    host: Host
+    port: Port
+    allowed_hosts: tuple[HostHeader, ...]
+    allowed_origins: tuple[Origin, ...]
+    body_limit_bytes: Bytes
+    drain_s: Seconds
+    keep_alive_s: Seconds
+    public_url: OptionalUrl
+    trusted_proxies: tuple[Network, ...]
+
+
+class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    open: bool
+    token: Secret
+
+
+class Mcp(Struct, frozen=True, forbid_unknown_fields=True):
+    path: HttpPath
+    page_size: Count
+    list_ttl_ms: Millis
+    instructions: str
+    session_idle_s: Seconds
+    session_limit: Count
+    session_calls: Count
+    session_rate: Count
+    stream_limit: Count
+    keep_alive_s: Seconds
+    sessionless: bool
+    get_opens_sse: bool
+    retry_ms: Millis
+    replay_s: Seconds
+    replay_events: Count
+    ask_timeout_s: Seconds
+    asks: Count
+    parked_s: Seconds
+    parked_calls: Count
+    debounce_ms: Millis
+    when_down: Literal["fail_open", "fail_closed"]
+
+
+class Rpc(Struct, frozen=True, forbid_unknown_fields=True):
+    path: HttpPath
+    batch_limit: Count
+    batch_concurrency: Count
+    batch_timeout_s: Seconds
+    batch_answer_limit_bytes: Bytes
+    legacy: bool
+
+
+class Portal(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    query_path: HttpPath
+    command_path: HttpPath
+    query_legacy: bool
+    command_legacy: bool
+    compat: Literal["strict", "spec"]
+    pre_handler_errors: Literal["wrapped", "raw"]
+    auth_first: bool
+    void_body: Literal["empty", "object"]
+    anonymous_list: bool
+    idempotency_ttl_s: Seconds
+
+
+class Profile(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client, or the provider of its model, accepts in a tool definition; by default
+    everything."""
+
+    clients: tuple[str, ...] = ()
+    name_limit: NameLimit = 64
+    name_prefix: str = ""
+    name_letter: bool = False
+    arguments: str = ""
+    root_unions: bool = True
+    unions: tuple[Literal["anyOf", "oneOf", "allOf"], ...] = ("anyOf", "oneOf", "allOf")
+    references: bool = True
+    nullable: bool = False
+    text_enums: bool = False
+    items: bool = False
+    describes: bool = False
+    formats: tuple[str, ...] | None = None
+    keywords: tuple[str, ...] | None = None
+    depth: Count | None = None
+
+
+class ProfilesSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    default: ProfileName
+    server_name: ServerName
+    own: Mapping[ProfileName, Profile]
+    tool_tokens: Mapping[ProfileName, ToolTokens]
 
 
 class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True):

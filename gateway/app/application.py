@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Lifespan
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from config.access import ADMIN_TOOLSET
-from config.endpoints import Portal
-from config.settings import Settings
+from config.settings import Portal, Settings
 from gateway.admin.health import Health, Probes
 from gateway.app.access import Access
 from gateway.app.admin import Below

@@ -37,7 +37,7 @@ from gateway.upstreams.http.uploads import ReadResource
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from registry.search.feedback import Feedback
-from registry.skills.loading import file_content
+from registry.skills.rows import file_content
 from registry.skills.snapshot import Skill
 from schemas.binding import GatewayBinding
 from schemas.errors import Unavailable

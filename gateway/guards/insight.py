@@ -8,8 +8,8 @@ from hmac import compare_digest
 
 from starlette.types import Scope
 
-from config.endpoints import MetricsSettings
 from config.networks import is_loopback
+from config.settings import MetricsSettings
 
 # Headers that proxies add; some only X-Forwarded-Proto or -Host (Envoy without use_remote_address).
 PASSED_ON = frozenset({b"forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"via"})

@@ -26,7 +26,7 @@ from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping
-from registry.names.reserved import FINDING, SKILLS
+from registry.names.tool_names import FINDING, SKILLS
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable
 from schemas.jsonrpc import Request, encode

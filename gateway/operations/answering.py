@@ -15,7 +15,7 @@ from gateway.operations.operation import (
     sentence,
     unavailable,
 )
-from registry.skills.known import NoSuchEntry
+from registry.skills.rows import NoSuchEntry
 from registry.tools.by_hand.changes import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError
 

@@ -17,9 +17,15 @@ from registry.catalog.toolsets import narrowed
 from registry.display.disclosure import DESCRIBER, own_tools
 from registry.display.profiles import Chosen
 from registry.display.shaping import Shaping
-from registry.names.reserved import is_reserved
-from registry.skills.items import beside, prompts_of, resources_of
-from registry.skills.snapshot import NO_SKILLS, Agent, SkillSnapshot
+from registry.names.tool_names import is_reserved
+from registry.skills.snapshot import (
+    NO_SKILLS,
+    Agent,
+    SkillSnapshot,
+    beside,
+    prompts_of,
+    resources_of,
+)
 from schemas.binding import Does
 from schemas.jsonschema import Checker
 from schemas.mcp.messages import ListKind

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
-from registry.names.reserved import is_reserved
+from registry.names.tool_names import is_reserved
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import Options, Origin, RolledBack, Source, binding_decoder, facts_of

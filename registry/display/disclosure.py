@@ -1,7 +1,7 @@
 """Progressive disclosure: the gateway's own tools with which a client finds and describes the
 others. Pure.
 
-Their names are reserved (`registry.names.reserved`).
+Their names are reserved (`registry.names.tool_names`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from registry.display.summaries import Summaries
-from registry.names.reserved import DESCRIBE, FINDING, SKILLS
+from registry.names.tool_names import DESCRIBE, FINDING, SKILLS
 from schemas.binding import Does, GatewayBinding
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.display.references import (
+from registry.display.rewriting import (
     DEFINITION_KEYWORDS,
     NOTES,
     ODD,
@@ -24,8 +24,8 @@ from registry.display.references import (
     replaced,
 )
 from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
-from registry.names.keywords import BY_NAME, VALUES
 from schemas.jsonrpc import encode
+from schemas.jsonschema import BY_NAME, VALUES
 
 AROUND = 64  # characters kept free
 LONGEST = 160  # characters of one argument's summary

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from config.profiles import Profile
-from config.profiles import ProfilesSettings as Wanted
+from config.settings import Profile
+from config.settings import ProfilesSettings as Wanted
 from schemas.globs import Globs
 
 PLAIN = "plain"  # no rewriting

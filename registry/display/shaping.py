@@ -2,9 +2,17 @@
 
 Arguments are checked against the whole input schema, however it is shown. Each tool is shaped once
 per profile, whichever catalogs it is in.
+
+Revision 2026-07-28 allows any value as structured content; before that a value that is not an
+object is sent as `{"result": value}`, and the output schema has to describe the same. The schema
+alone may not decide which values will be wrapped: one that leaves it open allows both.
+
+Several tools are fitted into one answer within a size limit: each has its name and a line, and the
+remaining space is shared evenly, input schemas in a few tokens for all before a whole one for any.
 """
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,17 +21,113 @@ import msgspec
 from msgspec import Raw
 
 from config.settings import Budgets
-from registry.display.budgets import Room, room, room_of
+from registry.display.budgets import CHARACTERS, Room, room, room_of
 from registry.display.folding import Fold, trimmed
 from registry.display.profiles import UNCHANGED, Chosen, Profiles
 from registry.display.rewriting import Inexpressible, changes, rewritten
-from registry.display.summaries import shorten
+from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
+from schemas.jsonschema import BY_NAME, VALUES
 from schemas.memo import Memo
 from schemas.tool import FIELDS, Tool
 from schemas.validators import compiled_as_2020
+
+RESULT = "result"
+
+_OF_THE_WHOLE = ("$schema", "$defs", "definitions")
+_STEPS = 8  # references followed from the root
+
+Json = dict[str, Any]
+
+
+def for_objects(schema: Raw) -> Raw | None:
+    """`schema` with `"type": "object"` at its root; None for one that cannot be read."""
+    try:
+        found = decode_json(bytes(schema))
+    except ParseError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    if found.get("type") == "object":
+        return schema
+    return Raw(msgspec.json.encode(_for_objects(found)))
+
+
+def _for_objects(schema: Json) -> Json:
+    kind = _kind(schema, schema)
+    if kind == "object":
+        return {"type": "object", **schema}
+    # References of a schema with an `$id` are relative to it, at any position.
+    moved = "$id" not in schema
+    whole = {key: schema[key] for key in _OF_THE_WHOLE if moved and key in schema}
+    inner = {key: value for key, value in schema.items() if key not in whole}
+    if isinstance(kind, str):
+        place = f"#/properties/{RESULT}"
+        return {"type": "object", **_result(_moved(inner, place) if moved else inner),
+                **_shifted(whole, place)}  # fmt: skip
+    place = "#/anyOf/0"
+    plain = _moved(inner, place) if moved else inner
+    return {"type": "object", "anyOf": [plain, _result({"$ref": place})], **_shifted(whole, place)}
+
+
+def _result(schema: Json) -> Json:
+    return {"properties": {RESULT: schema}, "required": [RESULT]}
+
+
+def _shifted(whole: Json, place: str) -> Json:
+    return {keyword: _keyword(keyword, member, place) for keyword, member in whole.items()}
+
+
+def _kind(schema: Any, root: Json) -> str | None:
+    """The single type that the schema allows; None where that is open."""
+    for _ in range(_STEPS):
+        if not isinstance(schema, dict):
+            return None
+        if "type" in schema or "$ref" not in schema:
+            kind = schema.get("type")
+            return kind if isinstance(kind, str) else None
+        schema = _definition(schema["$ref"], root)
+    return None
+
+
+def _definition(reference: Any, root: Json) -> Any:
+    for keyword in ("$defs", "definitions"):
+        start = f"#/{keyword}/"
+        definitions = root.get(keyword)
+        if isinstance(reference, str) and reference.startswith(start):
+            name = reference.removeprefix(start)
+            return definitions.get(name) if isinstance(definitions, dict) else None
+    return None
+
+
+def _moved(value: Any, place: str) -> Any:
+    """`value` with its references into the schema rewritten for its new position, `place`."""
+    if isinstance(value, list):
+        return [_moved(item, place) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {keyword: _keyword(keyword, member, place) for keyword, member in value.items()}
+
+
+def _keyword(keyword: str, member: Any, place: str) -> Any:
+    if keyword == "$ref" and isinstance(member, str):
+        return _reference(member, place)
+    if keyword in VALUES:
+        return member
+    if keyword in BY_NAME and isinstance(member, dict):
+        return {name: _moved(schema, place) for name, schema in member.items()}
+    return _moved(member, place)
+
+
+def _reference(reference: str, place: str) -> str:
+    if reference != "#" and not reference.startswith("#/"):
+        return reference
+    if reference.startswith(("#/$defs/", "#/definitions/")):
+        return reference
+    return place + reference[1:]
+
 
 log = logging.getLogger("toolgate.lists")
 
@@ -38,8 +142,6 @@ _FIELDS = {
     "items": {"type": "string"},
     "description": 'Members of the answer that are wanted, as in ["id", "owner.login"].',
 }
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,3 +330,107 @@ def _written(
 
 def _texts(tool: Tool) -> int:
     return AROUND + len(tool.name) + len(encode(tool.description)) + len(tool.title or "")
+
+
+SIZES = (100, 150, 200, 300, 400, 600, 800, 1200, 1600)  # tokens of a tool: few, so that folded
+# tools are found in the cache
+FEWEST = SIZES[0] * CHARACTERS
+DESCRIBED = 1000  # characters of a description
+LINE = 100  # characters of each tool's short description
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool, by its name in the client's list, and facts to show with it."""
+
+    tool: Tool
+    members: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    entries: list[Json]
+    folded: int  # of them without their input schema
+    left_out: int  # no room at all
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    tokens: int  # of all tools together
+    shaping: Shaping
+    chosen: Chosen
+    describer: str  # name of the tool that describes what is left out
+
+    def fitted(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
+        """The tools in at most `left` characters. Without `schemas`: names and lines alone."""
+        entries: list[Json] = []
+        for one in tools:
+            line = {"name": one.tool.name, "description": _line(one.tool), **one.members}
+            if length(line) > left:
+                break
+            left -= length(line)
+            entries.append(line)
+        unfolded = self._unfolded(tools[: len(entries)], entries, left) if schemas else {}
+        for place, entry in unfolded.items():
+            entries[place] = entry
+        left_out = len(tools) - len(entries)
+        return Fitted(entries, len(entries) - len(unfolded), left_out)
+
+    def _unfolded(
+        self, tools: Sequence[ListedTool], lines: Sequence[Json], left: int
+    ) -> dict[int, Json]:
+        """Entries with an input schema, by their positions in `lines`. Small ones are whole, and
+        the space that they leave is shared by the large ones (max-min fairness), each of which is
+        folded once: to fold a schema of megabytes takes long."""
+        found: dict[int, Json] = {}
+
+        def add(place: int, most: int) -> int:
+            """Add an entry; returns the characters that it added."""
+            entry = self._entry(tools[place], most)
+            growth = length(entry) - length(lines[place]) if entry is not None else 0
+            if entry is None or growth > left:
+                return 0
+            found[place] = entry
+            return growth
+
+        waiting = sorted(range(len(tools)), key=lambda place: -_need(tools[place].tool))
+        while waiting and _need(tools[waiting[-1]].tool) <= left // len(waiting):
+            left -= add(waiting.pop(), self.tokens)
+        large = sorted(waiting)[: left // FEWEST]  # where few fit, the best
+        while large:  # the last first: the rest of the space goes to the best
+            share = left // len(large)
+            place = large.pop()
+            left -= add(place, _size(share + length(lines[place])))
+        return found
+
+    def _entry(self, one: ListedTool, most: int) -> Json | None:
+        """The tool in about `most` tokens; None: the client's profile cannot express it."""
+        shown = self.shaping.within(one.tool, self.chosen, most, self.describer)
+        if shown.left_out is not None:
+            return None
+        return {
+            "name": shown.tool.name,
+            "description": shown.tool.description,
+            **one.members,
+            "inputSchema": shown.tool.input_schema,
+        }
+
+
+def _need(tool: Tool) -> int:
+    """Approximate characters of a tool beyond its line."""
+    return len(tool.input_schema) + min(len(tool.description), DESCRIBED)
+
+
+def _size(characters: int) -> int:
+    """The largest of `SIZES` that fits."""
+    at = bisect_right(SIZES, characters // CHARACTERS)
+    return SIZES[max(at - 1, 0)]
+
+
+def _line(tool: Tool) -> str:
+    return first_sentence(tool.description or tool.title or "", LINE)
+
+
+def length(value: Any) -> int:
+    """Characters of JSON, including the separator after it."""
+    return len(encode(value).decode()) + 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from registry.importers.plain import plain
-from registry.names.keywords import BY_NAME, VALUES
+from schemas.jsonschema import BY_NAME, VALUES
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft

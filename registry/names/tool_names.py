@@ -7,6 +7,10 @@ operation, and on others only when they collide, never on their order in the doc
 A name is stable: it is kept as long as its rule could still produce it. So a name that was
 qualified with the source because another source had the plain one stays, even after that is free
 again.
+
+Names of the gateway's own tools are reserved, whether or not it offers the tool at the moment: a
+client that knows a name from an earlier list, or from its instructions, must not reach another
+owner's tool by it.
 """
 
 import hashlib
@@ -18,7 +22,30 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from registry.names.uris import SCHEME, wrapped
+from schemas.binding import Does
 from schemas.source import Prefix
+
+DESCRIBE = "describe_tool"
+FINDING: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")
+SKILLS: tuple[Does, ...] = ("list_skills", "use_skill")
+NAMES = (DESCRIBE, *FINDING, *SKILLS)
+
+# Clients fold case, and write "-" for "_" or omit both; people confuse "I" and "1" with "l", and
+# "0" with "o" (Unicode UTS 39, section 4, `skeleton`; names contain ASCII letters only).
+_ALIKE = str.maketrans({"_": None, "-": None, "1": "l", "i": "l", "0": "o"})
+
+
+def is_reserved(name: str) -> bool:
+    """Whether `name` is, or is confusable with, the name of one of the gateway's own tools."""
+    return _skeleton(name) in _SKELETONS
+
+
+def _skeleton(name: str) -> str:
+    return name.casefold().translate(_ALIKE)
+
+
+_SKELETONS = frozenset(map(_skeleton, NAMES))
+
 
 LIMIT = 64
 HASH_DIGITS = 8

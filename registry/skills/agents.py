@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
-from registry.skills.known import NoSuchEntry, SkillRefused, missing
+from registry.skills.rows import NoSuchEntry, SkillRefused, missing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,125}")
 

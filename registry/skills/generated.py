@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from registry.display.summaries import first_sentence, shorten
-from registry.documents.bundles import unpack
+from registry.documents.containers import unpack
 from registry.importers.openapi import parse
 from registry.skills.document import (
     DESCRIPTION_LIMIT,

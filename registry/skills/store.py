@@ -15,15 +15,15 @@ from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
 from registry.skills.document import Access, SkillDocument, read_document
 from registry.skills.folders import FolderFile, SkillFolder
-from registry.skills.known import (
+from registry.skills.rows import (
     KnownSkill,
     KnownSkills,
     Links,
     NoSuchEntry,
     SkillRefused,
+    load_skills,
     read_known,
 )
-from registry.skills.loading import load_skills
 from registry.skills.snapshot import Skill, SkillSnapshot
 
 

@@ -17,7 +17,7 @@ from yarl import URL
 
 from config.settings import Imports
 from registry.documents.addresses import PublicResolver, check_host, check_url_host
-from registry.documents.bundles import Bundle, unpack
+from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
 from registry.importers.imported import Imported
 from registry.importers.openapi import parse

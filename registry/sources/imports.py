@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from config.settings import Imports
-from registry.documents.bundles import Bundle
+from registry.documents.containers import Bundle
 from registry.importers.imported import Imported
-from registry.names.reserved import is_reserved
+from registry.names.tool_names import is_reserved
 from registry.sources.plan import scrubbed
 from registry.sources.source_reader import (
     IMPORTERS,

@@ -1,21 +1,270 @@
-"""OpenAPI descriptions: fetched as the bytes that are stored, and parsed from those."""
+"""OpenAPI descriptions: their files are gathered and stored, and parsed from what is stored.
 
+A description is an entry file and the files that it refers to, at any location. An unreadable file
+does not fail the import: the operations that need it report the reason.
+"""
+
+import posixpath
+import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import msgspec
+from anyio import to_thread
+from yarl import URL
 
 from config.settings import Imports
-from registry.documents.bundles import Bundle, place, unpack
-from registry.documents.fetch import fetch, has_credentials
+from registry.documents.containers import (
+    ZIP,
+    Archive,
+    Bundle,
+    Container,
+    FolderContainer,
+    Unreadable,
+    place,
+    unpack,
+)
+from registry.documents.fetch import Fetched, fetch, has_credentials, local_path
 from registry.importers.imported import Imported
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
-from registry.importers.openapi.files import Files, scan, stands_alone
+from registry.importers.openapi.files import Files, is_url, scan, scheme, stands_alone
 from registry.importers.openapi.marks import NO_OVERLAY
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
-from registry.sources.openapi_files import gather
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_USUAL = re.compile(r"(openapi|swagger)\.(ya?ml|json)", re.IGNORECASE)
+_KEYS = ("openapi", "swagger")
+_LISTED = 10  # names in one message
+
+
+def entry_of(place: Container, location: str, limit_bytes: int) -> str:
+    """The entry file. Raises ImportRejected when there is none, or more than one."""
+    names = [name for name in place.names() if name.lower().endswith(_SUFFIXES)]
+    usual = [name for name in names if _USUAL.fullmatch(name.rpartition("/")[2])]
+    found = _shallowest(usual) or _described(place, names, limit_bytes)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
+        raise ImportRejected(
+            f"{location} holds several descriptions: {listed}. Name the one to import (--entry, or "
+            "`entry` in the settings)."
+        )
+    raise ImportRejected(
+        f"{location} holds no OpenAPI description: expected openapi.yaml, openapi.json or the "
+        "like, or a file with `openapi` or `swagger` at its root."
+    )
+
+
+def _shallowest(names: list[str]) -> list[str]:
+    depth = min((name.count("/") for name in names), default=0)
+    return [name for name in names if name.count("/") == depth]
+
+
+def _described(place: Container, names: list[str], limit_bytes: int) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            data = place.read(name, limit_bytes)
+        except Unreadable:
+            continue
+        limit_bytes -= len(data)
+        if _begins(data, name):
+            found.append(name)
+    return found
+
+
+def _begins(data: bytes, name: str) -> bool:
+    if not any(key.encode() in data for key in _KEYS):
+        return False
+    try:
+        root = parse(data, name)
+    except ImportRejected:
+        return False
+    return any(isinstance(root.get(key), str | int | float) for key in _KEYS)
+
+
+_AT_ONCE = 4  # concurrent requests; their bodies are in memory before they count
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredFiles:
+    location: str  # absolute path or URL, without credentials
+    bundle: Bundle
+
+
+async def gather(
+    location: str, entry: str | None, limits: Imports, *, named: bool = True
+) -> GatheredFiles:
+    """Gather `named` as `fetch` returned it. Raises ImportRejected when there is no entry file."""
+    path = local_path(location)
+    if path is not None and await anyio.Path(path).is_dir():
+        folder = await to_thread.run_sync(FolderContainer, path, limits.local_files_limit)
+        return await _in_place(folder, str(path), entry, limits)
+    first = await fetch(
+        location,
+        limit_bytes=limits.document_limit_bytes,
+        timeout_s=limits.fetch_timeout_s,
+        private_networks=limits.private_networks,
+        named=named,
+    )
+    if first.data.startswith(ZIP):
+        archive = await to_thread.run_sync(
+            Archive, first.data, first.location, limits.local_files_limit
+        )
+        return await _in_place(archive, first.location, entry, limits)
+    if entry is not None:
+        raise ImportRejected(
+            f"{first.location} is one file; an entry is named in a directory or an archive."
+        )
+    if path is None:
+        remote = RemoteFiles(limits, first, location if named else "")
+        return await _Gathering(first.location, None, remote, limits).run(first)
+    folder = await to_thread.run_sync(FolderContainer, path.parent, limits.local_files_limit)
+    return await _Gathering(path.name, folder, RemoteFiles(limits), limits).run(first)
+
+
+async def _in_place(
+    files: Container, location: str, entry: str | None, limits: Imports
+) -> GatheredFiles:
+    """The files in a directory or an archive."""
+    limit = limits.document_limit_bytes
+    if entry is None:
+        name = await to_thread.run_sync(entry_of, files, location, limit)
+    else:
+        name = posixpath.normpath(entry)
+    try:
+        data = await to_thread.run_sync(files.read, name, limit)
+    except Unreadable as error:
+        raise ImportRejected(f"Cannot read {name} in {location}: {error}.") from error
+    first = Fetched(data, location)
+    return await _Gathering(name, files, RemoteFiles(limits), limits).run(first)
+
+
+class RemoteFiles:
+    """Files at URLs. Those at the operator's origin are as trusted as the description itself."""
+
+    def __init__(self, limits: Imports, first: Fetched | None = None, typed: str = "") -> None:
+        """`first` is the description, if it is at a URL; `typed` is the URL as entered, perhaps
+        with credentials."""
+        self._limits = limits
+        self._typed = URL(typed)
+        self._first = URL(first.location) if first else URL()
+        self._private = first is not None and first.private
+        self._until = time.monotonic() + limits.fetch_timeout_s  # one deadline for all of them
+
+    async def read(self, name: str, limit: int) -> bytes:
+        """The bytes of one file. Raises Unreadable."""
+        if not is_url(name):
+            raise Unreadable("expected a path or an http(s) URL")
+        try:
+            return await self._fetch(URL(name), limit)
+        except ValueError as error:
+            raise Unreadable(f"no URL: {error}") from error
+        except ImportRejected as error:
+            raise Unreadable(str(error).rstrip(".")) from error
+
+    async def _fetch(self, url: URL, limit: int) -> bytes:
+        if self._first.scheme == "https" and url.scheme == "http":
+            raise Unreadable("it leads from https to http")
+        timeout_s = self._until - time.monotonic()
+        if timeout_s <= 0:
+            raise Unreadable("imports.fetch_timeout_s was over before it")
+        own = bool(self._typed.host) and url.origin() == self._typed.origin()
+        if own and self._typed.user:
+            url = url.with_user(self._typed.user).with_password(self._typed.password)
+        beside = self._private and url.origin() == self._first.origin()
+        fetched = await fetch(
+            str(url),
+            limit_bytes=limit,
+            timeout_s=timeout_s,
+            private_networks=self._limits.private_networks,
+            named=own or beside,
+        )
+        return fetched.data
+
+
+class _Gathering:
+    """Gathers one description. Files are named as in `registry.importers.openapi.files`."""
+
+    def __init__(
+        self, entry: str, files: Container | None, remote: RemoteFiles, limits: Imports
+    ) -> None:
+        self._entry = entry
+        self._place = files
+        self._remote = remote
+        self._files = Files(entry)
+        self._limits = limits
+        self._asked = {True: 0, False: 0}  # counts of files, by whether they are fetched
+        self._left = limits.document_limit_bytes
+        self._data: dict[str, bytes] = {}
+        self._unread: dict[str, str] = {}
+
+    async def run(self, first: Fetched) -> GatheredFiles:
+        self._keep(self._entry, first.data)
+        if not stands_alone(first.data):
+            where = place(first.location, self._entry)
+            await to_thread.run_sync(self._scan, self._entry, first.data, where)
+            while wanted := self._files.wanted():
+                await self._read([name for name in wanted if not scheme(name)], fetched=False)
+                await self._read([name for name in wanted if scheme(name)], fetched=True)
+        return GatheredFiles(first.location, Bundle(self._entry, self._data, self._unread))
+
+    async def _read(self, names: list[str], fetched: bool) -> None:
+        fetched = fetched or self._place is None  # next to a description at a URL, all are fetched
+        setting = "files_limit" if fetched else "local_files_limit"
+        most: int = getattr(self._limits, setting)
+        room = max(0, most - 1 - self._asked[fetched])  # one is the first
+        self._asked[fetched] += min(room, len(names))
+        for name in names[room:]:
+            self._miss(name, f"more than {most:,} files (setting imports.{setting})")
+        for start in range(0, min(room, len(names)), _AT_ONCE):
+            some = names[start : min(room, start + _AT_ONCE)]
+            answers: dict[str, bytes | Unreadable] = {}
+            async with anyio.create_task_group() as group:
+                for name in some:
+                    group.start_soon(self._ask, name, answers)
+            for name in some:  # in this order, not in that of the answers
+                await to_thread.run_sync(self._take, name, answers[name])
+
+    async def _ask(self, name: str, answers: dict[str, bytes | Unreadable]) -> None:
+        try:
+            if scheme(name):
+                answers[name] = await self._remote.read(name, self._left)
+            elif self._place is None:
+                raise Unreadable("expected an http(s) URL")
+            else:
+                answers[name] = await to_thread.run_sync(self._place.read, name, self._left)
+        except Unreadable as error:
+            answers[name] = error
+
+    def _take(self, name: str, answer: bytes | Unreadable) -> None:
+        if isinstance(answer, Unreadable):
+            self._miss(name, str(answer))
+        elif len(answer) > self._left:
+            self._miss(name, "imports.document_limit_bytes was used up before it")
+        else:
+            try:
+                self._scan(name, answer, name)
+                self._keep(name, answer)
+            except ImportRejected as error:
+                self._miss(name, str(error).rstrip("."))
+
+    def _scan(self, name: str, data: bytes, location: str) -> None:
+        self._files.add(scan(name, parse(data, location)))
+
+    def _keep(self, name: str, data: bytes) -> None:
+        self._data[name] = data
+        self._left -= len(data)
+
+    def _miss(self, name: str, reason: str) -> None:
+        self._unread[name] = reason
+        self._files.miss(name, reason)
+
 
 _OVERLAY = "expected an overlay, an object with `operations` and `defaults`"
 

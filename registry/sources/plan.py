@@ -23,8 +23,7 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection
 
 from registry.importers.imported import ItemDraft
-from registry.names.reserved import is_reserved
-from registry.names.tool_names import Naming
+from registry.names.tool_names import Naming, is_reserved
 from registry.sources.items import ItemsSaved
 from schemas.binding import Binding
 from schemas.hidden import without_hidden_in

@@ -6,6 +6,7 @@ Knows no database.
 
 import asyncio
 import hashlib
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -13,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urljoin, urlsplit
 
 from config.settings import Imports
-from registry.documents.bundles import unpack
+from registry.documents.containers import unpack
 from registry.documents.fetch import fetch, local_path
-from registry.documents.kinds import looks_like
 from registry.importers.hybrid import described, read_file, select
 from registry.importers.imported import Imported
 from registry.importers.mcp import read_snapshot
@@ -33,6 +33,26 @@ from schemas.source import (
     facts_of,
 )
 from schemas.source import Options as SourceOptions
+
+SDL = re.compile(
+    rb'\A(?:\s|#[^\n]*|"""(?:[^"]|"(?!""))*"""|"[^"\n]*")*'
+    rb"(?:extend\s+)?(?:schema\s*[@{]|(?:type|interface|union|enum|input|scalar)\s+\w+|directive\s*@)"
+)
+MARKS = (  # kind, and a pattern unique to it
+    ("openapi", re.compile(rb'(?m)^\s*(?:\{\s*)?"?(?:openapi|swagger)"?\s*:')),
+    ("graphql", re.compile(rb'\A\s*\{(?:[^{}]{0,200}\{)?\s*"__schema"\s*:')),
+    ("hybrid", re.compile(rb"(?m)^service\s*:[^\n]*$[\s\S]*^action\s*:")),
+)
+LOOKED_AT = 65_536  # bytes
+
+
+def looks_like(data: bytes) -> str | None:
+    """The importer for such a text: "openapi", "graphql" or "hybrid"; None: unknown."""
+    head = data[:LOOKED_AT].removeprefix(b"\xef\xbb\xbf")
+    if SDL.match(head):
+        return "graphql"
+    return next((kind for kind, mark in MARKS if mark.search(head)), None)
+
 
 IMPORTER = 3  # increment when the same document would give other tools than before
 

@@ -14,7 +14,7 @@ from psycopg import AsyncCursor
 
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import RawLoader, lock, readable, source_of
-from registry.skills.loading import load_skills
+from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
 from registry.sources.plan import Changes, SavedTools, SourceDraft
 from registry.sources.write import Check, ImportWriter, RollbackTarget, StoredDocument

@@ -10,8 +10,7 @@ import yaml
 from msgspec import to_builtins
 
 from config.document import Unfit, interpolate
-from config.environment import variable
-from config.load import DEFAULTS, SettingsError, load
+from config.load import DEFAULTS, SettingsError, load, variable
 
 Keys = tuple[str, ...]
 ENV = {"NAME": "pets", "EMPTY": "", "PORT": "9000", "MONEY": "$NAME ${NAME}", "SWITCH": "true"}

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import click
 import pytest
 
-from config.environment import NESTING, PREFIX
-from config.kinds import SettingKind, item_kind, kind_of, members
+from config.decode import SettingKind, item_kind, kind_of, members
+from config.load import NESTING, PREFIX
 from config.settings import Settings
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli

@@ -6,9 +6,8 @@ import pytest
 from anyio import to_thread
 from msgspec.structs import replace
 
-from config.endpoints import ServerSettings
 from config.load import load
-from config.settings import Settings
+from config.settings import ServerSettings, Settings
 from gateway.cli.doctor.remote import breakers
 from tests.fixtures_gateway import Recorder, running
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from registry.tools.by_hand.changes import Address, New
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.store import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_gateway import Client, SessionClient, running

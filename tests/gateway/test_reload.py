@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.access import Guardrail, Rate, Rule
-from config.profiles import Profile
-from config.settings import Settings, Toolset
+from config.settings import Profile, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
 from gateway.app.reloading import taken, waiting

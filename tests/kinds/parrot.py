@@ -12,7 +12,7 @@ from gateway.app.upstreams import UPSTREAMS
 from gateway.context import Context
 from registry.importers.imported import Imported
 from registry.sources.compat import SchemaChange
-from registry.sources.differences import COMPARISONS
+from registry.sources.history import COMPARISONS
 from registry.sources.source_reader import IMPORTERS, Importer, ImportSpec, Limits
 from schemas.binding import Facts, ServiceBinding
 from schemas.errors import ImportRejected

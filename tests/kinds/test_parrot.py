@@ -22,7 +22,7 @@ from registry.sources.history import History, Versions
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.store import ManualTools
 from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from registry.documents.bundles import Bundle, unpack
+from registry.documents.containers import Bundle, unpack
 from registry.sources.openapi_documents import read_described
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions

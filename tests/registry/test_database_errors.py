@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from registry.database.errors import failure, refusal
+from registry.database.postgres import failure, refusal
 
 errors = psycopg.errors
 

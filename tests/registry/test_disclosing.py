@@ -6,7 +6,7 @@ from msgspec.json import decode
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import tokens
 from registry.display.disclosure import own_tools
-from registry.names.reserved import FINDING, SKILLS
+from registry.names.tool_names import FINDING, SKILLS
 from schemas.jsonschema import Checker
 from schemas.mcp.revisions import V2024_11_05, V2026_07_28
 from tests.registry.shown import described, shaping

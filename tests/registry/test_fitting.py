@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 from msgspec.json import decode
 
-from registry.display.fitting import Ceiling, Fitted, ListedTool
 from registry.display.profiles import BUILT_IN
+from registry.display.shaping import Ceiling, Fitted, ListedTool
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import encode
 from tests.registry.anyschema import schemas

@@ -11,11 +11,10 @@ import pytest
 from aiohttp import web
 
 from config.load import load
-from registry.documents.bundles import unpack
-from registry.documents.containers import Unreadable
+from registry.documents.containers import Unreadable, unpack
 from registry.documents.fetch import Fetched
 from registry.importers.imported import Imported
-from registry.sources.openapi_files import RemoteFiles
+from registry.sources.openapi_documents import RemoteFiles
 from registry.sources.source_reader import Found, ImportSpec, Origins, find, reread
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions

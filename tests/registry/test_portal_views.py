@@ -13,7 +13,7 @@ from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
 from registry.sources.store import SourceDraft, ToolStore
 from registry.tools.by_hand.changes import Details, HandChange, New, ToolRefused
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.store import ManualTools
 from schemas.binding import (
     FunctionBinding,
     HybridBinding,

@@ -9,7 +9,7 @@ from jsonschema_rs import Draft202012Validator
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from config.profiles import Profile
+from config.settings import Profile
 from registry.catalog.catalog import Catalog
 from registry.display.folding import Fold
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.expression_cost import LOWEST, TooCostly, size_of, steps_of
-from schemas.expression_syntax import parse
-from schemas.expressions import ExpressionFailed, InvalidExpression, compile_expression
+from schemas.expressions import (
+    LOWEST,
+    ExpressionFailed,
+    InvalidExpression,
+    TooCostly,
+    compile_expression,
+    parse,
+    size_of,
+    steps_of,
+)
 
 STEPS = 500_000
 ONES = f"[{','.join('1' * 30)}]"

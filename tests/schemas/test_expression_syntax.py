@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.expression_syntax import NoExpression, parse
-from schemas.expressions import InvalidExpression, compile_expression
+from schemas.expressions import InvalidExpression, NoExpression, compile_expression, parse
 
 
 @pytest.mark.parametrize(

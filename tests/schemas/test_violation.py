@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from schemas.jsonschema import Checker
-from schemas.violation import SHOWN
+from schemas.jsonschema import SHOWN, Checker
 
 
 def violation(schema, data, below=None):

@@ -38,8 +38,8 @@ from registry.tools.by_hand.changes import (
     KnownSources,
     ToolRequest,
 )
-from registry.tools.by_hand.making import make, way_of
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.requests import make, way_of
+from registry.tools.store import ManualTools
 
 WRITE = "admin:registry:write"
 RUNS_HERE = frozenset({"function", "script", "code"})  # kinds of tools without a source

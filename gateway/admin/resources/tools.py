@@ -25,7 +25,7 @@ from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.imported import cut
 from registry.sources.pins import Held, Pins
 from registry.tools.by_hand.changes import Details, HandChange, Lifecycle, Name64, Name128, Weight
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.store import ManualTools
 from registry.tools.tool_states import Detail, Protocol, Standings, State, ToolState
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"

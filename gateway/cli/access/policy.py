@@ -10,10 +10,8 @@ import msgspec
 
 from config.access import Rule
 from config.conflicts import rule_problems
-from config.decode import decode
-from config.document import YamlValue, expanded
-from config.kinds import kind_of
-from config.problem import Problem, SettingsError
+from config.decode import decode, kind_of
+from config.document import Problem, SettingsError, YamlValue, expanded
 from config.settings import Settings
 from config.types import RuleName
 from gateway.app.access import Identities

@@ -14,16 +14,15 @@ import click
 import psycopg
 from msgspec.structs import replace
 
+from config.document import SettingsError
 from config.load import load
 from config.logging import configure
-from config.problem import SettingsError
 from config.settings import LoggingSettings, Settings
 from gateway.cli.access.acts import Act, record
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
 from registry.database.embedded import DatabaseError
-from registry.database.errors import failure
-from registry.database.postgres import Database
+from registry.database.postgres import Database, failure
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 

@@ -14,9 +14,8 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 import gateway
-from config.endpoints import ServerSettings
 from config.networks import is_loopback
-from config.settings import Scripts, Settings, StateSettings
+from config.settings import Scripts, ServerSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway import hybrid
 from gateway.functions import load_function

@@ -8,9 +8,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from config.document import SettingsError
 from config.load import load, settings_file
 from config.logging import configure
-from config.problem import SettingsError
 from config.settings import LoggingSettings, Settings
 from gateway.cli.access.credentials import credentials, stored_in
 from gateway.cli.common.database import named_file, open_registry, run

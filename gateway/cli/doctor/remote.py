@@ -7,8 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib.util import find_spec
 
-from config.endpoints import ServerSettings
-from config.settings import EmbeddingSettings, Settings
+from config.settings import EmbeddingSettings, ServerSettings, Settings
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.checks import TIMEOUT_S, Check, CheckStatus
 from registry.catalog.toolsets import narrowed

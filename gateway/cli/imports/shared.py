@@ -12,8 +12,7 @@ import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from config.decode import without_credentials
-from config.kinds import kind_of
+from config.decode import kind_of, without_credentials
 from config.settings import Settings
 from config.types import SourceName
 from gateway.cli.access.acts import Act
@@ -33,10 +32,9 @@ from gateway.cli.imports.report import (
 from gateway.cli.sources.servers import open_asking, open_lister
 from gateway.upstreams.mcp.process import NOT_STARTED
 from registry.catalog.toolsets import unknown
-from registry.documents.kinds import LOOKED_AT, looks_like
 from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.plan import SourceDraft
-from registry.sources.source_reader import IMPORTERS, ImportSpec
+from registry.sources.source_reader import IMPORTERS, LOOKED_AT, ImportSpec, looks_like
 from registry.sources.specs import configured
 from registry.sources.write import Progress
 from schemas.errors import ImportRejected

@@ -20,10 +20,10 @@ import uvloop
 from msgspec import Struct
 
 from config.access import Auth
+from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.networks import is_loopback
-from config.problem import SettingsError
 from config.settings import Settings
 from gateway.app import Gateway
 from gateway.app.reloading import waiting

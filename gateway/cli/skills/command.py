@@ -18,7 +18,7 @@ from gateway.cli.common.output import first_line, out, print_json, print_rows, r
 from registry.skills.document import FILE
 from registry.skills.snapshot import Skill, SkillSnapshot
 from registry.skills.store import SkillStore, SkillVersion
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.store import ManualTools
 
 COMMANDS = {
     "list": ("gateway.cli.skills.command:list_", "List the skills."),

@@ -30,8 +30,7 @@ from gateway.cli.imports.report import (
 from gateway.cli.imports.shared import progress_of
 from gateway.cli.sources.servers import open_asking
 from registry.sources.compat import SchemaChange
-from registry.sources.differences import Difference, ToolChange
-from registry.sources.history import History, RolledTo, Versions
+from registry.sources.history import Difference, History, RolledTo, ToolChange, Versions
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, spec_of
 from schemas.source import Version

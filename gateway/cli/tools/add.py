@@ -29,8 +29,8 @@ from registry.tools.by_hand.changes import (
     ToolRefused,
     ToolRequest,
 )
-from registry.tools.by_hand.making import make, way_of
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.requests import make, way_of
+from registry.tools.store import ManualTools
 from schemas.binding import Language
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict

@@ -15,7 +15,7 @@ from gateway.cli.common.output import say
 from gateway.cli.tools.add import schema_of
 from registry.importers.imported import cut
 from registry.tools.by_hand.changes import COST_TIERS, Details, HandChange, Lifecycle, NoSuchTool
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.store import ManualTools
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict
 

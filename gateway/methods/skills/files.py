@@ -19,8 +19,7 @@ from gateway.methods.skills.use_skill import ReadFile, content_of, instructions_
 from gateway.protocol import cursors
 from gateway.protocol.shapes import Members, View
 from registry.catalog.catalog import Catalog
-from registry.skills.items import children_of, entry_of, file_at, parsed
-from registry.skills.snapshot import Skill, SkillFile
+from registry.skills.snapshot import Skill, SkillFile, children_of, entry_of, file_at, parsed
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import ListParams, ResourceParams, read

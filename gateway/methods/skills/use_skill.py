@@ -22,12 +22,11 @@ from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
-from registry.display.fitting import Ceiling, ListedTool, length
 from registry.display.profiles import Chosen
+from registry.display.shaping import Ceiling, ListedTool, length
 from registry.display.summaries import first_sentence, shorten
 from registry.search.query import Filters, SearchQuery
-from registry.skills.items import file_at, uri_of
-from registry.skills.snapshot import Skill, SkillFile
+from registry.skills.snapshot import Skill, SkillFile, file_at, uri_of
 from schemas.errors import InvalidParams, Unreachable
 from schemas.jsonrpc import encode
 from schemas.source import Source

@@ -1,14 +1,130 @@
-"""Bytes to a Schema: SDL or the JSON of an introspection, detected by content."""
+"""Bytes to a Schema: SDL or the JSON of an introspection, detected by content.
 
-from registry.importers.graphql.introspection import read_introspection
-from registry.importers.graphql.schema import Schema
-from registry.importers.graphql.sdl import read_sdl
+The shape of every part of an introspection is checked.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from graphql import GraphQLError, parse_const_value
+from msgspec import UNSET
+
+from registry.importers.graphql.schema import Choice, Field, InputValue, Kind, Ref, Schema, Type
+from registry.importers.graphql.sdl import default_of, read_sdl, wrapped
 from registry.importers.openapi import parse
+from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
+
+_KINDS: Mapping[str, Kind] = {
+    "SCALAR": "scalar",
+    "OBJECT": "object",
+    "INTERFACE": "interface",
+    "UNION": "union",
+    "ENUM": "enum",
+    "INPUT_OBJECT": "input",
+}
+_WRAPS = {"LIST": "list", "NON_NULL": "required"}
+_WRAPS_LIMIT = 32
+_NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*")  # 2.1.9; names become text of our own requests
+_EXPECTED = "expected GraphQL SDL, or the JSON answer of an introspection"
+
+
+def read_introspection(document: Mapping[str, Any], location: str) -> Schema:
+    """`document` as answered or saved: `__schema`, at the top or under `data`. Raises
+    ImportRejected."""
+    node = mapping(mapping(document.get("data")).get("__schema") or document.get("__schema"))
+    if not sequence(node.get("types")):
+        if "openapi" in document or "swagger" in document:
+            raise ImportRejected(
+                f"{location}: this is an OpenAPI description; use `toolgate import openapi`."
+            )
+        raise ImportRejected(f"{location}: it holds no `__schema` with types; {_EXPECTED}.")
+    schema = Schema(description=text(node.get("description")))
+    for one in sequence(node["types"]):
+        _take(schema, mapping(one))
+    for operation in ("query", "mutation", "subscription"):
+        root = mapping(node.get(f"{operation}Type"))
+        if _is_named(root):
+            schema.roots[operation] = root["name"]
+    return schema.finish()
+
+
+def _take(schema: Schema, node: dict[str, Any]) -> None:
+    kind = _KINDS.get(str(node.get("kind")))
+    if kind is None or not _is_named(node) or node["name"].startswith("__"):
+        return
+    name = node["name"]
+    known = schema.types.setdefault(name, Type(name, kind, text(node.get("description"))))
+    known.fields.update(_named(_field, node.get("fields")))
+    known.inputs.update(_named(_value, node.get("inputFields")))
+    known.choices.update(_named(_choice, node.get("enumValues")))
+    known.members += [one["name"] for one in sequence(node.get("possibleTypes")) if _is_named(one)]
+    known.one_of = node.get("isOneOf") is True
+    known.specified_by = text(node.get("specifiedByURL") or node.get("specifiedByUrl")) or None
+
+
+def _named(read: Any, nodes: object) -> dict[str, Any]:
+    """`nodes` converted by `read`, by name; those without a name or type are omitted."""
+    found = (read(mapping(node)) for node in sequence(nodes) if _is_named(node))
+    return {one.name: one for one in found if one is not None}
+
+
+def _is_named(node: object) -> bool:
+    name = mapping(node).get("name")
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def _field(node: dict[str, Any]) -> Field | None:
+    ref = _ref(node.get("type"))
+    if ref is None:
+        return None
+    args = _named(_value, node.get("args"))
+    return Field(node["name"], ref, args, text(node.get("description")), _deprecated(node))
+
+
+def _value(node: dict[str, Any]) -> InputValue | None:
+    ref = _ref(node.get("type"))
+    if ref is None:
+        return None
+    default = _default(node.get("defaultValue"))
+    return InputValue(node["name"], ref, text(node.get("description")), default, _deprecated(node))
+
+
+def _choice(node: dict[str, Any]) -> Choice:
+    return Choice(node["name"], text(node.get("description")), _deprecated(node))
+
+
+def _deprecated(node: dict[str, Any]) -> str | None:
+    if node.get("isDeprecated") is not True:
+        return None
+    return text(node.get("deprecationReason")) or "No longer supported"
+
+
+def _ref(node: object) -> Ref | None:
+    """The type reference; None if the introspection query was not deep enough."""
+    wraps: list[str] = []
+    while len(wraps) < _WRAPS_LIMIT:
+        one = mapping(node)
+        wrap = _WRAPS.get(str(one.get("kind")))
+        if wrap is None:
+            return wrapped(one["name"], reversed(wraps)) if _is_named(one) else None
+        wraps.append(wrap)
+        node = one.get("ofType")
+    return None
+
+
+def _default(literal: object) -> Any:
+    if not isinstance(literal, str):
+        return UNSET
+    try:
+        return default_of(parse_const_value(literal))
+    except (GraphQLError, RecursionError):
+        return UNSET
+
 
 # Shopify's admin API has about 3,500
 TYPES_LIMIT = 20_000
-_EXPECTED = "expected GraphQL SDL, or the JSON answer of an introspection"
 
 
 def load(data: bytes, location: str) -> Schema:

@@ -1,6 +1,10 @@
 """Selection sets of a root field: chosen, parsed from text, printed.
 
 Deterministic: the same schema always gives the same selection.
+
+The JSON Schema of an answer follows from its selection set. No member is required: a caller may
+select less, and a failed field nulls its parents. Enums, which a service may extend, and custom
+scalars are unconstrained as well: no valid answer may fail.
 """
 
 from collections import deque
@@ -13,7 +17,7 @@ from typing import Any
 from graphql import GraphQLError, parse, print_ast
 from graphql.language import ast
 
-from registry.importers.graphql.schema import COMPOSITE, Field, Schema, Type
+from registry.importers.graphql.schema import COMPOSITE, Field, Ref, Schema, Type, answered
 
 PAGE_ARGUMENTS = ("first", "limit")
 INNER_ENTRIES = 10  # of nested lists, where the service takes a bound
@@ -394,3 +398,59 @@ def _varies(value: Any) -> bool:
         case ast.ObjectValueNode():
             return any(_varies(one.value) for one in value.fields)
     return False
+
+
+FURTHER = 40  # names listed of fields that could be selected besides
+CHOICES = 30
+
+
+def output_schema(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
+    return _of(schema, ref, selection)
+
+
+def _of(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
+    made = _non_null(schema, ref.nullable, selection)
+    if ref.required or "type" not in made:
+        return made
+    kinds = made["type"] if isinstance(made["type"], list) else [made["type"]]
+    return {**made, "type": [*kinds, "null"]}
+
+
+def _non_null(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
+    if ref.wrap == "list" and ref.of is not None:
+        return {"type": "array", "items": _of(schema, ref.of, selection)}
+    if selection is not None:
+        return _object(schema, selection)
+    type_ = schema.of(ref)
+    if type_.kind != "enum":
+        return answered(type_)
+    names = ", ".join(list(type_.choices)[:CHOICES])
+    return {"type": "string", "description": f"{type_.name}: {names}"}
+
+
+def _object(schema: Schema, selection: Selection) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    _gather(schema, selection, properties)
+    made: dict[str, Any] = {"type": "object", "properties": properties}
+    further = [
+        name
+        for name, one in selection.type.fields.items()
+        if name not in properties and not any(value.demanded for value in one.args.values())
+    ]
+    if further:
+        more = ", …" if len(further) > FURTHER else ""
+        made["description"] = f"Not selected: {', '.join(further[:FURTHER])}{more}"
+    return made
+
+
+def _gather(schema: Schema, selection: Selection, properties: dict[str, Any]) -> None:
+    for one in selection.fields:
+        if one.field is None:
+            made: dict[str, Any] = {"type": "string"}
+        else:
+            made = _of(schema, one.field.type, one.inner)
+        known = properties.setdefault(one.key, made)
+        if known is not made and "properties" in known and "properties" in made:
+            known["properties"] = {**made["properties"], **known["properties"]}
+    for fragment in selection.fragments:
+        _gather(schema, fragment, properties)

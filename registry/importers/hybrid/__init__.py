@@ -12,10 +12,11 @@ from registry.importers.hybrid.read import (
     UnusableSchema,
     closed,
     described,
+    drafts,
     read_file,
     read_spec,
+    select,
 )
-from registry.importers.hybrid.tools import drafts, select
 
 __all__ = [
     "ID_LIMIT",

@@ -1,27 +1,315 @@
 """Import pipeline of an MCP server: decode the snapshot, name its entries, select, map each one,
-report."""
+report.
+"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from registry.importers.imported import Imported, ItemDraft
-from registry.importers.mcp.definitions import (
-    Definition,
-    Kind,
-    SkipEntry,
-    UnusableEntry,
-    definitions,
-)
-from registry.importers.mcp.items import item_draft
-from registry.importers.mcp.tools import key_of, tool_draft
 from registry.names.tool_names import assign, legal, suffixed
-from schemas.errors import ImportRejected
+from registry.names.uris import Template
+from schemas.binding import McpBinding, Mirrored
+from schemas.errors import ImportRejected, ParseError
 from schemas.globs import glob
-from schemas.mcp.snapshot import ItemKind, Snapshot, SnapshotEntry, decode_snapshot
+from schemas.jsonrpc import decode_json, encode, json_type
+from schemas.jsonschema import Checker
+from schemas.mcp.headers import mirrored_in
+from schemas.mcp.snapshot import Eras, ItemKind, Snapshot, SnapshotEntry, decode_snapshot
 from schemas.source import Outcome, OutcomeStatus
-from schemas.tool import ToolDraft
+from schemas.tool import Annotations, ToolDraft
+from schemas.validators import (
+    SchemaTooCostly,
+    ValidationError,
+    check_by_metaschema,
+    unknown_dialect,
+)
+
+KEY_LIMIT = 2048  # bytes of a name or URI: longer ones fit no index and no header
+DEPTH_LIMIT = 128  # levels of a definition; recursive code needs some frames per level
+_LABEL = 80  # characters of a name in a report
+
+Kind = ItemKind | str  # or "tool"
+_IDENTITY = {"tool": "name", "prompt": "name", "resource": "uri", "template": "uriTemplate"}
+
+
+class SkipEntry(Exception):
+    """The entry cannot be offered; `str()` is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One entry with a valid identifier."""
+
+    kind: Kind
+    key: str  # its name, URI or URI template
+    members: dict[str, Any]
+    eras: Eras
+
+    @property
+    def label(self) -> str:
+        return self.key if self.kind == "tool" else f"{self.kind} {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableEntry:
+    label: str
+    reason: str
+
+
+def definitions(
+    kind: Kind, entries: Sequence[SnapshotEntry]
+) -> Iterator[Definition | UnusableEntry]:
+    """The entries in their order. Of duplicates the first counts."""
+    seen: set[str] = set()
+    for number, entry in enumerate(entries, start=1):
+        try:
+            members = _object(bytes(entry.definition))
+            key = _identity(members, _IDENTITY[kind])
+        except SkipEntry as skip:
+            yield UnusableEntry(f"{kind} {number} of the list", str(skip))
+            continue
+        definition = Definition(kind, key, members, entry.eras)
+        if key in seen:
+            yield UnusableEntry(definition.label, "is listed twice; the first one counts")
+        else:
+            seen.add(key)
+            yield definition
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        found = decode_json(text)
+    except ParseError as error:
+        raise SkipEntry(error.message.replace("The body", "The definition")) from error
+    if not isinstance(found, dict):
+        raise SkipEntry(f"is {json_type(found)}, expected an object")
+    if _is_deep(found):
+        raise SkipEntry(f"is nested more than {DEPTH_LIMIT} levels deep")
+    return found
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _identity(members: dict[str, Any], member: str) -> str:
+    key = members.get(member)
+    if not isinstance(key, str):
+        found = json_type(key) if member in members else "missing"
+        raise SkipEntry(f"its {member} is {found}, expected text")
+    if not key.strip():
+        raise SkipEntry(f"its {member} is empty")
+    if len(key.encode()) > KEY_LIMIT:
+        raise SkipEntry(f"its {member}, {key[:_LABEL]}…, has more than {KEY_LIMIT} bytes")
+    if "\0" in key:
+        raise SkipEntry(f"its {member} holds a NUL character")
+    return key
+
+
+def item_draft(definition: Definition, kind: ItemKind, name: str) -> ItemDraft:
+    """The item; `name` is its preferred name. Raises SkipEntry."""
+    members = definition.members
+    if kind == "prompt":
+        _check_arguments(members.get("arguments"))
+    else:
+        _check_name(members)
+    if kind == "resource":
+        _check_uri(definition.key)
+    if kind == "template":
+        _check_template(definition.key)
+    return ItemDraft(kind, definition.key, name, members, definition.eras)
+
+
+def _check_arguments(arguments: Any) -> None:
+    if arguments is None:
+        return
+    if not isinstance(arguments, list):
+        raise SkipEntry(f"its arguments are {json_type(arguments)}, expected an array")
+    for argument in arguments:
+        if not isinstance(argument, dict) or not isinstance(argument.get("name"), str):
+            raise SkipEntry("one of its arguments has no name")
+
+
+def _check_name(members: dict[str, Any]) -> None:
+    if not isinstance(members.get("name"), str):
+        raise SkipEntry("has no name")
+
+
+def _check_uri(uri: str) -> None:
+    try:
+        scheme = urlsplit(uri).scheme
+    except ValueError:
+        scheme = ""
+    if not scheme:
+        raise SkipEntry("its uri is no absolute URI, as in file:///notes.txt")
+
+
+def _check_template(template: str) -> None:
+    try:
+        Template.read(template)
+    except ValueError as error:
+        raise SkipEntry(f"its uriTemplate {error}") from error
+
+
+_OWN_COLUMNS = frozenset(
+    ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+)
+_EXPECTED: dict[str, type] = {"icons": list, "execution": dict, "_meta": dict}
+_HINTS: dict[str, tuple[str, type]] = {
+    "title": ("title", str),
+    "readOnlyHint": ("read_only_hint", bool),
+    "destructiveHint": ("destructive_hint", bool),
+    "idempotentHint": ("idempotent_hint", bool),
+    "openWorldHint": ("open_world_hint", bool),
+}
+
+
+def tool_draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]:
+    """The tool, and notes on the parts omitted. Raises SkipEntry."""
+    members = definition.members
+    notes: list[str] = []
+    schema = _input_schema(members)
+    _note_unchecked(schema, notes)
+    hints, given = _annotations(members, notes)
+    more = {
+        member: value
+        for member, value in members.items()
+        if member not in _OWN_COLUMNS and _fits(member, value, notes)
+    }
+    if given.keys() - _HINTS.keys():
+        more["annotations"] = given
+    made = ToolDraft(
+        key=key_of(definition.key),
+        name=name,
+        description=_text(members, "description", notes) or "",
+        input_schema=schema,
+        binding=McpBinding(definition.key, definition.eras, _mirrored(schema)),
+        title=_text(members, "title", notes),
+        output_schema=_output_schema(members, notes),
+        annotations=hints,
+        definition=more or None,
+    )
+    return made, notes
+
+
+def key_of(name: str) -> str:
+    return f"{name}@call"
+
+
+def _input_schema(members: dict[str, Any]) -> dict[str, Any]:
+    if "inputSchema" not in members:
+        raise SkipEntry("has no inputSchema")
+    schema = members["inputSchema"]
+    if not isinstance(schema, dict):
+        raise SkipEntry(f"its inputSchema is {json_type(schema)}, expected an object")
+    if schema.get("type") != "object":
+        raise SkipEntry('its inputSchema has not "type": "object" at its root')
+    if reason := _illegal(schema):
+        raise SkipEntry(f"its inputSchema is no JSON Schema: {reason}")
+    return schema
+
+
+def _output_schema(members: dict[str, Any], notes: list[str]) -> dict[str, Any] | None:
+    schema = members.get("outputSchema")
+    if schema is None:
+        return None
+    if not isinstance(schema, dict):
+        notes.append(f"its outputSchema is {json_type(schema)}, expected an object: left out")
+        return None
+    if reason := _illegal(schema):
+        notes.append(f"its outputSchema is no JSON Schema: left out ({reason})")
+        return None
+    return schema
+
+
+def _illegal(schema: dict[str, Any]) -> str | None:
+    """Why `schema` is invalid in its dialect; a schema of an unknown dialect passes, for clients
+    that know it."""
+    if unknown_dialect(schema) is not None:
+        return None
+    try:
+        check_by_metaschema(schema)
+    except ValidationError as error:
+        where = "/".join(map(str, error.instance_path))
+        return f"{error.message[:120]} at {where}" if where else error.message[:120]
+    except SchemaTooCostly:  # left to others to check
+        return None
+    except ValueError as error:  # nested too deeply
+        return str(error)[:120]
+    return None
+
+
+def _note_unchecked(schema: dict[str, Any], notes: list[str]) -> None:
+    """Note how arguments are checked, where that differs from the server's schema."""
+    if (dialect := unknown_dialect(schema)) is not None:
+        notes.append(
+            f"its inputSchema names the dialect {dialect[:80]!r}, which is not known: arguments "
+            "are checked as JSON Schema 2020-12 has it"
+        )
+    try:
+        Checker(encode(schema))
+    except ValueError as error:
+        reason = str(error).partition("\n")[0][:160]
+        notes.append(f"arguments are not checked before its server gets them: {reason}")
+
+
+def _mirrored(schema: dict[str, Any]) -> tuple[Mirrored, ...]:
+    try:
+        return mirrored_in(schema)
+    except ValueError as error:  # 2026-07-28, transports: clients must drop such a tool
+        raise SkipEntry(str(error)) from error
+
+
+def _annotations(members: dict[str, Any], notes: list[str]) -> tuple[Annotations, dict[str, Any]]:
+    """The known hints, and all valid ones that were given."""
+    given = members.get("annotations")
+    if given is None:
+        return Annotations(), {}
+    if not isinstance(given, dict):
+        notes.append(f"its annotations are {json_type(given)}, expected an object: left out")
+        return Annotations(), {}
+    sound: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
+    for member, value in given.items():
+        field, kind = _HINTS.get(member, ("", object))
+        if not isinstance(value, kind):
+            notes.append(f"its annotations.{member} is {json_type(value)}: left out")
+            continue
+        sound[member] = value
+        if field:
+            hints[field] = value
+    return Annotations(**hints), sound
+
+
+def _text(members: dict[str, Any], member: str, notes: list[str]) -> str | None:
+    value = members.get(member)
+    if value is None or isinstance(value, str):
+        return value
+    notes.append(f"its {member} is {json_type(value)}, expected text: left out")
+    return None
+
+
+def _fits(member: str, value: Any, notes: list[str]) -> bool:
+    expected = _EXPECTED.get(member)
+    if expected is None or isinstance(value, expected):
+        return True
+    notes.append(f"its {member} is {json_type(value)}: left out")
+    return False
+
 
 _REASONS_LIMIT = 5  # named in one outcome; a person reads no more
 

@@ -8,11 +8,10 @@ from typing import Any
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical, segments
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.marks import ArgumentMarks, argument_marks
-from registry.importers.openapi.members import Members, textual
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter
-from registry.importers.openapi.schema_tree import Converted
-from registry.importers.openapi.schemas import Schemas
+from registry.importers.openapi.raw_schemas import Members, textual
+from registry.importers.openapi.schemas import Converted, Schemas
 from registry.importers.openapi.values import mapping, text
 from registry.importers.plain import plain
 from schemas.binding import Part, Style, Xml

@@ -5,6 +5,7 @@ A bad response description never costs the operation: undescribable parts are le
 
 import re
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,50 @@ import msgspec
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.schema_tree import Converted, Cycles, ReferenceTarget
-from registry.importers.openapi.schemas import Schemas
+from registry.importers.openapi.schemas import Converted, Cycles, ReferenceTarget, Schemas
 from registry.importers.openapi.values import mapping
-from registry.importers.openapi.widening import widened
+from schemas.jsonschema import BY_NAME, VALUES
 from schemas.validators import compiled_as_2020
+
+_PREFIX = "#/$defs/"
+# Keywords that accept less when a schema in them, or beside them, accepts more.
+_REVERSED = frozenset(
+    ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
+)
+
+
+def widened(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
+    """`schema` with references to the `dropped` definitions replaced by any value."""
+    out: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _REVERSED:
+            continue
+        if key == "$ref" and isinstance(value, str) and value.removeprefix(_PREFIX) in dropped:
+            continue
+        if key in ("oneOf", "anyOf"):  # values may match several branches of `oneOf` now
+            _add_choice(out, [_member(one, dropped) for one in value])
+        elif key in BY_NAME and isinstance(value, dict):
+            out[key] = {name: _member(one, dropped) for name, one in value.items()}
+        else:
+            out[key] = value if key in VALUES else _member(value, dropped)
+    return out
+
+
+def _add_choice(out: dict[str, Any], branches: list[Any]) -> None:
+    """Add `anyOf`, or one more where `anyOf` and `oneOf` are siblings."""
+    if "anyOf" in out:
+        out["allOf"] = [*out.get("allOf", ()), {"anyOf": branches}]
+    else:
+        out["anyOf"] = branches
+
+
+def _member(value: Any, dropped: Collection[str]) -> Any:
+    if isinstance(value, dict):
+        return widened(value, dropped)
+    if isinstance(value, list):
+        return [_member(one, dropped) for one in value]
+    return value
+
 
 # Everything that Stripe's customer can refer to is 1.5 MB, for each of 400 operations. Definitions
 # nearest to the answer are kept; the rest accepts any value.

@@ -3,19 +3,452 @@
 A component is converted once per document, without following its references, and cached with the
 components that it uses; a tool's `$defs` are those reachable from its arguments. References are not
 expanded, so cycles stay cycles and size stays linear.
+
+A single schema is read as stated in OpenAPI 3.0 (4.7.24, an extended subset of the Wright draft 00)
+and drafts 4 to 7, in 3.1 documents as well: many were converted by changing the version only.
+
+Cycles: `Node -> properties -> children -> Node` ends with the data. `Pet -> oneOf -> Cat -> allOf
+-> Pet`, the usual way to write a base class with a discriminator, never ends: jsonschema overflows
+its stack there. Components and the references *in place* between them form a graph; a reference
+inside a strongly connected component of it is cyclic.
+
+Legal keywords are kept, broken ones dropped or repaired with a note, and `readOnly` properties left
+out. Order is kept: models read it.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
-from registry.importers.openapi.document import OpenApiDocument, SkipOperation, segments
-from registry.importers.openapi.schema_tree import Converted, Cycles, ReferenceTarget, Tree
-from registry.importers.openapi.visibility import Flag, Visibility
+from registry.importers.openapi.document import (
+    MissingReference,
+    OpenApiDocument,
+    SkipOperation,
+    canonical,
+    segments,
+)
+from registry.importers.openapi.keywords import ABSENT, ANNOTATIONS, CHECKS, SPELLED, compiles
+from registry.importers.openapi.raw_schemas import Flag, Visibility
+from registry.importers.openapi.values import mapping, sequence
 from registry.names.tool_names import legal, suffixed
 from schemas.jsonrpc import encode
 from schemas.validators import compiled_as_2020
+
+_COMPOSITION = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if"})
+_ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})
+_MARKERS = frozenset(
+    {"nullable", "exclusiveMinimum", "exclusiveMaximum", "example", "dependencies", "items"}
+    | {"x-nullable"}  # Swagger 2.0 has no `nullable`
+)
+
+
+def modernise(schema: dict[str, Any]) -> dict[str, Any]:
+    """Convert old keywords; returns `schema` itself if it has none. Subschemas are unchanged."""
+    if _MARKERS.isdisjoint(schema):
+        return schema
+    modern = dict(schema)
+    _bound(modern, "maximum", "exclusiveMaximum")
+    _bound(modern, "minimum", "exclusiveMinimum")
+    _example(modern)
+    _tuple(modern)
+    _dependencies(modern)
+    stated = modern.pop("nullable", None), modern.pop("x-nullable", None)
+    return _nullable(modern) if True in stated else modern
+
+
+def _bound(schema: dict[str, Any], limit: str, exclusive: str) -> None:
+    """Draft 4: `maximum: 5, exclusiveMaximum: true` is `exclusiveMaximum: 5`."""
+    flag = schema.get(exclusive)
+    if isinstance(flag, bool):
+        del schema[exclusive]
+        if flag and limit in schema:
+            schema[exclusive] = schema.pop(limit)
+
+
+def _example(schema: dict[str, Any]) -> None:
+    if "example" in schema:
+        example = schema.pop("example")
+        schema.setdefault("examples", [example])
+
+
+def _tuple(schema: dict[str, Any]) -> None:
+    """Up to 2019-09, `items` could be a list, one schema per position."""
+    if isinstance(schema.get("items"), list):
+        schema["prefixItems"] = schema.pop("items")
+        if "additionalItems" in schema:
+            schema["items"] = schema.pop("additionalItems")
+
+
+def _dependencies(schema: dict[str, Any]) -> None:
+    """Up to draft 7, one keyword for property names and schemas."""
+    dependencies = schema.pop("dependencies", None)
+    if isinstance(dependencies, dict):
+        names = {key: value for key, value in dependencies.items() if isinstance(value, list)}
+        schemas = {key: value for key, value in dependencies.items() if key not in names}
+        schema.update({"dependentRequired": names} if names else {})
+        schema.update({"dependentSchemas": schemas} if schemas else {})
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """3.0's `nullable`, read as meant: beside `enum` and `$ref` it is often written alone, where
+    3.0.3 would give it no effect. Accepting null too much costs a 400, too little a call."""
+    if not _COMPOSITION.isdisjoint(schema):
+        return _or_null(schema)
+    if isinstance(schema.get("type"), str | list):
+        stated = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        schema["type"] = stated if "null" in stated else [*stated, "null"]
+    if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+        schema["enum"] = [*schema["enum"], None]
+    if "const" in schema:
+        schema["enum"] = [schema.pop("const"), None]
+    return schema
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    inner = {key: value for key, value in schema.items() if key not in _ANNOTATIONS}
+    outer = {key: value for key, value in schema.items() if key in _ANNOTATIONS}
+    return {"anyOf": [inner, {"type": "null"}], **outer}
+
+
+DEPTH_LIMIT = 64  # as in `schemas.py`, which rejects deeper schemas
+
+# How a subschema applies to the same value: always, or as one of several choices.
+Place = Literal["always", "choice"]
+Turn = Literal["follow", "without_choices", "cut"]
+
+_ALWAYS_ONE = ("not", "if", "then", "else")
+
+
+class Cycles:
+    """Decides for each reference between components how to follow it, so that validation
+    terminates."""
+
+    def __init__(self, document: OpenApiDocument) -> None:
+        self._document = document
+        self._edges: dict[str, tuple[tuple[str, Place], ...]] = {}
+        self._any = Groups(lambda node: [to for to, _ in self._references(node)])
+        self._always = Groups(lambda node: self._to(node, "always"))
+        self._choice = Groups(lambda node: self._to(node, "choice"))
+
+    def turn(self, origin: str, target: str, place: Place) -> Turn:
+        """A child that includes its base (`allOf`) needs the base without its choice of children.
+        References that still form a cycle, by inclusion only or by choice only, add no constraint:
+        cut."""
+        if origin == target:
+            return "cut"
+        if place == "choice":
+            return "cut" if self._choice.together(origin, target) else "follow"
+        if self._always.together(origin, target):
+            return "cut"
+        return "without_choices" if self._any.together(origin, target) else "follow"
+
+    def _to(self, node: str, wanted: Place) -> list[str]:
+        return [target for target, place in self._references(node) if place == wanted]
+
+    def _references(self, pointer: str) -> tuple[tuple[str, Place], ...]:
+        if pointer not in self._edges:
+            try:
+                schema = self._document.find(pointer)
+            except SkipOperation:
+                schema = None  # reported by the conversion of the reference
+            self._edges[pointer] = tuple(_in_place(schema, "always", 0))
+        return self._edges[pointer]
+
+
+def _in_place(raw: object, place: Place, depth: int) -> Iterator[tuple[str, Place]]:
+    if depth > DEPTH_LIMIT:
+        return
+    schema = modernise(mapping(raw))
+    ref = schema.get("$ref")
+    if isinstance(ref, str) and ref.startswith("#"):
+        yield canonical(ref), place
+    for keyword, branch in _branches(schema):
+        chosen = keyword in ("anyOf", "oneOf")
+        yield from _in_place(branch, "choice" if chosen else place, depth + 1)
+
+
+def _branches(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for branch in sequence(schema.get(keyword)):
+            yield keyword, branch
+    for keyword in _ALWAYS_ONE:
+        if keyword in schema:
+            yield keyword, schema[keyword]
+    for branch in mapping(schema.get("dependentSchemas")).values():
+        yield "dependentSchemas", branch
+
+
+class Groups:
+    """Strongly connected components of a graph, computed lazily (Tarjan, SIAM J. Comput. 1972).
+    Iterative; all queries together cost one pass over the graph."""
+
+    def __init__(self, successors: Callable[[str], Collection[str]]) -> None:
+        self._successors = successors
+        self._number: dict[str, int] = {}  # order of discovery
+        self._low: dict[str, int] = {}  # lowest number reachable
+        self._group: dict[str, int] = {}
+        self._open: list[str] = []  # discovered, component unknown yet
+
+    def together(self, one: str, other: str) -> bool:
+        """Whether both are in the same component."""
+        for node in (one, other):
+            if node not in self._group:
+                self._explore(node)
+        return self._group[one] == self._group[other]
+
+    def _explore(self, root: str) -> None:
+        path = [(root, self._enter(root))]
+        while path:
+            node, successors = path[-1]
+            for successor in successors:
+                if successor not in self._number:
+                    path.append((successor, self._enter(successor)))
+                    break
+                if successor not in self._group:
+                    self._low[node] = min(self._low[node], self._number[successor])
+            else:
+                path.pop()
+                self._leave(node, path[-1][0] if path else None)
+
+    def _enter(self, node: str) -> Iterator[str]:
+        self._number[node] = self._low[node] = len(self._number)
+        self._open.append(node)
+        return iter(self._successors(node))
+
+    def _leave(self, node: str, parent: str | None) -> None:
+        if parent is not None:
+            self._low[parent] = min(self._low[parent], self._low[node])
+        if self._low[node] == self._number[node]:
+            while self._open and node not in self._group:
+                self._group[self._open.pop()] = self._number[node]
+
+
+_Shape = Literal["one", "list", "map"]
+
+# keyword -> kind of container, and whether it applies to the same value ("in place")
+_NESTED: dict[str, tuple[_Shape, bool]] = {
+    **dict.fromkeys(("not", "if", "then", "else"), ("one", True)),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf"), ("list", True)),
+    "dependentSchemas": ("map", True),
+    **dict.fromkeys(("items", "contains", "additionalProperties"), ("one", False)),
+    **dict.fromkeys(("propertyNames", "unevaluatedItems", "unevaluatedProperties"), ("one", False)),
+    "prefixItems": ("list", False),
+    **dict.fromkeys(("properties", "patternProperties"), ("map", False)),
+}
+_CHOICES = ("anyOf", "oneOf")
+_SCALARS = ("string", "number", "integer", "boolean", "null")
+_OF_ARRAYS = ("uniqueItems", "minItems", "maxItems")  # without effect on other types
+_NOTES_LIMIT = 20  # per schema; a person reads the first
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceTarget:
+    """A schema that is a reference target."""
+
+    pointer: str
+    choices: bool = True  # False: without the `anyOf` and `oneOf` that made it recursive
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    schema: dict[str, Any]
+    uses: tuple[ReferenceTarget, ...]
+    notes: tuple[str, ...]  # each begins with its location: "/properties/age: ..."
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Position in the tree: depth, application to the root's value, hidden names."""
+
+    depth: int = 0
+    place: Place | None = "always"  # None: below, on another value
+    hidden: frozenset[str] = frozenset()
+
+
+class Names(Protocol):
+    """What a tree needs of the document's schemas."""
+
+    document: OpenApiDocument
+    cycles: Cycles
+    visibility: Visibility
+
+    def name(self, component: ReferenceTarget) -> str: ...
+
+
+class Tree:
+    """One conversion. `origin` is the component being converted, if it is one."""
+
+    def __init__(self, names: Names, origin: ReferenceTarget | None) -> None:
+        self._names = names
+        self._origin = origin
+        self._path: list[str] = []
+        self._uses: dict[ReferenceTarget, None] = {}
+        self._notes: list[str] = []
+
+    def convert(self, raw: object) -> Converted:
+        schema = self._schema(raw, _At())
+        return Converted(schema, tuple(self._uses), tuple(self._notes))
+
+    def _schema(self, raw: object, at: _At) -> dict[str, Any]:
+        if at.depth > DEPTH_LIMIT:
+            raise SkipOperation(f"schemas are nested deeper than {DEPTH_LIMIT} levels")
+        if isinstance(raw, str) and raw in SPELLED:
+            raw = SPELLED[raw]
+        if isinstance(raw, bool):
+            return {} if raw else {"not": {}}
+        if not isinstance(raw, dict):
+            self._note("is not a schema; any value is accepted")
+            return {}
+        if not raw.keys().isdisjoint(("properties", "required", "allOf")):
+            at = replace(at, hidden=at.hidden | self._names.visibility.names(raw))
+        schema = modernise(raw)
+        if "$ref" in schema:
+            return self._reference(schema, at)
+        return self._keywords(schema, at)
+
+    def _reference(self, schema: dict[str, Any], at: _At) -> dict[str, Any]:
+        ref = schema["$ref"]
+        # 3.0 ignores siblings of a $ref; descriptions there are meant to be read
+        old = self._names.document.old_schemas
+        beside = {k: v for k, v in schema.items() if k != "$ref" and (k in ANNOTATIONS or not old)}
+        siblings = self._keywords(beside, at)
+        try:
+            component = self._component(ref, at)
+        except MissingReference as missing:
+            self._note(f"{missing}; any value is accepted")
+            return siblings
+        if component is None:
+            return siblings
+        self._uses[component] = None
+        return {"$ref": f"#/$defs/{self._names.name(component)}", **siblings}
+
+    def _component(self, ref: object, at: _At) -> ReferenceTarget | None:
+        """The target of `ref`; None when following it would never end."""
+        if not isinstance(ref, str):
+            raise MissingReference("$ref is not text")
+        pointer = canonical(ref)
+        self._names.document.find(ref)
+        if self._origin is None or at.place is None:
+            return ReferenceTarget(pointer)
+        turn = self._names.cycles.turn(self._origin.pointer, pointer, at.place)
+        if turn == "cut":
+            self._note(f"$ref {ref!r} applies the schema to itself; dropped")
+            return None
+        return ReferenceTarget(pointer, choices=turn == "follow")
+
+    def _keywords(self, schema: dict[str, Any], at: _At) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in schema.items():
+            if key in CHECKS:
+                checked, problem = CHECKS[key](value)
+                if problem:
+                    self._note(f"`{key}` {problem}")
+            elif key in _NESTED and not self._drops(key, at):
+                checked = self._nested(key, value, at)
+            else:
+                continue
+            if checked is not ABSENT:
+                out[key] = checked
+        return self._tidy(out, at)
+
+    def _drops(self, key: str, at: _At) -> bool:
+        """Whether to drop the root's choices: the component was requested without them."""
+        origin = self._origin
+        return bool(origin and not origin.choices and at.place and key in _CHOICES)
+
+    def _nested(self, key: str, value: object, at: _At) -> Any:
+        shape, in_place = _NESTED[key]
+        inner = _At(at.depth + 1, None)
+        if in_place:
+            chosen = at.place and key in _CHOICES
+            inner = _At(at.depth + 1, "choice" if chosen else at.place, at.hidden)
+        with self._inside(key):
+            if shape == "one":
+                return self._schema(value, inner)
+            if shape == "list":
+                return self._list(value, inner)
+            return self._map(key, value, inner, at.hidden)
+
+    def _list(self, value: object, at: _At) -> Any:
+        if not isinstance(value, list) or not value:
+            self._note("is not a list of schemas; dropped")
+            return ABSENT
+        members = []
+        for index, member in enumerate(value):
+            with self._inside(str(index)):
+                members.append(self._schema(member, at))
+        return members
+
+    def _map(self, key: str, value: object, at: _At, hidden: frozenset[str]) -> Any:
+        if not isinstance(value, dict):
+            self._note("is not an object of schemas; dropped")
+            return ABSENT
+        try:
+            value = self._names.document.named(value)
+        except SkipOperation as skip:
+            self._note(f"{skip}; what it would add is missing")
+            value = {name: member for name, member in value.items() if name != "$ref"}
+        members = {}
+        for name, member in value.items():
+            if key == "properties" and name in hidden:
+                continue
+            with self._inside(name):
+                if key == "patternProperties" and not compiles(name):
+                    self._note("cannot be compiled; dropped")
+                else:
+                    members[name] = self._schema(member, at)
+        return members
+
+    def _tidy(self, out: dict[str, Any], at: _At) -> dict[str, Any]:
+        """Clean-up that involves several keywords."""
+        if at.hidden and "required" in out:
+            out["required"] = [name for name in out["required"] if name not in at.hidden]
+        if out.get("required") == []:
+            del out["required"]
+        if out.get("type") == "array" and out.keys().isdisjoint(("items", "prefixItems")):
+            out["items"] = {}  # providers reject arrays without; 3.0 requires it
+            if self._names.document.old_schemas:
+                self._note("`items` is missing; any items are accepted")
+        if out.get("type") == "string" and "enum" in out:
+            self._enumerate_text(out)
+        if out.get("type") in _SCALARS:
+            for keyword in _OF_ARRAYS:  # Kubernetes sets `uniqueItems` on every parameter
+                out.pop(keyword, None)
+        return _flatten(out)
+
+    def _enumerate_text(self, out: dict[str, Any]) -> None:
+        """Quote enumerated values: unquoted in YAML, the texts 1 and true are a number and a
+        boolean, which match no text."""
+        if any(isinstance(value, int | float) for value in out["enum"]):
+            out["enum"] = [_as_text(value) for value in out["enum"]]
+            self._note("`enum` of a text lists numbers or booleans; read as text")
+
+    @contextmanager
+    def _inside(self, key: str) -> Iterator[None]:
+        self._path.append(key)
+        yield
+        self._path.pop()
+
+    def _note(self, problem: str) -> None:
+        if len(self._notes) < _NOTES_LIMIT:
+            self._notes.append("".join(f"/{part}" for part in self._path) + f": {problem}")
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _flatten(out: dict[str, Any]) -> dict[str, Any]:
+    """`{allOf: [X]}` is X. Common in 3.0, where a `$ref` may have no siblings."""
+    if len(out.get("allOf", ())) != 1 or not (out.keys() - {"allOf"}) <= ANNOTATIONS:
+        return out
+    [only] = out.pop("allOf")
+    return {**only, **out}
+
 
 # Kubernetes' largest request body needs 134. Models read far fewer, and a document with thousands
 # of such operations would exceed memory.

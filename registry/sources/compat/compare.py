@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from registry.sources.compat import keywords
-from registry.sources.compat.changes import FoundChanges, Kind, SchemaChange, Weight
 from registry.sources.compat.narrowing import Narrowing
 from registry.sources.compat.reading import (
     DEPTH,
     At,
+    FoundChanges,
+    Kind,
+    SchemaChange,
     TooMuch,
+    Weight,
     bounded,
     declared,
     finite,

@@ -13,17 +13,20 @@ from typing import Any
 import msgspec
 
 from registry.sources.compat import keywords
-from registry.sources.compat.changes import FoundChanges, Weight, joined, lost
 from registry.sources.compat.reading import (
     DEPTH,
     OF_TYPE,
     At,
+    FoundChanges,
     Gathered,
     Sameness,
+    Weight,
     declared,
     finite,
     gather,
+    joined,
     listed,
+    lost,
     members,
     stated_types,
     types,

@@ -1,15 +1,55 @@
 """JSON Schemas prepared for comparison: all schemas that apply to one value, gathered.
 
 Schemas are those of 2020-12, and complete: every `$ref` points into its own document.
+
+Also the findings of a comparison.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
+
+Kind = Literal[
+    "operation", "name", "argument", "required", "type", "enum", "constraint", "schema", "wire",
+    "security", "output", "annotation", "description",
+]  # fmt: skip
+
+
+class SchemaChange(Struct, frozen=True):
+    kind: Kind
+    where: str  # path in the arguments or the answer: "pet.tags[]"; "": the root
+    breaking: bool  # what worked before may fail now
+    text: str  # continues the sentence after `where`
+
+
+class Weight(Enum):
+    LOST = "lost"  # values accepted before are rejected now
+    IGNORED = "ignored"  # a property is no longer described: it may be sent, without effect
+    NEW = "new"  # a property that no caller sent until now
+
+
+@dataclass(frozen=True, slots=True)
+class FoundChanges:
+    kind: str
+    where: str
+    before: str = ""
+    after: str = ""
+    weight: Weight = Weight.LOST
+
+
+def lost(found: Iterable[FoundChanges]) -> bool:
+    return any(one.weight is Weight.LOST for one in found)
+
+
+def joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
 
 TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 UNIONS = ("anyOf", "oneOf")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.resources import manual_tools, skills
-from registry.tools.by_hand import tools
+from registry.tools import store as tools
 from tests.gateway.admin.client import Admin
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from registry.display.output_schemas import for_objects
+from registry.display.shaping import for_objects
 from registry.importers.imported import Imported
 from registry.importers.mcp import read_snapshot
-from registry.importers.mcp.definitions import DEPTH_LIMIT
+from registry.importers.mcp.read import DEPTH_LIMIT
 from schemas.binding import McpBinding, Mirrored
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import ServerFacts

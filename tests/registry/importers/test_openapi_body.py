@@ -2,7 +2,7 @@ import pytest
 
 from registry.importers.openapi.body import FILE, preferred
 from registry.importers.openapi.document import OpenApiDocument
-from registry.importers.openapi.members import Members
+from registry.importers.openapi.raw_schemas import Members
 from schemas.binding import Body
 from tests.registry.importers.describe import components, describe, json_body, only, query
 

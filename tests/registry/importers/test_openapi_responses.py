@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.importers.openapi import responses
-from registry.importers.openapi.widening import widened
+from registry.importers.openapi.responses import widened
 from tests.registry.importers.describe import components, describe, only
 
 INTEGER = {"type": "integer"}

@@ -14,7 +14,7 @@ from registry.tools.by_hand.changes import (
     ToolRefused,
     ToolRequest,
 )
-from registry.tools.by_hand.making import make
+from registry.tools.requests import make
 from schemas.binding import (
     Credential,
     FunctionBinding,

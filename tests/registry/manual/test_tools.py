@@ -16,7 +16,7 @@ from registry.tools.by_hand.changes import (
     NoSuchTool,
     ToolRefused,
 )
-from registry.tools.by_hand.tools import ManualTools
+from registry.tools.store import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

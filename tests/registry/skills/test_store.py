@@ -6,7 +6,7 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.skills.document import read_document
-from registry.skills.loading import file_content
+from registry.skills.rows import file_content
 from registry.skills.store import Freed, SkillRefused, SkillStore
 from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST

@@ -2,7 +2,7 @@
 
 A tool made by hand has no endpoint. Of an imported one only metadata absent from its description
 can be changed here, and the description text, which imports then preserve
-(`registry.tools.descriptions`).
+(`registry.sources.write`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from psycopg.types.json import Json, Jsonb
 
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
-from registry.names.reserved import is_reserved
+from registry.names.tool_names import is_reserved
 from registry.sources.plan import seen, storable
 from registry.tools.by_hand.changes import (
     Address,
@@ -31,8 +31,49 @@ from registry.tools.by_hand.changes import (
     columns_of,
     own_columns,
 )
-from registry.tools.descriptions import reset_description, set_description
 from schemas.source import MANUAL
+
+
+async def set_description(
+    connection: AsyncConnection, host_id: str, tool_id: str, text: str, user: str
+) -> bool:
+    """Describe a tool by hand; later imports keep this description. Returns whether the tool
+    exists."""
+    done = await connection.execute(
+        """
+        UPDATE tool_t SET description = %s, description_source = 'manual',
+            description_manual_override = endpoint_id IS NOT NULL,
+            description_override_ts = CASE WHEN endpoint_id IS NOT NULL
+                THEN current_timestamp END,
+            description_override_user = CASE WHEN endpoint_id IS NOT NULL THEN %s END,
+            aggregate_version = aggregate_version + 1, update_ts = current_timestamp,
+            update_user = session_user
+        WHERE host_id = %s AND tool_id = %s
+        """,
+        [text, user, host_id, tool_id],
+    )
+    return done.rowcount > 0
+
+
+async def reset_description(connection: AsyncConnection, host_id: str, tool_id: str) -> str | None:
+    """Restore an imported tool's description from its source; returns it. None: there is none to
+    restore."""
+    found = await connection.execute(
+        """
+        UPDATE tool_t AS tool SET description = endpoint.endpoint_desc,
+            description_source = 'endpoint_sync', description_manual_override = false,
+            description_override_ts = NULL, description_override_user = NULL,
+            aggregate_version = tool.aggregate_version + 1, update_ts = current_timestamp,
+            update_user = session_user
+        FROM api_endpoint_t AS endpoint
+        WHERE tool.host_id = %s AND tool.tool_id = %s
+            AND (endpoint.host_id, endpoint.endpoint_id) = (tool.host_id, tool.endpoint_id)
+        RETURNING tool.description
+        """,
+        [host_id, tool_id],
+    )
+    row = await found.fetchone()
+    return str(row[0]) if row else None
 
 
 class ManualTools:
