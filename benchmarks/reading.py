@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from config.load import load
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.errors import ImportRejected
 

@@ -35,7 +35,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
 from registry.database.postgres import Database, Pool
 from registry.display.profiles import Profiles
-from registry.display.shaping import Shaping
+from registry.display.shapes import Shaping
 from registry.search import Search
 from registry.search.indexes import ensure_indexes
 

@@ -16,9 +16,9 @@ from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import MissingPart, part
-from registry.display.folding import Fold
+from registry.display.outlines import Fold
 from registry.display.profiles import Chosen
-from registry.display.shaping import Ceiling, ListedTool, length
+from registry.display.shapes import Ceiling, ListedTool, length
 from registry.display.summaries import shorten
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import decode_json, encode

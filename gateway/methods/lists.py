@@ -25,7 +25,7 @@ from registry.catalog.lists import ShortList, encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import Chosen
-from registry.display.shaping import Shaping
+from registry.display.shapes import Shaping
 from registry.names.tool_names import FINDING, SKILLS
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable

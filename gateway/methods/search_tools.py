@@ -26,7 +26,7 @@ from registry.catalog.lists import said
 from registry.catalog.lookup import by_words
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
-from registry.display.shaping import Ceiling, ListedTool, length
+from registry.display.shapes import Ceiling, ListedTool, length
 from registry.display.summaries import shorten
 from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
 from schemas.errors import Unavailable, Unreachable

@@ -16,7 +16,7 @@ from gateway.operations.operation import (
     unavailable,
 )
 from registry.skills.rows import NoSuchEntry
-from registry.tools.by_hand.changes import NoSuchTool, ToolChanged
+from registry.tools.edits import NoSuchTool, ToolChanged
 from schemas.errors import Fault, ToolgateError
 
 

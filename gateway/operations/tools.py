@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from gateway.operations.openapi import without_null
 from gateway.operations.operation import NAMES, Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
-from registry.display.shaping import Shaping
+from registry.display.shapes import Shaping
 from schemas.binding import OperationBinding
 from schemas.jsonrpc import encode
 from schemas.memo import Memo

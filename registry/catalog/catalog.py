@@ -16,7 +16,7 @@ from registry.catalog.resources import CatalogResources, Located
 from registry.catalog.toolsets import narrowed
 from registry.display.disclosure import DESCRIBER, own_tools
 from registry.display.profiles import Chosen
-from registry.display.shaping import Shaping
+from registry.display.shapes import Shaping
 from registry.names.tool_names import is_reserved
 from registry.skills.snapshot import (
     NO_SKILLS,

@@ -13,7 +13,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import unknown
-from registry.display.shaping import Shaping
+from registry.display.shapes import Shaping
 from registry.sources.store import ToolStore
 from schemas.mcp.messages import ListKind
 

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from registry.display.budgets import LEVELS, tokens
 from registry.display.disclosure import DESCRIBER, DESCRIBES
 from registry.display.profiles import Chosen
-from registry.display.shaping import Shaping, Shown, for_objects, shown_names
+from registry.display.shapes import Shaping, Shown, for_objects, shown_names
 from schemas.mcp.revisions import V2026_07_28, Revision
 from schemas.mcp.snapshot import ItemKind, ServerFacts, SnapshotItem
 from schemas.tool import Annotations, Tool

@@ -19,7 +19,7 @@ from config.settings import Imports
 from registry.documents.addresses import PublicResolver, check_host, check_url_host
 from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.importers.openapi import parse
 from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected

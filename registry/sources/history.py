@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from config.settings import Imports
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import options_of
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.sources.compat import (
     READ_IN_ALL,
     SchemaChange,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from config.settings import Imports
 from registry.documents.containers import Bundle
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.names.tool_names import is_reserved
 from registry.sources.plan import scrubbed
 from registry.sources.source_reader import (

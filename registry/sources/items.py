@@ -11,7 +11,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
-from registry.importers.imported import ItemDraft
+from registry.importers.drafts import ItemDraft
 from registry.names.tool_names import Candidates, Naming
 from schemas.mcp.snapshot import Eras, ItemKind
 

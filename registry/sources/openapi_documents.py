@@ -27,10 +27,10 @@ from registry.documents.containers import (
     unpack,
 )
 from registry.documents.fetch import Fetched, fetch, has_credentials, local_path
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
+from registry.importers.openapi.extensions import NO_OVERLAY
 from registry.importers.openapi.files import Files, is_url, scan, scheme, stands_alone
-from registry.importers.openapi.marks import NO_OVERLAY
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw, Struct
 from psycopg import AsyncConnection
 
-from registry.importers.imported import ItemDraft
+from registry.importers.drafts import ItemDraft
 from registry.names.tool_names import Naming, is_reserved
 from registry.sources.items import ItemsSaved
 from schemas.binding import Binding

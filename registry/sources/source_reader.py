@@ -16,8 +16,8 @@ from urllib.parse import urljoin, urlsplit
 from config.settings import Imports
 from registry.documents.containers import unpack
 from registry.documents.fetch import fetch, local_path
+from registry.importers.drafts import Imported
 from registry.importers.hybrid import described, read_file, select
-from registry.importers.imported import Imported
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql

@@ -34,9 +34,9 @@ from msgspec.structs import replace
 
 from config.types import HttpUrl, SourceName
 from registry.documents.addresses import check_host
-from registry.importers.imported import cut
+from registry.importers.drafts import cut
 from registry.importers.openapi import read
-from registry.tools.by_hand.changes import (
+from registry.tools.edits import (
     WAYS,
     Address,
     Details,

@@ -18,7 +18,7 @@ from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
 from registry.names.tool_names import is_reserved
 from registry.sources.plan import seen, storable
-from registry.tools.by_hand.changes import (
+from registry.tools.edits import (
     Address,
     CatalogRow,
     HandChange,

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.tools.by_hand.changes import Address, New
+from registry.tools.edits import Address, New
 from registry.tools.store import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
 from schemas.tool import ToolDraft

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 from gateway.app.upstreams import UPSTREAMS
 from gateway.context import Context
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.sources.compat import SchemaChange
 from registry.sources.history import COMPARISONS
 from registry.sources.source_reader import IMPORTERS, Importer, ImportSpec, Limits

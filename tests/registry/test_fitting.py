@@ -9,7 +9,7 @@ from jsonschema_rs import Draft202012Validator
 from msgspec.json import decode
 
 from registry.display.profiles import BUILT_IN
-from registry.display.shaping import Ceiling, Fitted, ListedTool
+from registry.display.shapes import Ceiling, Fitted, ListedTool
 from schemas.binding import McpBinding, Mirrored
 from schemas.jsonrpc import encode
 from tests.registry.anyschema import schemas

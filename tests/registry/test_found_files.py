@@ -13,7 +13,7 @@ from aiohttp import web
 from config.load import load
 from registry.documents.containers import Unreadable, unpack
 from registry.documents.fetch import Fetched
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.sources.openapi_documents import RemoteFiles
 from registry.sources.source_reader import Found, ImportSpec, Origins, find, reread
 from schemas.errors import ImportRejected

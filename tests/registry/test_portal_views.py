@@ -12,7 +12,7 @@ from registry.embedding.models import register
 from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
 from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.by_hand.changes import Details, HandChange, New, ToolRefused
+from registry.tools.edits import Details, HandChange, New, ToolRefused
 from registry.tools.store import ManualTools
 from schemas.binding import (
     FunctionBinding,

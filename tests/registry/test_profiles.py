@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from config.settings import Profile
 from registry.catalog.catalog import Catalog
-from registry.display.folding import Fold
+from registry.display.outlines import Fold
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles
-from registry.display.rewriting import Inexpressible, rewritten
-from registry.display.shaping import shown_names
+from registry.display.rewrites import Inexpressible, rewritten
+from registry.display.shapes import shown_names
 from tests.registry.anyschema import instances, schemas
 from tests.registry.shown import SETTINGS, described, listed, shaping
 

@@ -10,7 +10,7 @@ from registry.database.postgres import Database
 from registry.display.disclosure import DESCRIBER, own_tools
 from registry.names.tool_names import FINDING, NAMES, SKILLS, is_reserved
 from registry.sources.store import ToolStore
-from registry.tools.by_hand.changes import ToolRefused
+from registry.tools.edits import ToolRefused
 from registry.tools.store import ManualTools
 from schemas.binding import Does, GatewayBinding
 from tests.fixtures_database import HOST

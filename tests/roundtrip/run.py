@@ -15,7 +15,7 @@ from config.load import load
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import OpenAPIBinding
 from schemas.errors import InvalidParams

@@ -29,15 +29,9 @@ from gateway.operations.operation import (
     conflict,
     invalid,
 )
-from registry.importers.imported import cut
+from registry.importers.drafts import cut
 from registry.sources.store import ToolStore
-from registry.tools.by_hand.changes import (
-    Address,
-    HandChange,
-    KnownFunction,
-    KnownSources,
-    ToolRequest,
-)
+from registry.tools.edits import Address, HandChange, KnownFunction, KnownSources, ToolRequest
 from registry.tools.requests import make, way_of
 from registry.tools.store import ManualTools
 

@@ -22,9 +22,9 @@ from gateway.operations.operation import (
     place,
 )
 from registry.embedding.status import EntityEmbedding, embedding_of
-from registry.importers.imported import cut
+from registry.importers.drafts import cut
 from registry.sources.pins import Held, Pins
-from registry.tools.by_hand.changes import Details, HandChange, Lifecycle, Name64, Name128, Weight
+from registry.tools.edits import Details, HandChange, Lifecycle, Name64, Name128, Weight
 from registry.tools.store import ManualTools
 from registry.tools.tool_states import Detail, Protocol, Standings, State, ToolState
 

@@ -20,7 +20,7 @@ from gateway.functions import load_functions
 from gateway.upstreams.sandbox.runs import Sandbox
 from gateway.upstreams.script import OFF
 from registry.importers.openapi import parse
-from registry.tools.by_hand.changes import (
+from registry.tools.edits import (
     Cost,
     KnownFunction,
     KnownSources,

@@ -18,7 +18,7 @@ from gateway.cli.tools.show import held_back, summary, waiting
 from registry.embedding.providers import NONE_YET
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.sources.specs import configured
-from registry.tools.by_hand.changes import CatalogRow
+from registry.tools.edits import CatalogRow
 from registry.tools.store import ManualTools
 from registry.tools.tool_states import Protocol
 from schemas.tool import Tool

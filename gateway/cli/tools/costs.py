@@ -11,7 +11,7 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.lists import ToolList
 from registry.display.budgets import tokens
 from registry.display.profiles import Chosen, Profiles
-from registry.display.shaping import Shaping
+from registry.display.shapes import Shaping
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 

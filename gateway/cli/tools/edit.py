@@ -13,8 +13,8 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, check_tier, finding_options, yes_option
 from gateway.cli.common.output import say
 from gateway.cli.tools.add import schema_of
-from registry.importers.imported import cut
-from registry.tools.by_hand.changes import COST_TIERS, Details, HandChange, Lifecycle, NoSuchTool
+from registry.importers.drafts import cut
+from registry.tools.edits import COST_TIERS, Details, HandChange, Lifecycle, NoSuchTool
 from registry.tools.store import ManualTools
 from schemas.errors import Fault
 from schemas.jsonrpc import decode_strict

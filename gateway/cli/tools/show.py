@@ -17,7 +17,7 @@ from gateway.cli.tools.costs import cost_of
 from registry.catalog.lookup import by_service
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.sources.pins import Pins
-from registry.tools.by_hand.changes import CatalogRow, NoSuchTool
+from registry.tools.edits import CatalogRow, NoSuchTool
 from registry.tools.store import ManualTools
 from schemas.source import Source
 from schemas.tool import Tool

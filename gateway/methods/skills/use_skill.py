@@ -23,7 +23,7 @@ from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import Chosen
-from registry.display.shaping import Ceiling, ListedTool, length
+from registry.display.shapes import Ceiling, ListedTool, length
 from registry.display.summaries import first_sentence, shorten
 from registry.search.query import Filters, SearchQuery
 from registry.skills.snapshot import Skill, SkillFile, file_at, uri_of

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
+from registry.importers.drafts import Imported
 from registry.importers.graphql.load import load
-from registry.importers.graphql.marks import FieldMarks, GraphQLOverlay
+from registry.importers.graphql.overlays import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
 from registry.importers.graphql.tools import OPERATIONS, GraphQLDrafts, Root, SkipField
-from registry.importers.imported import Imported
 from registry.names.tool_names import assign, legal
 from schemas.errors import ImportRejected
 from schemas.globs import glob

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from registry.importers.imported import said
+from registry.importers.drafts import said
 
 Kind = Literal["scalar", "object", "interface", "union", "enum", "input", "missing"]
 Operation = Literal["query", "mutation"]

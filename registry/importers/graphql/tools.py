@@ -10,7 +10,9 @@ from typing import Any, get_args
 
 from msgspec import UNSET, Raw, UnsetType
 
-from registry.importers.graphql.marks import FieldMarks
+from registry.importers.drafts import cut, said
+from registry.importers.generated_descriptions import of_field
+from registry.importers.graphql.overlays import FieldMarks
 from registry.importers.graphql.schema import (
     COMPOSITE,
     Field,
@@ -30,10 +32,8 @@ from registry.importers.graphql.selection import (
     output_schema,
     read_selection,
 )
-from registry.importers.imported import cut, said
-from registry.importers.openapi.marks import ArgumentMarks
-from registry.importers.plain import plain
-from registry.importers.untold import of_field
+from registry.importers.openapi.extensions import ArgumentMarks
+from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
 from schemas.binding import GraphQLBinding, Pagination, Variable
 from schemas.jsonrpc import encode

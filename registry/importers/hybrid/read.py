@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from registry.importers.drafts import Imported, said, said_in
+from registry.importers.generated_descriptions import of_action
 from registry.importers.hybrid.items import (
     ID_LIMIT,
     WrittenAction,
@@ -22,9 +24,7 @@ from registry.importers.hybrid.items import (
     text,
     written,
 )
-from registry.importers.imported import Imported, said, said_in
 from registry.importers.openapi import parse
-from registry.importers.untold import of_action
 from registry.names.tool_names import assign, legal, suffixed
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected

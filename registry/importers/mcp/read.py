@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from registry.importers.imported import Imported, ItemDraft
+from registry.importers.drafts import Imported, ItemDraft
 from registry.names.tool_names import assign, legal, suffixed
 from registry.names.uris import Template
 from schemas.binding import McpBinding, Mirrored

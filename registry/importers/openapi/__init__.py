@@ -3,9 +3,9 @@
 Pure: bytes in, drafts and outcomes out.
 """
 
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
+from registry.importers.openapi.extensions import Overlay, overlay
 from registry.importers.openapi.load import parse
-from registry.importers.openapi.marks import Overlay, overlay
 from registry.importers.openapi.operations import OpenApiOptions
 from registry.importers.openapi.read import read
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical, segments
+from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import ANNOTATIONS
-from registry.importers.openapi.marks import ArgumentMarks, argument_marks
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter
 from registry.importers.openapi.raw_schemas import Members, textual
 from registry.importers.openapi.schemas import Converted, Schemas
 from registry.importers.openapi.values import mapping, text
-from registry.importers.plain import plain
+from registry.importers.plain_text import plain
 from schemas.binding import Part, Style, Xml
 
 FORM = "application/x-www-form-urlencoded"

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from registry.importers.openapi.values import nested_at_most
-from registry.importers.plain import plain
+from registry.importers.plain_text import plain
 from schemas.masking import KEYWORD
 from schemas.validators import compiled
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from registry.importers.openapi.document import REF_HOPS, OpenApiDocument, SkipOperation, servers
-from registry.importers.openapi.files import shown
-from registry.importers.openapi.marks import (
+from registry.importers.openapi.extensions import (
     KEY,
     NO_OVERLAY,
     UNMARKED,
@@ -17,6 +16,7 @@ from registry.importers.openapi.marks import (
     operation_marks,
     shared_marks,
 )
+from registry.importers.openapi.files import shown
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
 from schemas.globs import glob

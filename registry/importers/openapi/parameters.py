@@ -11,12 +11,12 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
+from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import VALUE_DEPTH_LIMIT
-from registry.importers.openapi.marks import ArgumentMarks, argument_marks
 from registry.importers.openapi.schemas import Converted, Schemas, modernise
 from registry.importers.openapi.security import Identity, identity_of
 from registry.importers.openapi.values import mapping, nested_at_most, sequence, text
-from registry.importers.plain import plain
+from registry.importers.plain_text import plain
 from schemas.binding import Location, Style
 
 _TEMPLATE = re.compile(r"\{([^{}]+)\}")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from registry.importers.imported import Imported
+from registry.importers.drafts import Imported
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
 from registry.importers.openapi.files import FILES, Unread
 from registry.importers.openapi.operations import (

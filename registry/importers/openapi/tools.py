@@ -12,19 +12,19 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from registry.importers.imported import cut
+from registry.importers.drafts import cut
+from registry.importers.generated_descriptions import of_operation
 from registry.importers.openapi import pagination
 from registry.importers.openapi.body import Bodies, RequestPayload
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
-from registry.importers.openapi.marks import ArgumentMarks, Marks
+from registry.importers.openapi.extensions import ArgumentMarks, Marks
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, rooted
 from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import Converted, SchemaParts, Schemas, SizeBudget
 from registry.importers.openapi.security import Security
 from registry.importers.openapi.values import sequence, text
-from registry.importers.plain import plain
-from registry.importers.untold import of_operation
+from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
 from schemas.binding import Body, Location, OpenAPIBinding, Parameter, Part
 from schemas.jsonrpc import encode

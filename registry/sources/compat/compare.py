@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from registry.sources.compat import keywords
-from registry.sources.compat.narrowing import Narrowing
-from registry.sources.compat.reading import (
+from registry.sources.compat.acceptance import Narrowing
+from registry.sources.compat.schemas import (
     DEPTH,
     At,
     FoundChanges,
@@ -113,7 +113,7 @@ def input_changes(before: Schema, after: Schema) -> list[SchemaChange]:
     """Changes from `before` to `after` that callers of the tool notice.
 
     If none is breaking, all values accepted before still are (as
-    `registry.sources.compat.narrowing` defines it).
+    `registry.sources.compat.acceptance` defines it).
     """
     return _compared(lambda: _input_changes(At(before, before), At(after, after)), "schema")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from registry.sources.compat.reading import TYPES, canonical, listed, members
+from registry.sources.compat.schemas import TYPES, canonical, listed, members
 
 __all__ = ["bounds", "canonical", "demands", "required", "shown", "types"]
 

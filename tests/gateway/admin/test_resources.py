@@ -24,7 +24,7 @@ from registry.database.postgres import Database
 from registry.skills.document import compose
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
-from registry.tools.by_hand.changes import Address, New
+from registry.tools.edits import Address, New
 from registry.tools.store import ManualTools
 from schemas.binding import HybridBinding
 from schemas.errors import ImportRejected

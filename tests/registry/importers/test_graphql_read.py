@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.upstreams.graphql.upstream import document
+from registry.importers.drafts import Imported
 from registry.importers.graphql import GraphQLChoice, read
-from registry.importers.imported import Imported
 from schemas.errors import ImportRejected
 from tests.servers.graphql import SDL
 

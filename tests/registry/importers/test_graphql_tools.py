@@ -5,8 +5,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from registry.importers.drafts import Imported
 from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
-from registry.importers.imported import Imported
 from schemas.binding import Pagination, Variable
 from schemas.errors import ImportRejected
 from schemas.tool import ToolDraft

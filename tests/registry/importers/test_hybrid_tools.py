@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from registry.importers.drafts import DESCRIPTION_LIMIT
 from registry.importers.hybrid import described, drafts, read_spec, select
-from registry.importers.imported import DESCRIPTION_LIMIT
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side

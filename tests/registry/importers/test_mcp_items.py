@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.importers.imported import ItemDraft
+from registry.importers.drafts import ItemDraft
 from registry.importers.mcp import read_snapshot
 from schemas.source import Outcome
 from tests.registry.servers import entry, prompt, resource, snapshot, template

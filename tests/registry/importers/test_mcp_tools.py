@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from registry.display.shaping import for_objects
-from registry.importers.imported import Imported
+from registry.display.shapes import for_objects
+from registry.importers.drafts import Imported
 from registry.importers.mcp import read_snapshot
 from registry.importers.mcp.read import DEPTH_LIMIT
 from schemas.binding import McpBinding, Mirrored

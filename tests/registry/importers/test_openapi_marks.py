@@ -4,7 +4,7 @@ import pytest
 
 from registry.importers.openapi import OpenApiOptions, overlay, read
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.marks import ArgumentMarks, Marks, Overlay, argument_marks
+from registry.importers.openapi.extensions import ArgumentMarks, Marks, Overlay, argument_marks
 from registry.importers.openapi.operations import operations
 from schemas.errors import ImportRejected
 from tests.registry.importers.describe import document

@@ -1,6 +1,6 @@
 import pytest
 
-from registry.importers.imported import DESCRIPTION_LIMIT
+from registry.importers.drafts import DESCRIPTION_LIMIT
 from schemas.binding import OpenAPIBinding
 from tests.registry.importers.describe import describe, document, only
 

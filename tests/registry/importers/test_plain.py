@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.importers.imported import said_in
-from registry.importers.plain import plain
+from registry.importers.drafts import said_in
+from registry.importers.plain_text import plain
 
 SAYS = {
     "paragraphs": ("<p>One.</p>\n\n<p>Two<br/>lines.</p>", "One.\n\nTwo\nlines."),

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from registry.importers.generated_descriptions import of_action, of_field, of_operation
 from registry.importers.openapi import OpenApiOptions, read
-from registry.importers.untold import of_action, of_field, of_operation
 
 SCHEMA: dict[str, Any] = {
     "properties": {"page": {"type": "integer"}, "id": {"type": "string"}, "any": {}},

@@ -7,13 +7,7 @@ import pytest
 from msgspec import Raw
 
 from registry.importers.openapi import read
-from registry.tools.by_hand.changes import (
-    KnownFunction,
-    KnownSources,
-    New,
-    ToolRefused,
-    ToolRequest,
-)
+from registry.tools.edits import KnownFunction, KnownSources, New, ToolRefused, ToolRequest
 from registry.tools.requests import make
 from schemas.binding import (
     Credential,

@@ -8,14 +8,7 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.by_hand.changes import (
-    Address,
-    Details,
-    HandChange,
-    New,
-    NoSuchTool,
-    ToolRefused,
-)
+from registry.tools.edits import Address, Details, HandChange, New, NoSuchTool, ToolRefused
 from registry.tools.store import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
 from schemas.tool import ToolDraft

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from registry.importers.openapi.marks import Marks, merged
+from registry.importers.openapi.extensions import Marks, merged
 from schemas.errors import ImportRejected
 
 

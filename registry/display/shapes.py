@@ -22,9 +22,9 @@ from msgspec import Raw
 
 from config.settings import Budgets
 from registry.display.budgets import CHARACTERS, Room, room, room_of
-from registry.display.folding import Fold, trimmed
+from registry.display.outlines import Fold, trimmed
 from registry.display.profiles import UNCHANGED, Chosen, Profiles
-from registry.display.rewriting import Inexpressible, changes, rewritten
+from registry.display.rewrites import Inexpressible, changes, rewritten
 from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
 from schemas.errors import ParseError

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from registry.importers.plain import plain
+from registry.importers.plain_text import plain
 from schemas.jsonschema import BY_NAME, VALUES
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
 from schemas.source import Outcome

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from registry.sources.compat import keywords
-from registry.sources.compat.reading import (
+from registry.sources.compat.schemas import (
     DEPTH,
     OF_TYPE,
     At,

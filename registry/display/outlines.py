@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.display.rewriting import (
+from registry.display.rewrites import (
     DEFINITION_KEYWORDS,
     NOTES,
     ODD,
