@@ -6,6 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from gateway.events import Events
 from gateway.guards.insight import Insight
 from gateway.guards.refusal import refusal
 from registry.catalog.feed import FeedState
@@ -26,6 +27,8 @@ class Health:
         feed: FeedState,
         broken: Callable[[], Mapping[str, str]] = dict,
         parts: Callable[[], Mapping[str, str]] = dict,
+        *,
+        events: Events | None = None,
     ) -> None:
         """`broken`: sources whose circuit breaker is "open" or "half-open". `parts`: other
         dependencies of serving, by name, with their state."""
@@ -33,6 +36,10 @@ class Health:
         self.broken = broken
         self.parts = parts
         self.draining = False
+        (events or Events()).draining.subscribe(self._drain)
+
+    def _drain(self) -> None:
+        self.draining = True
 
     @property
     def ready(self) -> bool:

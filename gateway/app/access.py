@@ -4,7 +4,7 @@ and audit.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
@@ -19,6 +19,7 @@ from gateway.abc import Counter, Guard, Middleware, Rates
 from gateway.admin.service import AdminAction
 from gateway.app.auditing import Auditing
 from gateway.app.oauth import ToldToClients, endpoints_of, resources_of
+from gateway.events import Events
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
 from gateway.guards.bodies import BodyBudget
 from gateway.guards.connections import BoundedProtocol, bounded
@@ -36,7 +37,7 @@ from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.follower import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
-from registry.database.postgres import Database, Pool
+from registry.database.postgres import DatabaseHandle, Pool
 
 log = logging.getLogger("toolgate.access")
 
@@ -148,12 +149,13 @@ def bound_audiences(
 
 
 class Bounds:
-    def __init__(self, settings: Settings, counter: Counter) -> None:
+    def __init__(self, settings: Settings, counter: Counter, events: Events) -> None:
         """`counter` is shared by all gateways."""
         refused = RefusalCounts()
         self.refusals = refused
         self.limiting = Limiting(settings.limits, _rates(settings, counter), refused.add)
         self.breaker = Breaker(settings.breaker, refused.add)
+        events.source_recovered.subscribe(self.breaker.close)
         self.bodies = BodyBudget(settings.limits, refused.add)
         self._parts = BodyBudget(settings.limits, refused.add)  # of incomplete requests
         self.shedding = Shedding(settings.limits, refused.add, running=self._running)
@@ -197,24 +199,24 @@ class Access:
     def __init__(
         self,
         settings: Settings,
-        database: Callable[[], Database | None],
-        settled: Callable[[], Awaitable[object]],
+        handle: DatabaseHandle,
+        *,
         sweep: Callable[[], None],
         counter: Counter,
         secrets: Load,
+        sight: Sight,
         catalogs: Catalogs,
+        events: Events,
     ) -> None:
-        """`settled` returns when the database is available, or never will be. `sweep` closes the
-        streams of callers that are no longer authenticated. `counter` is shared by all gateways.
-        `secrets` reads the credentials of sources."""
-        self._database = database
-        self._settled = settled
-        self.bounds = Bounds(settings, counter)
+        """`sweep` closes the streams of callers that are no longer authenticated. `counter` is
+        shared by all gateways. `secrets` reads the credentials of sources."""
+        self._handle = handle
+        self.bounds = Bounds(settings, counter, events)
         self._resources = resources_of(settings)
         self.identities = Identities(settings, sweep, self._resources)
         self.authenticator = self.identities.authenticator
-        self.sight = Sight(settings.policy, settings.limits.json_depth)
-        self.auditing = Auditing(settings, self._pool, Refusals(self.sight, catalogs))
+        self.sight = sight
+        self.auditing = Auditing(settings, handle.pool, Refusals(self.sight, catalogs))
         self._guardrails = Guardrails(settings.guardrails)
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
@@ -227,6 +229,7 @@ class Access:
             "secrets": secrets,
         }
         self._feed = AccessFeed(loads, settings.auth.revocation_s)
+        events.database_connected.subscribe(self._load)
 
     def reconfigure(self, settings: Settings) -> None:
         """Replace rules, limits, guardrails and endpoints; `guards` and `middleware` use them from
@@ -238,16 +241,12 @@ class Access:
         self._resources.serve(endpoints_of(settings))
 
     def _judges(self, settings: Settings) -> Judging:
-        return Judging(self.sight, Approving(settings.policy, self._pool, shown_to_people))
+        return Judging(self.sight, Approving(settings.policy, self._handle.pool, shown_to_people))
 
-    async def load(self, pool: Pool) -> None:
+    async def _load(self, pool: Pool) -> None:
         """Load keys, revocations, rules and secrets, before the first request."""
         await self._feed.load(pool)
         await self.auditing.begin(pool)
-
-    def _pool(self) -> Pool | None:
-        database = self._database()
-        return database.pool if database else None
 
     @property
     def middleware(self) -> Sequence[Middleware]:
@@ -270,8 +269,8 @@ class Access:
         """Background tasks until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.identities.run)
-            await self._settled()
-            database = self._database()
+            await self._handle.settled.wait()
+            database = self._handle.opened
             if database is None:
                 return
             tasks.start_soon(self.auditing.run)
@@ -281,7 +280,7 @@ class Access:
     async def settle(self) -> None:
         """Flush pending writes after the last call, while the database is open."""
         await self.auditing.settle()
-        await self.identities.settle(self._pool())
+        await self.identities.settle(self._handle.pool())
 
     async def close(self) -> None:
         """Release resources after the last call."""

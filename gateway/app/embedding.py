@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import anyio
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -11,7 +11,8 @@ from psycopg import OperationalError
 from psycopg_pool import PoolTimeout
 
 from config.settings import EmbeddingSettings
-from registry.database.postgres import Database, Pool
+from gateway.events import Events
+from registry.database.postgres import Database, DatabaseHandle
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.crew import After, Crew, nothing
 from registry.embedding.models import register
@@ -27,21 +28,22 @@ class Embeddings(Collector):
     def __init__(
         self,
         settings: EmbeddingSettings,
-        database: Callable[[], Database | None],
-        settled: Callable[[], Awaitable[object]],
+        handle: DatabaseHandle,
         after: After = nothing,
+        *,
+        events: Events,
     ) -> None:
-        """`settled` returns when the database is up, or never will be; `after` as in `Crew`."""
+        """`after` as in `Crew`."""
         self._settings = settings
-        self._database = database
-        self._settled = settled
+        self._handle = handle
         self._after = after
         self._crew: Crew | None = None
         self._target, refused = _made(settings)
-        self.serving = ServingEmbedder(self._pool, settings, self._target)
+        self.serving = ServingEmbedder(handle.pool, settings, self._target)
         if refused:
             self.serving.note = refused
         self._usable = not refused
+        events.draining.subscribe(self._stop)
 
     @property
     def state(self) -> str:
@@ -50,15 +52,18 @@ class Embeddings(Collector):
             return "disabled" if self._usable else "unavailable"
         return "unavailable" if self._target.failing else "ok"
 
-    @property
     def embedder(self) -> Embedder | None:
-        """Embedder of queries; None: `serving.note` has the reason."""
+        """Embedder of queries; None: `missing` has the reason."""
         return self.serving.embedder
+
+    def missing(self) -> str | None:
+        """Why there is no embedder of queries."""
+        return self.serving.note
 
     async def run(self) -> None:
         """Run the workers until stopped or cancelled."""
-        await self._settled()
-        database = self._database()
+        await self._handle.settled.wait()
+        database = self._handle.opened
         if database is None or not self._usable:
             return
         if self._target is None:
@@ -70,7 +75,7 @@ class Embeddings(Collector):
             await self._crew.run()
             beside.cancel_scope.cancel()
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Begin a graceful shutdown: workers finish their current batch."""
         if self._crew is not None:
             self._crew.stop()
@@ -87,10 +92,6 @@ class Embeddings(Collector):
         for status, count in (self._crew.tasks if self._crew else {}).items():
             gauge.add_metric((status,), count)
         yield gauge
-
-    def _pool(self) -> Pool | None:
-        database = self._database()
-        return database.pool if database else None
 
     async def _disable(self, database: Database) -> None:
         while True:

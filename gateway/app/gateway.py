@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import anyio
 from starlette.applications import Starlette
@@ -22,22 +23,24 @@ from gateway.app.methods import dispatchers, reading
 from gateway.app.reloading import SERVED, taken
 from gateway.app.shared import Shared, reap
 from gateway.app.upstreams import Federation, Upstreams
-from gateway.context import Principal
+from gateway.context import Context, Principal
+from gateway.events import Events
 from gateway.methods.answers import Answering, Mismatches
 from gateway.methods.refused import telling
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
+from gateway.policy.visibility import Sight
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.state.news import KINDS
 from gateway.upstreams.asking import Asking
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
-from registry.database.postgres import Database, Pool
+from registry.database.postgres import DatabaseHandle
 from registry.display.profiles import Profiles
 from registry.display.shapes import Shaping
 from registry.search import Search
 from registry.search.indexes import ensure_indexes
+from schemas.jsonrpc import Request
 
 
 class Gateway:
@@ -45,28 +48,36 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.events = events = Events()
+        self._handle = handle = DatabaseHandle()
         self._drained_by = 0.0  # deadline, monotonic time
         self.principal = Principal("anonymous", settings.tenant.host_id)
         self.metrics = Metrics()
         self.legacy_use = LegacyUse()
         self.mismatches = Mismatches()
-        self.catalogs = _catalogs(settings)
-        self.shared = Shared(settings, self.catalogs, self._database)
-        self.upstreams = Upstreams(settings, self._pool)
+        self.catalogs = _catalogs(settings, events)
+        sight = Sight(settings.policy, settings.limits.json_depth, events)
+        self.shared = Shared(
+            settings, self.catalogs, handle.database, rules=sight.version, events=events
+        )
+        self.upstreams = Upstreams(settings, handle.pool)
         connections = self.upstreams.client.connections
         self.secrets = StoredSecrets(settings.secrets, self.principal.tenant, connections.store)
-        self.federation = Federation(settings, self.upstreams.ways, self.shared, self.catalogs)
+        self.federation = Federation(
+            settings, self.upstreams.ways, self.shared, self.catalogs, events=events
+        )
         self.asking = Asking(self.federation.lister, connections, settings.imports)
         self.feed = self._feed()
-        self.access = self._access()
+        self.access = self._access(sight)
         self.embeddings = self._embeddings()
         self.search = self._search()
-        self.health = Health(self.feed.state, self.access.bounds.breaker.broken, self._states)
+        self.health = Health(
+            self.feed.state, self.access.bounds.breaker.broken, self._states, events=events
+        )
         self._upstreams = self._by_binding()
         self.dispatcher, self.portal_dispatcher = self._dispatchers()
         self.fronts: dict[str, ASGIApp] = {}  # by path; filled by `app`
         self.admin: AdminApi | None = None
-        self._connect()
         self._show()
 
     @asynccontextmanager
@@ -102,9 +113,7 @@ class Gateway:
         """Begin a graceful shutdown: close streams, refuse new work, let running calls finish."""
         if not self.health.draining:
             self._drained_by = time.monotonic() + self.settings.server.drain_s
-        self.health.draining = True
-        self.embeddings.stop()
-        self.shared.hub.close()
+        self.events.draining.publish()
 
     async def reconfigure(self, settings: Settings) -> None:
         """Apply settings that need no restart: see `gateway.app.reloading`. Running calls finish
@@ -170,18 +179,12 @@ class Gateway:
             self._answering(),
         )
 
-    def _database(self) -> Database | None:
-        return self.feed.database
-
     def _states(self) -> dict[str, str]:
         """States of the parts that serving depends on, beside the database and the sources."""
         away, state = self.shared.stores.away, self.embeddings.state
         shared = {} if away is None else {"redis": "unreachable" if away() else "ok"}
         failed = state == "ok" and self.search.model_failed
         return {**shared, "embeddings": "unavailable" if failed else state}
-
-    def _pool(self) -> Pool | None:
-        return self.feed.pool
 
     def _catalog(self) -> Catalog:
         return self.catalogs.of(self.principal.tenant)
@@ -193,47 +196,37 @@ class Gateway:
             settings.imports,
             settings.sources,
             self.principal.tenant,
-            self.catalogs,
-            self.upstreams.described,
-            self.asking,
+            catalogs=self.catalogs,
+            services=self.upstreams.described,
+            lister=self.asking,
+            handle=self._handle,
+            events=self.events,
         )
 
-    def _access(self) -> Access:
+    def _access(self, sight: Sight) -> Access:
         return Access(
             self.settings,
-            self._database,
-            self.feed.settled.wait,
-            self.shared.hub.sweep,
-            self.shared.stores.counter,
-            self.secrets.load,
-            self.catalogs,
+            self._handle,
+            sweep=self.shared.hub.sweep,
+            counter=self.shared.stores.counter,
+            secrets=self.secrets.load,
+            sight=sight,
+            catalogs=self.catalogs,
+            events=self.events,
         )
 
     def _embeddings(self) -> Embeddings:
         indexed = partial(ensure_indexes, exact_limit=self.settings.search.exact_limit)
-        settled = self.feed.settled.wait
-        return Embeddings(self.settings.embedding, self._database, settled, indexed)
+        return Embeddings(self.settings.embedding, self._handle, indexed, events=self.events)
 
     def _search(self) -> Search:
-        embeddings = self.embeddings
         return Search(
-            self._pool,
-            lambda: embeddings.embedder,
+            self._handle.pool,
+            self.embeddings.embedder,
             self.settings.search,
-            self.settings.disclosure.when_down,
-            lambda: embeddings.serving.note,
+            when_down=self.settings.disclosure.when_down,
+            why=self.embeddings.missing,
         )
-
-    def _connect(self) -> None:
-        """Connect callbacks between parts that are constructed one after the other."""
-        hub, sight = self.shared.hub, self.access.sight
-        self.feed.before.append(self.access.load)
-        self.federation.refresh = self.feed.refresh
-        self.federation.came = self.access.bounds.breaker.close
-        self.shared.rules = sight.version
-        sight.changed = lambda tenant: hub.changed(tenant, KINDS)
-        self.catalogs.on_load(self.federation.follow)
-        self.catalogs.on_change(hub.changed)
 
     def _show(self) -> None:
         """Register the metrics collectors."""
@@ -247,7 +240,7 @@ class Gateway:
     def _parts(self) -> AdminParts:
         return AdminParts(
             self.settings,
-            self._pool,
+            self._handle.pool,
             lambda: self.settings.sources,
             self.asking,
             self.access.identify_admin,
@@ -264,8 +257,12 @@ class Gateway:
         )
 
     def _by_binding(self) -> Mapping[type, Upstream]:
-        reads = reading(lambda context, request: self.dispatcher.outcome(context, request))
+        reads = reading(self._outcome)
         return self.upstreams.by_binding(self.federation.upstream, self.shared.kept, reads)
+
+    async def _outcome(self, context: Context, request: Request) -> Any:
+        """The outcome of a request that a tool call makes, with the middleware of now."""
+        return await self.dispatcher.outcome(context, request)
 
     @property
     def _middleware(self) -> list[Middleware]:
@@ -287,7 +284,7 @@ class Gateway:
             [*self._middleware, *self.access.middleware],
             self._answering(),
             self.search.run,
-            self._pool,
+            self._handle.pool,
         )
 
 
@@ -298,7 +295,7 @@ def shaping_of(settings: Settings) -> Shaping:
     return Shaping(settings.budgets, Profiles(settings.profiles), shown, most)
 
 
-def _catalogs(settings: Settings) -> Catalogs:
+def _catalogs(settings: Settings, events: Events) -> Catalogs:
     host_id, skills = settings.tenant.host_id, settings.skills
     return Catalogs(
         settings.toolsets,
@@ -306,4 +303,5 @@ def _catalogs(settings: Settings) -> Catalogs:
         lists_skills=skills.listed,
         own=host_id,
         shows_scripts=settings.scripts.enabled,
+        events=events,
     )

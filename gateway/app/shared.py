@@ -11,6 +11,7 @@ from psycopg_pool import PoolTimeout
 
 from config.access import LimitsSettings as LimitSettings
 from config.settings import Settings
+from gateway.events import Events
 from gateway.methods.capabilities import announced
 from gateway.state.answers import ClientAnswers
 from gateway.state.asks import Asks
@@ -36,15 +37,19 @@ class Shared:
         settings: Settings,
         catalogs: Catalogs,
         opened: Callable[[], Database | None],
+        *,
+        rules: Callable[[str], bytes],
+        events: Events,
     ) -> None:
-        """`opened` returns the registry's database, None until it has answered."""
+        """`opened` returns the registry's database, None until it has answered; `rules` the version
+        of a tenant's policy rules."""
         mcp, answers, limits = settings.mcp, settings.answers, settings.limits
         tells_apart = self._tells_apart = (
             settings.auth.mode != "none"
         )  # whether callers have distinct principals
         self._catalogs = catalogs
         self._beat_s = settings.state.beat_s
-        self.rules: Callable[[str], bytes] = _no_rules  # version of a tenant's rules
+        self._rules = rules
         keep = Keep(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
         self.stores = make_stores(settings.state, keep, opened)
         log, sessions, counter = self.stores.log, self.stores.sessions, self.stores.counter
@@ -59,8 +64,9 @@ class Shared:
             mcp.stream_limit,
             mcp.debounce_ms / 1000,
             self._version,
-            limits.principal_streams,
-            tells_apart,
+            owner_limit=limits.principal_streams,
+            tells_apart=tells_apart,
+            events=events,
         )
         of_sessions = SessionLimits(
             mcp.session_idle_s,
@@ -75,8 +81,9 @@ class Shared:
             sessions,
             counter,
             of_sessions,
-            self._announces,
-            settings.state.change_wait_s,
+            announces=self._announces,
+            change_wait_s=settings.state.change_wait_s,
+            events=events,
         )
         later, replay_s = self.sessions.later, mcp.replay_s
         self.streams = Streams(log, sessions, counter, self.bus, replay_s, later, self._beat_s)
@@ -96,14 +103,10 @@ class Shared:
             tasks.start_soon(beat, self.stores.sessions, self.bus.node, self._beat_s)
 
     def _version(self, tenant: str, toolset: str | None) -> str:
-        return fingerprint(self._catalogs.of(tenant, toolset), self.rules(tenant))
+        return fingerprint(self._catalogs.of(tenant, toolset), self._rules(tenant))
 
     def _announces(self, tenant: str, toolset: str | None) -> Sequence[ListKind]:
         return announced(self._catalogs.of(tenant, toolset))
-
-
-def _no_rules(_tenant: str) -> bytes:
-    return b""
 
 
 log = logging.getLogger("toolgate.app")

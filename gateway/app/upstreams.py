@@ -1,6 +1,6 @@
 """Wiring of the upstreams: the HTTP client, Python services, MCP servers behind the gateway."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -10,6 +10,7 @@ from config.sources import SourceSettings
 from gateway import hybrid
 from gateway.abc import Upstream
 from gateway.app.shared import Shared
+from gateway.events import Events
 from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
 from gateway.methods.server import SERVER
@@ -185,7 +186,9 @@ ALL_LISTS: frozenset[ListKind] = frozenset({"tools", "prompts", "resources"})
 class Federation:
     """Implements `Audience`, for the servers of one tenant."""
 
-    def __init__(self, settings: Settings, ways: Ways, shared: Shared, catalogs: Catalogs) -> None:
+    def __init__(
+        self, settings: Settings, ways: Ways, shared: Shared, catalogs: Catalogs, *, events: Events
+    ) -> None:
         mcp, upstream = settings.mcp, settings.upstream
         self._toolsets = tuple(settings.toolsets)
         self._tenant = settings.tenant.host_id
@@ -195,8 +198,7 @@ class Federation:
         self._catalogs = catalogs
         self._sealer: Sealer | None = None
         self._watched: dict[tuple[Place, str], Located] = {}  # as it was when the watch began
-        self.refresh: Callable[[str], Awaitable[None]] = _nothing  # read a source's lists again
-        self.came: Callable[[str], None] = _unheard  # called with servers that have recovered
+        self._events = events
         self.servers = Servers(ways, self, upstream)
         self.lister = Lister(self.servers, upstream)
         self.parking = Parking(mcp.parked_calls, mcp.parked_s)
@@ -205,8 +207,9 @@ class Federation:
         self.relay = McpRelay(self.servers, deferred, upstream.mcp_asks)
         self.task_ids = TaskIds(self.sealer)
         self.upstream = McpUpstream(self.relay, self.task_ids)
-        shared.hub.watches.connect = self._connect
-        shared.sessions.on_drop = self.servers.owner_left
+        events.catalog_loaded.subscribe(self._follow)
+        events.watch_changed.subscribe(self._watch_changed)
+        events.session_ended.subscribe(self.servers.owner_left)
 
     def reconfigure(self, settings: Settings) -> None:
         self._toolsets = tuple(settings.toolsets)
@@ -217,7 +220,7 @@ class Federation:
             self._sealer = Sealer(await self._stores.secret())
         return self._sealer
 
-    def follow(self, tenant: str) -> None:
+    def _follow(self, tenant: str) -> None:
         """Watch the servers in the catalog of `tenant`, which has been loaded."""
         if tenant == self._tenant:
             self.servers.follow(self._catalogs.of(tenant).sources.values())
@@ -228,7 +231,7 @@ class Federation:
         return [name for name in catalog.servers if name in failures]
 
     async def lists_changed(self, source: str) -> None:
-        await self.refresh(source)
+        await self._events.source_changed.publish(source)
 
     def resource_changed(self, source: str, uri: str) -> None:
         for toolset in (None, *self._toolsets):
@@ -237,7 +240,7 @@ class Federation:
 
     def came_or_went(self, source: str) -> None:
         if source not in self.servers.failures():
-            self.came(source)
+            self._events.source_recovered.publish(source)
         if self._fail_closed:
             self._hub.changed(self._tenant, ALL_LISTS)
 
@@ -245,7 +248,7 @@ class Federation:
         self.parking.close()
         await self.servers.close()
 
-    async def _connect(self, place: Place, uri: str, begins: bool) -> None:
+    async def _watch_changed(self, place: Place, uri: str, begins: bool) -> None:
         if begins:
             located = self._catalogs.of(*place).locate(uri)
             if located is None:
@@ -254,9 +257,3 @@ class Federation:
             self._watched[place, uri] = located
         elif located := self._watched.pop((place, uri), None):
             await self.relay.unwatch(located.source, located.uri)
-
-
-def _unheard(_source: str) -> None: ...
-
-
-async def _nothing(_source: str) -> None: ...

@@ -6,7 +6,7 @@ catalog view. A view lives as long as its catalog and its rules.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from config.access import Policy, Rule
 from gateway.context import Context, Principal
+from gateway.events import Events
 from gateway.policy.engine import BUILT_IN, DEFAULT, CallerStanding, Decision, Engine, ToolVerdict
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import Subject, is_judged
@@ -33,7 +34,6 @@ STANDINGS = 4096  # cached callers
 VERDICTS = 20_000  # cached, by caller and tool
 
 ALLOWED, OWN = Decision("allow", DEFAULT), Decision("allow", BUILT_IN)
-Changed = Callable[[str], None]
 NO_RULES: Mapping[str, Rule] = {}
 
 
@@ -57,14 +57,14 @@ class _Rules:
 
 
 class Sight:
-    def __init__(self, policy: Policy, levels: int) -> None:
+    def __init__(self, policy: Policy, levels: int, events: Events | None = None) -> None:
         """`levels`: nesting limit of arguments. Raises InvalidExpression."""
         self._policy = policy
         self._limits = (policy.argument_values, policy.argument_bytes, levels)
         self._usual = Engine(policy, NO_RULES)
         self._of: dict[str, _Rules] = {}
         self._stored: dict[str, Mapping[str, Rule]] = {}
-        self.changed: Changed = _nobody  # called with each tenant whose rules changed
+        self._rules_changed = (events or Events()).rules_changed
 
     def reconfigure(self, policy: Policy, levels: int) -> None:
         """Replace the policy, keeping stored rules. Raises InvalidExpression and then changes
@@ -106,7 +106,7 @@ class Sight:
                 log.error("rule_not_evaluated", extra=facts)
         self._of[tenant] = _Rules(engine)
         log.info("policy_loaded", extra={"tenant": tenant, "rules": len(engine.rules)})
-        self.changed(tenant)
+        self._rules_changed.publish(tenant)
 
     def engine(self, tenant: str) -> Engine:
         return self._rules(tenant).engine
@@ -225,7 +225,3 @@ def _view(catalog: Catalog, hidden: int, denied: frozenset[str]) -> Catalog:
 def _denied(whole: Catalog, hidden: int) -> frozenset[str]:
     bits = flags(hidden, len(whole.tools) + len(whole.items))
     return frozenset(tool.id for tool, gone in zip(whole.tools, bits, strict=False) if gone)
-
-
-def _nobody(_tenant: str) -> None:
-    return None

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 
 from gateway.abc import SessionChange
 from gateway.context import OUTBOX_LIMIT, Outbox, Session
-from gateway.state.news import updated
-from gateway.state.records import changed, record_of, update
+from gateway.events import Events
+from gateway.state.news import KINDS, updated
 from gateway.state.watches import Place, Watches
 from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable
 from schemas.mcp.messages import ListKind
@@ -43,15 +43,6 @@ class Follower:
         self.outbox = outbox
         self.messages = messages
         self.joined = 0
-
-
-OnSubscribed = Callable[[Session, SessionChange], Awaitable[None]]
-"""Keep what a client said of its session. Raises Fault."""
-
-
-async def _keep(session: Session, change: SessionChange) -> None:
-    """Default of `on_subscribed`, where there is no store."""
-    update(session, changed(record_of(session), change))
 
 
 class _Open(AbstractContextManager[None]):
@@ -88,15 +79,18 @@ class Hub:
         stream_limit: int,
         debounce_s: float = 0.0,
         version: Version = lambda _tenant, _toolset: "",
+        *,
         owner_limit: int = 0,
         tells_apart: bool = True,
+        events: Events | None = None,
     ) -> None:
         """Changes within `debounce_s` are debounced into one notification. One owner has at most
         `owner_limit` streams, 0 for the largest share; `tells_apart` is false where all owners are
         the same."""
         self.version = version
-        self.watches = Watches()
-        self.on_subscribed: OnSubscribed = _keep
+        events = events or Events()
+        self.watches = Watches(events.watch_changed.publish)
+        self._subscription_changed = events.subscription_changed
         self._begun: set[tuple[str, str]] = set()  # subscriptions in progress: session id and URI
         self._followers: defaultdict[str, set[Follower]] = defaultdict(set)
         self._stream_limit = stream_limit
@@ -108,6 +102,9 @@ class Hub:
         self._closed = False
         self._changes = 0
         self._pending: dict[str, dict[ListKind, int]] = {}  # number of the last change of each kind
+        events.lists_changed.subscribe(self.changed)
+        events.rules_changed.subscribe(lambda tenant: self.changed(tenant, KINDS))
+        events.draining.subscribe(self.close)
 
     def bound_owners(self, owner_limit: int) -> None:
         """Change the limit of streams per owner to `owner_limit`; as in the constructor."""
@@ -142,7 +139,7 @@ class Hub:
         self._begun.add((session.id, uri))
         try:
             await self.watch(session, uri)
-            await self.on_subscribed(session, SessionChange(subscribe=(uri,)))
+            await self._subscription_changed.publish(session, SessionChange(subscribe=(uri,)))
         except Fault:
             await self._unwatch_unless_subscribed(session, uri)
             raise
@@ -151,7 +148,7 @@ class Hub:
         await self._unwatch_unless_subscribed(session, uri)  # another node may have unsubscribed
 
     async def unsubscribe(self, session: Session, uri: str) -> None:
-        await self.on_subscribed(session, SessionChange(unsubscribe=(uri,)))
+        await self._subscription_changed.publish(session, SessionChange(unsubscribe=(uri,)))
         await self._unwatch_unless_subscribed(session, uri)
 
     def silence(self, session: Session) -> list[str]:

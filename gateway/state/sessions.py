@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from gateway.abc import Counter, SessionChange, SessionRecord, SessionStore
 from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
+from gateway.events import Events
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
 from gateway.state.news import KINDS
@@ -50,8 +51,10 @@ class Sessions:
         store: SessionStore,
         counter: Counter,
         limits: SessionLimits,
+        *,
         announces: Announces = _all_lists,
         change_wait_s: float = CHANGE_WAIT_S,
+        events: Events | None = None,
     ) -> None:
         self._hub = hub
         self._node = bus.node
@@ -61,11 +64,12 @@ class Sessions:
         self._announces = announces
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
         self._open = OpenSessions(limits, self._dropped)
-        self.on_drop: Callable[[str], None] = _unheard  # called with ids of dropped sessions
         self.later = BackgroundTasks()  # finished before `close_all` returns
         self._telling = ClientNews(hub, bus, self.later)
         self._elsewhere = Elsewhere(bus, store, self._open, self._telling, change_wait_s)
-        hub.on_subscribed = self.change
+        events = events or Events()
+        events.subscription_changed.subscribe(self.change)
+        self._session_ended = events.session_ended
 
     def bound_owners(self, of_one: int) -> None:
         """Change the limit of sessions here per principal to `of_one`; as in SessionLimits."""
@@ -268,7 +272,7 @@ class Sessions:
 
     def _dropped(self, session: Session) -> None:
         self._telling.end(session)
-        self.on_drop(session.id)
+        self._session_ended.publish(session.id)
 
     async def _end_everywhere(self, session_id: str) -> None:
         await self._store.delete(session_id)
@@ -279,6 +283,3 @@ def _check_streams(session: Session) -> None:
     if session.streams >= STREAM_LIMIT:
         text = f"This session has {session.streams} open streams, as many as it can: end one first"
         raise TooManyRequests(text, 1.0)
-
-
-def _unheard(_session_id: str) -> None: ...

@@ -85,15 +85,11 @@ class _Watch:
         self.users = 0  # tasks that hold or await `turn`
 
 
-async def _nothing(_place: Place, _uri: str, _begins: bool) -> None:
-    return None
-
-
 class Watches:
     """The listeners of a resource, by the URI that clients use in a place."""
 
-    def __init__(self) -> None:
-        self.connect: Connect = _nothing
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
         self._watches: dict[tuple[Place, str], _Watch] = {}
 
     def __len__(self) -> int:
@@ -107,7 +103,7 @@ class Watches:
         try:
             async with watch.turn:
                 if not watch.connected and watch.listeners:
-                    await self.connect(place, uri, True)
+                    await self._connect(place, uri, True)
                     watch.connected = True
         except BaseException:
             watch.listeners.pop(listener, None)
@@ -136,7 +132,7 @@ class Watches:
             async with watch.turn:
                 if watch.connected and not watch.listeners:
                     watch.connected = False
-                    await self.connect(place, uri, False)
+                    await self._connect(place, uri, False)
         except Fault as fault:  # no listeners: later updates are dropped
             log.info("unwatch_failed", extra={"tenant": place[0], "reason": fault.message[:300]})
         finally:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import get_args
@@ -12,6 +12,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
+from registry.catalog.events import CatalogEvents
 from registry.catalog.toolsets import unknown
 from registry.display.shapes import Shaping
 from registry.sources.store import ToolStore
@@ -23,8 +24,6 @@ ALL_KINDS: frozenset[ListKind] = frozenset(get_args(ListKind))
 WARNED_LIMIT = 1000  # unknown toolsets
 LOADED_AT_ONCE = 4  # tenants in parallel, when all are reloaded: each takes a pool connection
 NO_TOOLSETS: Mapping[str, Toolset] = {}
-
-Watcher = Callable[[str, frozenset[ListKind]], None]
 
 
 class Catalogs:
@@ -40,6 +39,7 @@ class Catalogs:
         lists_skills: bool = True,
         own: str = "",
         shows_scripts: bool = True,
+        events: CatalogEvents | None = None,
     ) -> None:
         """`lists_skills`: skills are prompts and resources, too. `own` is the gateway's tenant; "":
         all are its own. `shows_scripts`: tools that are scripts are visible to callers."""
@@ -53,8 +53,7 @@ class Catalogs:
         self._warned: set[tuple[str, str]] = set()
         # Per tenant: a slow load must not replace the result of a later one.
         self._loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._watchers: list[Watcher] = []
-        self._loaders: list[Callable[[str], None]] = []
+        self._events = events or CatalogEvents()
 
     def of(self, tenant: str, toolset: str | None = None) -> Catalog:
         """The snapshot for a request of `tenant`; empty without tools or for an unknown toolset."""
@@ -84,7 +83,7 @@ class Catalogs:
         self._shows_scripts = shows
         for tenant, catalog in self._current.items():
             if catalog.without_scripts is not catalog:
-                self._tell(tenant, _TOOLS)
+                self._events.lists_changed.publish(tenant, _TOOLS)
 
     async def reconfigure(self, toolsets: Mapping[str, Toolset], shaping: Shaping) -> None:
         """Replace the toolsets and the shaping of lists; the tools stay."""
@@ -100,15 +99,7 @@ class Catalogs:
             self._current.update(made)
         for tenant, catalog in made.items():
             self._warn(tenant, catalog)
-            self._tell(tenant, ALL_KINDS)
-
-    def on_load(self, watcher: Callable[[str], None]) -> None:
-        """Call `watcher(tenant)` after each load: sources may have been added or removed, too."""
-        self._loaders.append(watcher)
-
-    def on_change(self, watcher: Watcher) -> None:
-        """Call `watcher(tenant, lists)` after lists of a tenant have changed."""
-        self._watchers.append(watcher)
+            self._events.lists_changed.publish(tenant, ALL_KINDS)
 
     async def reload(self, store: ToolStore, tenant: str) -> None:
         """Replace the snapshot of `tenant`; readers see the old one until the new one is
@@ -127,17 +118,12 @@ class Catalogs:
             profiles = [self.shaping.profiles.default, *(one.chosen for one in made)]
             await to_thread.run_sync(after.prepare, profiles)
             self._current[tenant] = after
-        for loader in self._loaders:
-            loader(tenant)
+        self._events.catalog_loaded.publish(tenant)
         log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
         self._warn(tenant, after)
         kinds = after.changed(before) if before is not None else frozenset()
         if kinds:
-            self._tell(tenant, kinds)
-
-    def _tell(self, tenant: str, kinds: frozenset[ListKind]) -> None:
-        for watcher in self._watchers:
-            watcher(tenant, kinds)
+            self._events.lists_changed.publish(tenant, kinds)
 
     def _warn(self, tenant: str, catalog: Catalog) -> None:
         """Warn once about each toolset that descriptions name and the settings do not."""

@@ -19,8 +19,9 @@ from config.networks import without_queries
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog.catalogs import Catalogs
+from registry.catalog.events import CatalogEvents
 from registry.database.embedded import DatabaseError
-from registry.database.postgres import RESYNC, Database, Notice, Pool
+from registry.database.postgres import RESYNC, Database, DatabaseHandle, Notice, Pool
 from registry.sources.imports import Sources
 from registry.sources.source_reader import NO_SERVICES, ImportSpec, Lister, Services, asked_ahead
 from registry.sources.specs import configured, left_over, spec_of
@@ -87,13 +88,15 @@ class Feed:
         imports: Imports,
         sources: Mapping[str, SourceSettings],
         host_id: str,
+        *,
         catalogs: Catalogs,
         services: Services = NO_SERVICES,
         lister: Lister | None = None,
+        handle: DatabaseHandle | None = None,
+        events: CatalogEvents | None = None,
     ) -> None:
         """`services`: the actions of each source that is written in Python. `lister` lists the
-        tools of other MCP servers. The callables in `before` are awaited, with the pool, before the
-        catalog counts as loaded."""
+        tools of other MCP servers. `handle` gets the database once it responds."""
         self._database = database
         self._imports = imports
         self._wanted = sources
@@ -105,11 +108,12 @@ class Feed:
         self._reloading: defaultdict[str, Turns] = defaultdict(Turns)
         self._awaited: set[str] = set()  # tenants with a reload pending
         self._store: ToolStore | None = None
-        self._opened: Database | None = None
-        self.before: list[Callable[[Pool], Awaitable[None]]] = []
+        self._handle = handle or DatabaseHandle()
+        self._events = events or CatalogEvents()
+        self._events.source_changed.subscribe(self.refresh)
         self._importing = False  # set once, when imports begin
         self.state = FeedState()
-        self.settled = asyncio.Event()  # loaded, or failed for good
+        self.settled = self._handle.settled
 
     async def run(self) -> None:
         """Follow the database until cancelled. A permanent failure ends it."""
@@ -126,12 +130,12 @@ class Feed:
     @property
     def pool(self) -> Pool | None:
         """The connection pool; None until the database has responded for the first time."""
-        return self._opened.pool if self._opened else None
+        return self._handle.pool()
 
     @property
     def database(self) -> Database | None:
         """The database; None until it has responded for the first time."""
-        return self._opened
+        return self._handle.opened
 
     async def reconfigure(
         self,
@@ -178,7 +182,7 @@ class Feed:
         return [spec for spec in specs if spec is not None]
 
     async def _follow(self, database: Database) -> None:
-        self._opened = database
+        self._handle.opened = database
         store = self._store = ToolStore(database.pool)
         has_vector = True
 
@@ -194,8 +198,7 @@ class Feed:
                 if notice is not RESYNC:
                     tasks.start_soon(self._reload_apart, store, notice)
                     return
-                for load in self.before:
-                    await load(database.pool)
+                await self._events.database_connected.publish(database.pool)
                 await self._resync(store, tasks)
                 self.state.database = DATABASE_UP[has_vector]
                 if not self._importing:

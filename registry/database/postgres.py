@@ -302,6 +302,21 @@ def _version(text: str) -> tuple[int, ...]:
     return (*found, *[0] * (3 - len(found)))
 
 
+class DatabaseHandle:
+    """The registry's database from when it has responded. Made before it is opened, for the parts
+    of a process that use it later."""
+
+    def __init__(self) -> None:
+        self.opened: Database | None = None
+        self.settled = anyio.Event()  # the catalog is loaded, or never will be
+
+    def database(self) -> Database | None:
+        return self.opened
+
+    def pool(self) -> Pool | None:
+        return self.opened.pool if self.opened else None
+
+
 def _conninfo(settings: Settings, embedded: Embedded | None) -> str:
     given = embedded.url if embedded else settings.url
     try:

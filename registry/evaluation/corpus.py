@@ -108,8 +108,8 @@ def _search(
         lambda: database.pool,
         lambda: embedder,
         settings.search,
-        settings.disclosure.when_down,
-        lambda: why,
+        when_down=settings.disclosure.when_down,
+        why=lambda: why,
     )
 
 

@@ -55,6 +55,7 @@ class Search:
         pool: Callable[[], Pool | None],
         embedding: Callable[[], Embedder | None],
         settings: Settings,
+        *,
         when_down: Literal["lexical", "fail_closed"] = "lexical",
         why: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,

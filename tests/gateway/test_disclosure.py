@@ -326,7 +326,9 @@ async def test_a_list_that_grows_too_long_is_news(settings: Settings, tmp_path: 
         path = "/mcp/more"
         assert len(await names(client, path)) == 3
         changed: list[Any] = []
-        client.gateway.catalogs.on_change(lambda tenant, kinds: changed.append((tenant, kinds)))
+        client.gateway.events.lists_changed.subscribe(
+            lambda tenant, kinds: changed.append((tenant, kinds))
+        )
         searching(settings, tmp_path, 200)
         await client.gateway.feed.refresh("pets")
         assert await names(client, path) == OWN
@@ -343,7 +345,7 @@ async def test_tools_are_found_by_meaning_and_what_is_called_then_is_remembered(
             embeddings = client.gateway.embeddings
             counted = "SELECT FROM entity_embedding_t WHERE status = 'ready'"
             await until(lambda: database.execute(counted).rowcount == 65)
-            await until(lambda: embeddings.embedder is not None)
+            await until(lambda: embeddings.embedder() is not None)
             session = await client.session("2025-11-25")
             query = {"name": "search_tools", "arguments": {"query": "Get rid of an animal."}}
             answer = (await session.call("tools/call", query))["result"]["structuredContent"]

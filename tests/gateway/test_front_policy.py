@@ -248,8 +248,8 @@ async def test_rules_of_the_database_count_at_once(client: Client) -> None:
     caller, pool = Caller(client, "ada"), client.gateway.feed.pool
     policies = Policies(pool, client.gateway.principal.tenant)
     assert "getPet" in await caller.listed()
-    sight, changed = client.gateway.access.sight, anyio.Event()
-    sight.changed = lambda _tenant: changed.set()
+    changed = anyio.Event()
+    client.gateway.events.rules_changed.subscribe(lambda _tenant: changed.set())
     await policies.put("no-pets", Rule("deny", tools=("getPet",)))
     with anyio.fail_after(30):
         await changed.wait()

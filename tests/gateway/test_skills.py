@@ -49,7 +49,7 @@ def settings(settings: Settings) -> Settings:
 async def until(client: Client, ready: Callable[[SkillSnapshot], object]) -> None:
     """Wait until the skills of the catalog are as they have to be."""
     loaded = asyncio.Event()
-    client.gateway.catalogs.on_load(lambda _tenant: loaded.set())
+    client.gateway.events.catalog_loaded.subscribe(lambda _tenant: loaded.set())
     async with asyncio.timeout(DEADLINE_S):
         while not ready(client.gateway.catalogs.of(HOST).skills):
             await loaded.wait()

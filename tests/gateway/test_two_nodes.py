@@ -136,7 +136,7 @@ async def test_a_resource_that_was_subscribed_to_at_one_node_is_told_of_by_the_o
     there = nodes.of_b(session)
     await there.call("ping")
     for node in (nodes.a, nodes.b):  # what servers say is another test's; here the test says it
-        node.gateway.shared.hub.watches.connect = connected
+        node.gateway.shared.hub.watches._connect = connected
     async with listening(nodes.a, "/mcp", session.headers) as events, asyncio.timeout(10):
         await quiet(events)
         await nodes.b.gateway.shared.hub.subscribe(at(nodes.b, there), URI)

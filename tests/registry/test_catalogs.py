@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from registry.catalog.catalogs import Catalogs
+from registry.catalog.events import CatalogEvents
 from registry.database.postgres import Database
 from registry.sources.store import ToolStore
 from schemas.tool import Tool
@@ -29,8 +30,9 @@ class SlowStore(ToolStore):
 
 
 async def test_no_tenant_waits_for_the_reload_of_another(database: Database) -> None:
-    store, catalogs, loaded = SlowStore(database), Catalogs(), list[str]()
-    catalogs.on_load(loaded.append)
+    events = CatalogEvents()
+    store, catalogs, loaded = SlowStore(database), Catalogs(events=events), list[str]()
+    events.catalog_loaded.subscribe(loaded.append)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(catalogs.reload, store, SLOW)
@@ -42,12 +44,15 @@ async def test_no_tenant_waits_for_the_reload_of_another(database: Database) -> 
 
 
 async def test_when_all_are_reloaded_a_slow_one_holds_up_no_other(database: Database) -> None:
-    store, catalogs, loaded = SlowStore(database), Catalogs(), list[str]()
+    events = CatalogEvents()
+    store, catalogs, loaded = SlowStore(database), Catalogs(events=events), list[str]()
     await catalogs.reload(ToolStore(database.pool), SLOW)
     await catalogs.reload(ToolStore(database.pool), "00000000-0000-0000-0000-0000000000aa")
-    catalogs.on_load(loaded.append)
+    events.catalog_loaded.subscribe(loaded.append)
     others_done = anyio.Event()
-    catalogs.on_load(lambda tenant: others_done.set() if tenant.endswith("aa") else None)
+    events.catalog_loaded.subscribe(
+        lambda tenant: others_done.set() if tenant.endswith("aa") else None
+    )
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(catalogs.reload_all, store, HOST)

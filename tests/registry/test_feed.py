@@ -16,6 +16,7 @@ from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog import feed as feed_module
 from registry.catalog.catalogs import Catalogs
+from registry.catalog.events import CatalogEvents
 from registry.catalog.feed import Feed
 from registry.sources.imports import Sources
 from registry.sources.source_reader import NO_SERVICES, ImportSpec, Lister, Services
@@ -48,7 +49,17 @@ async def feeding(
     limits: Imports = LIMITS,
 ) -> AsyncIterator[Feed]:
     """A feed that has settled."""
-    feed = Feed(database, limits, sources, HOST, Catalogs(), services, lister)
+    events = CatalogEvents()
+    feed = Feed(
+        database,
+        limits,
+        sources,
+        HOST,
+        catalogs=Catalogs(events=events),
+        services=services,
+        lister=lister,
+        events=events,
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(feed.run)
         with anyio.fail_after(DEADLINE_S):
@@ -103,7 +114,7 @@ async def test_what_failed_is_tried_again(
         assert feed.state.sources == {"pets": "failed"}
         assert names(feed) == []
         changed = anyio.Event()
-        feed._catalogs.on_change(lambda tenant, lists: changed.set())
+        feed._events.lists_changed.subscribe(lambda tenant, lists: changed.set())
         description.rename(late)
         with anyio.fail_after(DEADLINE_S):
             await changed.wait()
@@ -155,7 +166,7 @@ async def test_a_service_that_is_not_in_this_process_fails_alone(
 async def test_the_pool_is_there_once_the_database_has_answered(
     database_settings: DatabaseSettings,
 ) -> None:
-    assert Feed(database_settings, LIMITS, {}, HOST, Catalogs()).pool is None
+    assert Feed(database_settings, LIMITS, {}, HOST, catalogs=Catalogs()).pool is None
     async with feeding(database_settings, {}) as feed:
         assert feed.pool is not None
         async with feed.pool.connection() as connection:
@@ -259,7 +270,7 @@ async def test_a_server_that_was_imported_by_command_is_refreshed_as_it_was_impo
         assert names(feed) == ["up_b"]
         assert feed.state.sources == {"up": "ok"}
         gone = anyio.Event()
-        feed._catalogs.on_change(lambda tenant, lists: gone.set())
+        feed._events.lists_changed.subscribe(lambda tenant, lists: gone.set())
         await store.remove(HOST, "up")
         with anyio.fail_after(DEADLINE_S):
             await gone.wait()
@@ -354,13 +365,15 @@ async def test_a_tenant_that_is_slow_to_reload_keeps_no_other_back(
         with anyio.fail_after(DEADLINE_S):
             await reached.wait()
             changed = anyio.Event()
-            feed._catalogs.on_load(lambda tenant: changed.set() if tenant == HOST else None)
+            feed._events.catalog_loaded.subscribe(
+                lambda tenant: changed.set() if tenant == HOST else None
+            )
             for _ in range(5):
                 await notify(feed, other)
             await notify(feed, HOST)
             await changed.wait()
             again = anyio.Event()
-            feed._catalogs.on_load(
+            feed._events.catalog_loaded.subscribe(
                 lambda tenant: again.set() if reads.count(other) == 2 and tenant == other else None
             )
             go.set()
@@ -383,7 +396,7 @@ async def test_a_tenant_whose_reload_failed_is_reloaded_again(
     async with feeding(database_settings, {}) as feed:
         monkeypatch.setattr(ToolStore, "tools", failing)
         loaded = anyio.Event()
-        feed._catalogs.on_load(lambda tenant: loaded.set())
+        feed._events.catalog_loaded.subscribe(lambda tenant: loaded.set())
         await notify(feed, HOST)
         with anyio.fail_after(DEADLINE_S):
             await loaded.wait()

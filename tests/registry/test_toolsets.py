@@ -8,6 +8,7 @@ import pytest
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
+from registry.catalog.events import CatalogEvents
 from registry.catalog.toolsets import unknown
 from registry.skills.snapshot import SkillSnapshot
 from schemas.binding import ScriptBinding
@@ -90,10 +91,11 @@ def test_a_toolset_that_is_not_set_up_is_empty() -> None:
 
 
 def test_those_who_listed_scripts_are_told_when_they_are_switched() -> None:
-    catalogs, told = Catalogs(shows_scripts=False), list[tuple[str, frozenset[str]]]()
+    events, told = CatalogEvents(), list[tuple[str, frozenset[str]]]()
+    catalogs = Catalogs(shows_scripts=False, events=events)
     script = replace(listed_tool("s"), binding=ScriptBinding("python", "def main(a): return 1"))
     catalogs._current |= {HOST: Catalog([script, listed_tool("t")]), "b": WHOLE}
-    catalogs.on_change(lambda tenant, kinds: told.append((tenant, kinds)))
+    events.lists_changed.subscribe(lambda tenant, kinds: told.append((tenant, kinds)))
     catalogs.show_scripts(False)
     assert told == []
     assert [one.name for one in catalogs.shown(catalogs.of(HOST)).tools] == ["t"]

@@ -28,8 +28,8 @@ async def searched(settings: Settings, registry: Registry, query: SearchQuery) -
             lambda: registry.database.pool,
             lambda: serving.embedder,
             settings.search,
-            settings.disclosure.when_down,
-            lambda: serving.note,
+            when_down=settings.disclosure.when_down,
+            why=lambda: serving.note,
         )
         return Searched(await search.run(query), failure, serving.note)
 

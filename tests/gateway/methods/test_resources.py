@@ -1,7 +1,9 @@
 import pytest
 
+from gateway.events import Events
 from gateway.methods.resources import ResourceMethods
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Hub
+from gateway.state.records import changed, record_of, update
 from registry.catalog.catalog import Catalog
 from schemas.errors import (
     Fault,
@@ -46,7 +48,18 @@ FILE = {"uri": "test://a", "text": "hello", "x-own": 1}
 def resources(answer=None, catalog=BOTH, hub=None):
     relay = Answers({"contents": [FILE]} if answer is None else answer)
     of = lists(catalog)
-    return ResourceMethods(of, relay, hub or Hub(10), keeping(), skill_files(of)), relay
+    return ResourceMethods(of, relay, hub or keeping_hub(), keeping(), skill_files(of)), relay
+
+
+def keeping_hub():
+    """A hub that keeps subscriptions in the sessions alone."""
+
+    async def keep(session, change):
+        update(session, changed(record_of(session), change))
+
+    events = Events()
+    events.subscription_changed.subscribe(keep)
+    return Hub(10, events=events)
 
 
 async def reading(methods, revision, uri, **more):
@@ -167,7 +180,7 @@ async def test_resources_and_templates_are_listed_page_by_page(revision):
 
 
 async def test_a_session_is_told_of_changes_from_then_on():
-    hub = Hub(10)
+    hub = keeping_hub()
     methods, _ = resources(hub=hub)
     client = context(V2025_11_25)
     session = client.session

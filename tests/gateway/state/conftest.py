@@ -9,6 +9,7 @@ import pytest
 
 from gateway import context
 from gateway.context import Principal, Session
+from gateway.events import Events
 from gateway.state import open_sessions, sessions
 from gateway.state.answers import ClientAnswers
 from gateway.state.asks import Asks
@@ -68,11 +69,17 @@ class Node:
         shared = stores.sessions.shared
         self.stores = stores
         self.bus = Bus(stores.log, shared, name)
-        self.hub = Hub(stream_limit=100, version=self.version_of)
+        self.events = Events()
+        self.hub = Hub(stream_limit=100, version=self.version_of, events=self.events)
         self.version = "AAAABBBBCCCC"
         chosen = {"idle_s": IDLE_S, "sessions": 100, "calls": 10, "rate": 1_000_000} | limits
         self.sessions = Sessions(
-            self.hub, self.bus, stores.sessions, stores.counter, SessionLimits(**chosen)
+            self.hub,
+            self.bus,
+            stores.sessions,
+            stores.counter,
+            SessionLimits(**chosen),
+            events=self.events,
         )
         later = self.sessions.later
         self.streams = Streams(stores.log, stores.sessions, stores.counter, self.bus, 300, later)

@@ -48,7 +48,7 @@ async def test_what_is_heard_while_the_stream_takes_over_is_not_lost(nodes):
         async def connect(_tenant, _uri, _begins):  # b hears of a change while a still begins
             b.hub.resource_updated("tenant", None, URI)
 
-        a.hub.watches.connect = connect
+        a.events.watch_changed.subscribe(connect)
         await b.hub.subscribe(there, URI)
         assert await outbox.take(5) == [NEWS]
         await until(lambda: there.watched == set())
@@ -78,7 +78,7 @@ async def test_what_cannot_be_watched_here_does_not_end_the_stream(nodes):
     async def refuse(_tenant, _uri, _begins):
         raise RelayedFault(-32000, "no")
 
-    b.hub.watches.connect = refuse
+    b.events.watch_changed.subscribe(refuse)
     with b.sessions.stream(there) as outbox, anyio.fail_after(5):
         b.version = "XXXXBBBBCCCC"
         b.hub.changed("tenant", {"tools"})

@@ -45,9 +45,7 @@ async def upstream(anyio_backend):
 
 @pytest.fixture
 def watches(upstream):
-    watches = Watches()
-    watches.connect = upstream.connect
-    return watches
+    return Watches(upstream.connect)
 
 
 async def test_the_first_listener_begins_and_the_last_ends(watches, upstream):

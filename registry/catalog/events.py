@@ -1,0 +1,22 @@
+"""Events of the catalogs, for the parts of one process."""
+
+from dataclasses import dataclass, field
+
+from registry.database.postgres import Pool
+from schemas.mcp.messages import ListKind
+from schemas.signals import AsyncSignal, Signal
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEvents:
+    database_connected: AsyncSignal[Pool] = field(default_factory=AsyncSignal)
+    """The database responds; awaited before the catalogs are loaded, at every connection."""
+
+    catalog_loaded: Signal[str] = field(default_factory=Signal)
+    """A tenant's catalog was loaded: sources may have been added or removed, too."""
+
+    lists_changed: Signal[str, frozenset[ListKind]] = field(default_factory=Signal)
+    """Lists of a tenant differ from those before."""
+
+    source_changed: AsyncSignal[str] = field(default_factory=AsyncSignal)
+    """The server of a source announced other lists; awaited until they are imported."""

@@ -1,0 +1,40 @@
+"""Signals: one kind of event each, and its listeners.
+
+The parts of a process get them when they are made, to publish or to subscribe. Listeners are
+called by the publisher, in the order in which they subscribed; an error of one is the publisher's.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVarTuple
+
+Values = TypeVarTuple("Values")
+
+
+class Signal(Generic[*Values]):
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[*Values], None]] = []
+
+    def subscribe(self, listener: Callable[[*Values], None]) -> None:
+        self._listeners.append(listener)
+
+    def publish(self, *values: *Values) -> None:
+        for listener in self._listeners:
+            listener(*values)
+
+
+class AsyncSignal(Generic[*Values]):
+    """A signal whose publisher awaits each listener before the next."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[*Values], Awaitable[None]]] = []
+
+    def subscribe(self, listener: Callable[[*Values], Awaitable[None]]) -> None:
+        self._listeners.append(listener)
+
+    async def publish(self, *values: *Values) -> None:
+        for listener in self._listeners:
+            await listener(*values)

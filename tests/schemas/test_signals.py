@@ -1,0 +1,29 @@
+import pytest
+
+from schemas.signals import AsyncSignal, Signal
+
+
+def test_listeners_are_called_in_the_order_in_which_they_subscribed() -> None:
+    signal, heard = Signal[str, int](), list[tuple[str, str, int]]()
+    signal.publish("too early", 0)
+    signal.subscribe(lambda name, number: heard.append(("first", name, number)))
+    signal.subscribe(lambda name, number: heard.append(("second", name, number)))
+    signal.publish("a", 1)
+    assert heard == [("first", "a", 1), ("second", "a", 1)]
+
+
+@pytest.mark.anyio
+async def test_an_error_of_a_listener_is_the_publishers() -> None:
+    signal, heard = AsyncSignal[str](), list[str]()
+
+    async def hear(name: str) -> None:
+        heard.append(name)
+
+    async def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    for listener in (hear, refuse, hear):
+        signal.subscribe(listener)
+    with pytest.raises(ValueError, match="a"):
+        await signal.publish("a")
+    assert heard == ["a"]
