@@ -1,30 +1,38 @@
 """Wiring of access control: identities, limits and circuit breakers, stored secrets, guards, policy
-and audit.
-"""
+and audit."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 
 import anyio
 import psycopg
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from psycopg_pool import PoolTimeout
+from starlette.middleware import Middleware as HttpMiddleware
+from starlette.routing import Route
 
-from config.access import LimitsSettings, SecretsSettings
+from config.access import ADMIN_TOOLSET, LimitsSettings, SecretsSettings
 from config.settings import Settings
 from config.sources import SchemeSettings
 from gateway.abc import Counter, Guard, Middleware, Rates
 from gateway.admin.service import AdminAction
-from gateway.app.auditing import Auditing
-from gateway.app.oauth import ToldToClients, endpoints_of, resources_of
+from gateway.audit.records import AuditEntry, digest_of, printable
+from gateway.audit.retention import look_after
+from gateway.audit.writer import AuditWriter, is_recorded
+from gateway.context import Identify
 from gateway.events import Events
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
+from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.bodies import BodyBudget
 from gateway.guards.connections import BoundedProtocol, bounded
-from gateway.guards.oauth import ResourceIdentifiers, demanding
+from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown, demanding
 from gateway.guards.shedding import Shedding
+from gateway.middleware.audit import AuditTrail
 from gateway.middleware.breaker import Breaker
 from gateway.middleware.guardrails import Guardrails
 from gateway.middleware.limits import Limiting, RefusalCounts
@@ -37,6 +45,7 @@ from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.follower import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
+from registry.database.embedded import directory_of
 from registry.database.postgres import DatabaseHandle, Pool
 
 log = logging.getLogger("toolgate.access")
@@ -285,3 +294,159 @@ class Access:
     async def close(self) -> None:
         """Release resources after the last call."""
         await self.auditing.close()
+
+
+class Auditing(Collector):
+    def __init__(
+        self, settings: Settings, pool: Callable[[], Pool | None], refusals: Refusals
+    ) -> None:
+        """`pool` returns None until the database has answered."""
+        audit = settings.audit
+        self._settings = audit
+        self._pool = pool
+        self.enabled = is_recorded(settings)
+        self._writer = AuditWriter(audit, spool_dir(settings), settings.tenant.host_id, pool)
+        self._trail = AuditTrail(audit, self._writer, refusals, refusals.tool)
+
+    @property
+    def middleware(self) -> Sequence[Middleware]:
+        return [self._trail.middleware] if self.enabled else []
+
+    @property
+    def guards(self) -> Sequence[Guard]:
+        return [self._trail.guard] if self.enabled else []
+
+    def identifying(self, identify: Identify) -> Identify:
+        return self._trail.identifying(identify) if self.enabled else identify
+
+    def remember(self, action: AdminAction) -> None:
+        """Record an action of the admin API."""
+        if not self.enabled:
+            return
+        writer, principal = self._writer, action.principal
+        writer.add(
+            AuditEntry(
+                principal.tenant,
+                writer.now(),
+                printable(principal.id),
+                principal.mark,
+                "admin",
+                method=action.operation,
+                subject=printable("/".join(action.names.values())),
+                decision="deny" if action.status in (401, 403) else "allow",
+                outcome="ok" if action.status < 400 else str(action.status),
+                request_bytes=len(action.body),
+                digest=digest_of(writer.key, action.body) if action.body else "",
+                request_id=action.request_id,
+                client=action.client,
+            )
+        )
+
+    async def begin(self, pool: Pool) -> None:
+        """Open the chain, before the first request. Raises psycopg.Error and PoolTimeout."""
+        if self.enabled:
+            await self._writer.begin(pool)
+
+    async def run(self) -> None:
+        """Write records until cancelled; requires the database."""
+        pool = self._pool()
+        if not self.enabled or pool is None:
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look_after, pool, self._writer.key, self._settings.retention_days)
+            tasks.start_soon(self._writer.run)
+            tasks.start_soon(self._sum_up)
+
+    async def _sum_up(self) -> None:
+        while True:
+            await anyio.sleep(self._settings.refusals_s)
+            self._trail.sum_up()
+
+    async def settle(self) -> None:
+        """Flush, while the database is still open."""
+        if self.enabled:
+            self._trail.sum_up()
+            await self._writer.settle()
+
+    async def close(self) -> None:
+        if self.enabled:
+            await self._writer.close()
+
+    def collect(self) -> Iterator[Metric]:
+        if not self.enabled:
+            return
+        writer = self._writer
+        records = CounterMetricFamily(
+            "toolgate_audit_records", "Records of the audit log, by what became of them.",
+            labels=("outcome",),
+        )  # fmt: skip
+        for outcome in ("written", "spooled", "dropped"):
+            records.add_metric([outcome], getattr(writer, outcome))
+        yield records
+        spooled = writer.spool.size if writer.spool is not None else 0
+        gauges = [
+            ("waiting", "Records of the audit log in memory.", writer.waiting),
+            ("lag_seconds", "How long the oldest of them has waited.", writer.lag_s),
+            ("spool_bytes", "Files with records that the database does not have.", spooled),
+        ]
+        for name, text, value in gauges:
+            yield GaugeMetricFamily(f"toolgate_audit_{name}", text, value)
+
+
+def spool_dir(settings: Settings) -> Path:
+    """Directory of records that wait for the database."""
+    if settings.audit.spool_dir:
+        return Path(settings.audit.spool_dir).expanduser()
+    beside = directory_of(settings.database.data_dir)
+    return beside.with_name(f"{beside.name}-audit")
+
+
+AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
+
+
+class ToldToClients:
+    """The routes and the ASGI middleware of a protected resource; empty without token
+    authentication or a known authorization server."""
+
+    def __init__(self, settings: Settings, resources: ResourceIdentifiers) -> None:
+        oauth = settings.oauth
+        self.routes: list[Route] = []
+        self.middleware: list[HttpMiddleware] = []
+        if settings.auth.mode != "jwt" or not oauth.authorization_servers:
+            return
+        server = AuthorizationServer(oauth.authorization_servers[0], oauth)
+        told = WellKnown(oauth, resources, server.metadata if oauth.legacy_metadata else None)
+        self.routes = [
+            Route(path, serve)
+            for root, serve in (
+                (WELL_KNOWN, told.resource),
+                (AUTHORIZATION_SERVER, told.authorization_server),
+            )
+            for path in (root, root + "/{path:path}")
+        ]
+        self.middleware = [
+            HttpMiddleware(Challenges, resources=resources, required=oauth.required_scopes)
+        ]
+
+
+def endpoints_of(settings: Settings) -> list[str]:
+    """Paths of all endpoints that accept tokens."""
+    mcp, portal, admin = settings.mcp.path, settings.portal, settings.admin
+    endpoints = [mcp, *(f"{mcp}/{name}" for name in settings.toolsets), settings.rpc.path]
+    if portal.enabled:
+        endpoints += [portal.query_path, portal.command_path]
+    if admin.enabled:
+        endpoints.append(admin.path)
+    if admin.tools:
+        endpoints += [f"{mcp}/{ADMIN_TOOLSET}", f"{settings.rpc.path}/{ADMIN_TOOLSET}"]
+    return endpoints
+
+
+def resources_of(settings: Settings) -> ResourceIdentifiers:
+    bound = settings.auth.bind_audience
+    return ResourceIdentifiers(
+        settings.server.public_url,
+        endpoints_of(settings),
+        main=settings.mcp.path if bound == "endpoint" else "",
+        whole=bound == "server",
+    )

@@ -10,6 +10,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from config.reload import SERVED, taken
 from config.settings import Settings
 from gateway.abc import Middleware, Upstream
 from gateway.admin.health import Health
@@ -20,7 +21,6 @@ from gateway.app.application import application, fronts
 from gateway.app.embedding import Embeddings
 from gateway.app.gauges import show
 from gateway.app.methods import dispatchers, reading
-from gateway.app.reloading import SERVED, taken
 from gateway.app.shared import Shared, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
@@ -116,7 +116,7 @@ class Gateway:
         self.events.draining.publish()
 
     async def reconfigure(self, settings: Settings) -> None:
-        """Apply settings that need no restart: see `gateway.app.reloading`. Running calls finish
+        """Apply settings that need no restart: see `config.reload`. Running calls finish
         with the old ones.
 
         Raises ToolgateError, before anything has changed, for unusable certificates, and for a

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from config.access import Guardrail, Rate, Rule
+from config.reload import taken, waiting
 from config.settings import Profile, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
-from gateway.app.reloading import taken, waiting
 from schemas.errors import ToolgateError, TooManyRequests
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, running

@@ -24,9 +24,9 @@ from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.networks import is_loopback
+from config.reload import waiting
 from config.settings import Settings
 from gateway.app import Gateway
-from gateway.app.reloading import waiting
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import NO_DATABASE, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE
