@@ -66,11 +66,13 @@ class OperationUpstream:
 def input_of(operation: Operation, arguments: Json, context: Context) -> OperationInput:
     """Raises ProblemDetails."""
     names = {name: arguments[name] for name in operation.names}
-    read_names(names)
+    read_names(operation, names)
     given = {field.encode_name for field in msgspec.structs.fields(operation.query)}
     query = {name: value for name, value in arguments.items() if name in given}
     body = _body(operation, arguments)
-    return OperationInput(context.principal, names, converted_query(operation, query), body)
+    return OperationInput(
+        context.principal, names, converted_query(operation, query), body, context
+    )
 
 
 def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.operations.operation import MEDIA_TYPE, NAMES, Operation, Paging, ProblemDocument
+from gateway.operations.operation import MEDIA_TYPE, Operation, Paging, ProblemDocument
 
 Json = dict[str, Any]
 
@@ -92,7 +92,7 @@ def _scopes(one: Operation) -> list[str]:
 
 def _parameters(one: Operation) -> Iterator[Json]:
     for name in one.names:
-        yield {"name": name, "in": "path", "required": True, "schema": _plain(NAMES[name])}
+        yield {"name": name, "in": "path", "required": True, "schema": _plain(one.type_of(name))}
     for field in msgspec.structs.fields(one.query):
         yield {"name": field.encode_name, "in": "query", "schema": _plain(field.type)}
     if one.method == "POST":

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from config.types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
-from gateway.context import Principal
+from gateway.context import Context, Principal
 from gateway.operations.jobs import NO_JOB, AsJob, Job
 from registry.database.postgres import Pool
 
@@ -169,8 +169,8 @@ def check_time(time: datetime | None) -> None:
 
 
 def allows(principal: Principal, scope: str) -> bool:
-    """Whether the principal has `scope`, or one that includes it."""
-    return not principal.scopes.isdisjoint(scopes_of(scope))
+    """Whether the principal has `scope`, or one that includes it; "": everybody has."""
+    return not scope or not principal.scopes.isdisjoint(scopes_of(scope))
 
 
 def scopes_of(scope: str) -> frozenset[str]:
@@ -199,6 +199,7 @@ class OperationInput:
     names: Mapping[str, str]  # path parameters
     query: Any  # of the operation's type
     body: Any
+    context: Context | None = None  # of the tool call; None: called by the HTTP API alone
     present: Any = None  # the resource to change, as its GET returns it, where `match` is not ""
     job: Job = NO_JOB  # takes the progress of operations that run as jobs
 
@@ -248,6 +249,8 @@ class Operation:
     problems: tuple[int, ...] = field(default=())  # besides the common ones
     no_tool: str = ""  # why it is no MCP tool; "": it is one
     job: AsJob | None = None  # None: it answers at once
+    types: Mapping[str, Any] = field(default_factory=dict)  # of path parameters, beside NAMES
+    details: str = ""  # what a model has to know beside the summary
 
     def __post_init__(self) -> None:
         if self.job is not None and self.secret:
@@ -262,6 +265,10 @@ class Operation:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(part[1:-1] for part in self.parts if part.startswith("{"))
+
+    def type_of(self, name: str) -> Any:
+        """The type of a path parameter."""
+        return self.types.get(name) or NAMES[name]
 
     @property
     def effect(self) -> Effect:

@@ -10,7 +10,6 @@ from msgspec.structs import fields
 from starlette.types import Receive, Scope
 
 from gateway.operations.operation import (
-    NAMES,
     Mistake,
     Operation,
     ProblemDetails,
@@ -50,13 +49,13 @@ def segments(scope: Scope, root: str) -> list[str] | None:
         return None
 
 
-def read_names(found: Mapping[str, str]) -> None:
+def read_names(operation: Operation, found: Mapping[str, str]) -> None:
     """Check path parameters. Raises ProblemDetails for names that no entry can have."""
     for name, value in found.items():
         if "\0" in value:
             raise not_found(name, value)
         try:
-            msgspec.convert(value, NAMES[name])
+            msgspec.convert(value, operation.type_of(name))
         except msgspec.ValidationError as error:
             raise not_found(name, value) from error
 
@@ -135,11 +134,12 @@ def converted(value: Any, kind: Any) -> Any:
         raise ProblemDetails(422, "invalid", text, (Mistake(what, pointer=pointer),)) from error
 
 
-async def receive_body(receive: Receive, headers: Headers, limit_bytes: int) -> bytes:
-    """Read the body. Raises ProblemDetails when it is too large, or the client disconnects."""
+async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, limit: str) -> bytes:
+    """Read the body. Raises ProblemDetails when it is larger than `limit_bytes`, which the setting
+    `limit` has, or the client disconnects."""
     declared = headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise _too_large(limit_bytes, limit)
     data = bytearray()
     while True:
         message = await receive()
@@ -147,7 +147,7 @@ async def receive_body(receive: Receive, headers: Headers, limit_bytes: int) -> 
             raise bad_request("The body ended too early.")
         data += message.get("body", b"")
         if len(data) > limit_bytes:
-            raise _too_large(limit_bytes)
+            raise _too_large(limit_bytes, limit)
         if not message.get("more_body", False):
             return bytes(data)
 
@@ -185,8 +185,8 @@ def _is_zero(media_range: str) -> bool:
     return re.search(r";\s*q=0(\.0*)?\s*(;|$)", media_range) is not None
 
 
-def _too_large(limit_bytes: int) -> ProblemDetails:
-    text = f"The body has more than {limit_bytes} bytes (admin.body_limit_bytes)."
+def _too_large(limit_bytes: int, limit: str) -> ProblemDetails:
+    text = f"The body has more than {limit_bytes} bytes ({limit})."
     return ProblemDetails(413, "too-large", text, headers={"Connection": "close"})
 
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.operations.openapi import without_null
-from gateway.operations.operation import NAMES, Effect, Operation, scopes_of
+from gateway.operations.operation import Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
 from registry.display.shapes import Shaping
 from schemas.binding import OperationBinding
@@ -95,7 +95,7 @@ def tool_of(operation: Operation) -> Tool:
 def input_schema(operation: Operation) -> Json:
     """JSON Schema 2020-12 of the arguments."""
     fields = msgspec.structs.fields(operation.query)
-    names = {name: NAMES[name] for name in operation.names}
+    names = {name: operation.type_of(name) for name in operation.names}
     kinds = [*names.values(), *(field.type for field in fields)]
     body = [] if operation.body is None else [operation.body]
     made, definitions = msgspec.json.schema_components(

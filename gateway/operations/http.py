@@ -1,0 +1,221 @@
+"""Operations over HTTP: authentication, routes, parsing of requests, responses.
+
+Who may call an operation, and how it is answered, is up to the API that serves them.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.context import Identify, Identity, Principal, new_request_id
+from gateway.operations.operation import (
+    Operation,
+    OperationInput,
+    ProblemDetails,
+    allows,
+    not_found,
+)
+from gateway.operations.requests import (
+    Headers,
+    check_accept,
+    headers_of,
+    read_body,
+    read_names,
+    read_query,
+    receive_body,
+    segments,
+)
+from gateway.operations.serving import OperationResponse, problem_response
+from schemas.errors import TooManyRequests, Unavailable
+
+log = logging.getLogger("toolgate.operations")
+
+# Responses are private and must not be cached or rendered by a browser.
+COMMON = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+}
+GET_BYTES = 65536  # read of the body of an operation without one
+REALM = 'Bearer realm="toolgate"'
+
+Routes = Mapping[tuple[str, ...], Mapping[str, Operation]]
+"""Operations by the parts of their path and by method."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A request for an operation, its path read and the rest unparsed."""
+
+    operation: Operation
+    identity: Identity
+    names: Mapping[str, str]  # path parameters
+    query: bytes
+    headers: Headers  # by lower-case name
+    request_id: str
+    client: str  # address
+    body: bytes = b""
+
+    @property
+    def principal(self) -> Principal:
+        return self.identity.principal
+
+    def parsed(self) -> OperationInput:
+        """Raises ProblemDetails."""
+        read_names(self.operation, self.names)
+        query = read_query(self.operation, self.query)
+        body = read_body(self.operation, self.body, self.headers)
+        return OperationInput(self.principal, self.names, query, body)
+
+
+class OperationApi(ABC):
+    """An ASGI application that serves operations below `root`."""
+
+    def __init__(self, root: str, limit_bytes: int, limit: str, identify: Identify) -> None:
+        """`limit`: the setting that `limit_bytes`, the largest body, is from."""
+        self._root = root
+        self._limit_bytes = limit_bytes
+        self._limit = limit
+        self._identify = identify
+
+    @abstractmethod
+    def routes(self) -> Routes:
+        """The operations that are served now. Raises ProblemDetails while none is."""
+
+    @abstractmethod
+    async def answer(self, received: Received) -> OperationResponse:
+        """The response to a request whose body was read. Raises ProblemDetails."""
+
+    def admit(self, identity: Identity, client: str) -> None:  # noqa: B027 - optional
+        """Check and count a request, before it is routed. Raises ProblemDetails, and
+        TooManyRequests."""
+
+    def authorize(self, received: Received) -> None:  # noqa: B027 - optional
+        """Check the right to call the operation, before the body is read. Raises
+        ProblemDetails."""
+
+    def record(self, received: Received, status: int) -> None:  # noqa: B027 - optional
+        """Record a request and the status of its response."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = new_request_id()
+        try:
+            response = await self._respond(scope, receive, request_id)
+        except ProblemDetails as problem:
+            response = problem_response(problem, request_id)
+        except Exception:
+            extra = {"request_id": request_id, "path": scope["path"][:100]}
+            log.exception("unexpected_error", extra=extra)
+            crash = ProblemDetails(
+                500, "internal", "Internal error; the gateway's log has the story."
+            )
+            response = problem_response(crash, request_id)
+        await send_response(send, response, request_id, head=scope["method"] == "HEAD")
+
+    async def _respond(self, scope: Scope, receive: Receive, request_id: str) -> OperationResponse:
+        identity = await self._identify(scope)
+        client = (scope.get("client") or ("", 0))[0]
+        self._admit(identity, client)
+        headers = headers_of(scope)
+        check_known(identity, headers)
+        methods, names = self._route(segments(scope, self._root))
+        allow = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method == "OPTIONS":
+            return OperationResponse(204, headers={"Allow": allow})
+        operation = methods.get(method)
+        if operation is None:
+            text = f"{scope['method'][:20]} is not for this path; it takes {allow}."
+            raise ProblemDetails(405, "method-not-allowed", text, headers={"Allow": allow})
+        received = Received(
+            operation=operation,
+            identity=identity,
+            names=names,
+            query=scope["query_string"],
+            headers=headers,
+            request_id=request_id,
+            client=client,
+        )
+        return await self._answered(received, receive)
+
+    async def _answered(self, received: Received, receive: Receive) -> OperationResponse:
+        response = None
+        try:
+            self.authorize(received)
+            check_accept(received.headers)
+            received = replace(received, body=await self._body(received, receive))
+            response = await self.answer(received)
+        except ProblemDetails as problem:
+            response = problem_response(problem, received.request_id)
+        finally:
+            self.record(received, response.status if response is not None else 500)
+        return response
+
+    def _admit(self, identity: Identity, client: str) -> None:
+        """Raises ProblemDetails."""
+        try:
+            self.admit(identity, client)
+        except TooManyRequests as fault:
+            raise again_later(fault) from fault
+
+    async def _body(self, received: Received, receive: Receive) -> bytes:
+        """The request body. Raises ProblemDetails. Operations by GET take none; a small one is read
+        to report it."""
+        is_get = received.operation.method == "GET"
+        most = min(self._limit_bytes, GET_BYTES) if is_get else self._limit_bytes
+        try:
+            return await receive_body(receive, received.headers, most, self._limit)
+        except (TooManyRequests, Unavailable) as fault:  # memory budget of bodies exceeded
+            raise again_later(fault) from fault
+
+    def _route(self, found: list[str] | None) -> tuple[Mapping[str, Operation], dict[str, str]]:
+        """Operations of a path, and its path parameters. Raises ProblemDetails."""
+        for parts, methods in self.routes().items() if found is not None else ():
+            if found is None or len(parts) != len(found):
+                continue
+            pairs = list(zip(parts, found, strict=True))
+            if all(part == one or (part[0] == "{" and one) for part, one in pairs):
+                return methods, {part[1:-1]: one for part, one in pairs if part[0] == "{"}
+        raise not_found("resource", "/".join(found or ["?"]))
+
+
+async def send_response(
+    send: Send, response: OperationResponse, request_id: str, *, head: bool
+) -> None:
+    """`head`: send the headers only."""
+    headers = {**COMMON, "x-request-id": request_id}
+    headers |= {name.lower(): value for name, value in response.headers.items()}
+    if response.status not in {204, 304}:
+        headers |= {"content-type": response.media_type, "content-length": str(len(response.body))}
+    pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": response.status, "headers": pairs})
+    body = b"" if head or response.status in {204, 304} else response.body
+    await send({"type": "http.response.body", "body": body})
+
+
+def again_later(fault: TooManyRequests | Unavailable) -> ProblemDetails:
+    headers = {"Retry-After": str(fault.retry_after)}
+    kind = "too-many-requests" if fault.status == 429 else "unavailable"
+    return ProblemDetails(fault.status, kind, fault.message, headers=headers)
+
+
+def check_known(identity: Identity, headers: Headers) -> None:
+    """Raises ProblemDetails for anonymous callers."""
+    if identity.refusal is None:
+        return
+    came = "authorization" in headers or "x-api-key" in headers
+    challenge = f'{REALM}, error="invalid_token"' if came else REALM
+    detail = identity.refusal.message
+    raise ProblemDetails(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
+
+
+def check_scope(principal: Principal, scope: str) -> None:
+    """Raises ProblemDetails without the scope."""
+    if not allows(principal, scope):
+        challenge = f'{REALM}, error="insufficient_scope", scope="{scope}"'
+        text = f"This takes the scope {scope}."
+        raise ProblemDetails(
+            403, "insufficient-scope", text, headers={"WWW-Authenticate": challenge}
+        )
