@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context, Principal
 from schemas.jsonrpc import Request
+from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import Eras
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
@@ -17,8 +18,18 @@ Handler = Callable[[Context, Request], Awaitable[Any]]
 """Serve one request: returns what becomes the `result` (any JSON-encodable value), or raises a
 `Fault`."""
 
-Middleware = Callable[[Handler], Handler]
-"""Wrap a handler; runs once per message, so many times in a batch."""
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The messages that one chain of middleware serves: of one revision, and of one method."""
+
+    revision: Revision
+    method: str  # "": any without a route of its own; "notifications/": any such notification
+
+
+Middleware = Callable[[Handler, Route], Handler]
+"""Wrap the handler of a route, once for each; a route that needs nothing keeps its handler. What is
+wrapped runs once per message, so many times in a batch."""
 
 
 @dataclass(frozen=True, slots=True)

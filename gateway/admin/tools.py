@@ -1,6 +1,6 @@
 """The admin API's operations as tools: visibility and rate limits."""
 
-from gateway.abc import Handler, Middleware
+from gateway.abc import Handler, Middleware, Route
 from gateway.admin.service import RequestRates
 from gateway.context import Context
 from gateway.methods.lists import Lists
@@ -42,7 +42,7 @@ def counting(rates: RequestRates) -> Middleware:
     """Rate-limit middleware: each message counts as a request to the admin API. Raises
     TooManyRequests."""
 
-    def counted(handler: Handler) -> Handler:
+    def counted(handler: Handler, _route: Route) -> Handler:
         async def count(context: Context, request: Request) -> object:
             rates.count(context.identity, context.letter.client)
             return await handler(context, request)

@@ -20,6 +20,7 @@ from gateway.app.shared import Shared
 from gateway.methods.answers import Answering
 from gateway.methods.call_tool import Own
 from gateway.methods.describe_tools import Describe
+from gateway.methods.refused import rate_limit_result
 from gateway.methods.tools import ToolMethods
 from gateway.operations.calls import OperationUpstream
 from gateway.operations.tools import OperationCatalogs
@@ -58,7 +59,7 @@ def admin_fronts(
     tools = ToolMethods(lists, execute, settings.auth.verify_scope, answering)
     methods = {**session_methods(lists, shared, INSTRUCTIONS, {}), **tool_methods(lists, tools)}
     around = [*middleware, counting(api.rates), *access.middleware]
-    dispatcher = Dispatcher(methods, tools.call_by_name, around)
+    dispatcher = Dispatcher(methods, tools.call_by_name, around, rate_limit_result)
     return _fronts(settings, shared, access, dispatcher)
 
 

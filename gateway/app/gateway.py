@@ -26,7 +26,6 @@ from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
 from gateway.events import Events
 from gateway.methods.answers import Answering, Mismatches
-from gateway.methods.refused import telling
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
 from gateway.policy.visibility import Sight
@@ -267,7 +266,7 @@ class Gateway:
     @property
     def _middleware(self) -> list[Middleware]:
         """Middleware before that of access."""
-        return [telling, self.metrics.middleware, self.legacy_use.middleware]
+        return [self.metrics.middleware, self.legacy_use.middleware]
 
     def _answering(self) -> Answering:
         kept, validates = self.shared.kept, self.upstreams.validates

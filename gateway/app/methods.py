@@ -21,6 +21,7 @@ from gateway.methods.discovery import Discovery
 from gateway.methods.lifecycle import Lifecycle, LogLevels
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Completion, Prompts
+from gateway.methods.refused import rate_limit_result
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.search_tools import Find, SearchLimits, SearchTools, Usage
 from gateway.methods.services import Services
@@ -157,7 +158,7 @@ def dispatchers(
         "tools/call": Method(services.call, lambda r: r is PORTAL, open_to_all=True),
     }
     return (
-        Dispatcher(methods, services.call_by_id, middleware),
+        Dispatcher(methods, services.call_by_id, middleware, rate_limit_result),
         Dispatcher(on_portal, services.call_by_id, middleware),
     )
 

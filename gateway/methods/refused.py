@@ -4,30 +4,21 @@ A model can react to a result, and wait; a JSON-RPC error or status 429 reaches 
 program. Other methods, and other fronts, get the error and `Retry-After`.
 """
 
-from typing import Any
-
 from msgspec import UNSET, Raw
 
-from gateway.abc import Handler
 from gateway.context import Context
 from gateway.methods.results import call_result
-from schemas.errors import TooManyRequests
+from schemas.errors import Fault, TooManyRequests
 from schemas.jsonrpc import Request, encode
+from schemas.mcp.messages import CallToolResult
 from schemas.tool import TextContent, ToolResult
 
 
-def telling(handler: Handler) -> Handler:
-    """Middleware that turns refusals into results; outermost, so metrics and audit see errors."""
-
-    async def told(context: Context, request: Request) -> Any:
-        if not context.revision.mcp or request.method != "tools/call":
-            return await handler(context, request)
-        try:
-            return await handler(context, request)
-        except TooManyRequests as fault:
-            if request.id is UNSET:
-                raise
-            said, data = (TextContent(fault.message),), Raw(encode(fault.data))
-            return call_result(ToolResult(said, data, is_error=True), context)
-
-    return told
+def rate_limit_result(context: Context, request: Request, fault: Fault) -> CallToolResult | None:
+    """The result of an MCP tool call over a rate limit; None for any other request or fault."""
+    if not isinstance(fault, TooManyRequests) or request.method != "tools/call":
+        return None
+    if not context.revision.mcp or request.id is UNSET:
+        return None
+    text, data = (TextContent(fault.message),), Raw(encode(fault.data))
+    return call_result(ToolResult(text, data, is_error=True), context)

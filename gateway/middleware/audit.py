@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET, Raw
 
 from config.access import Audit
-from gateway.abc import Execute, Handler, ToolCall
+from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable, shown
 from gateway.audit.writer import AuditWriter
 from gateway.context import AuditDraft, Context, Identify, Identity
@@ -84,12 +84,12 @@ class AuditTrail:
         self._refused = (0, 0)  # second, and how many in it
         self._sums: Counter[_Refused] = Counter()  # of refusals without a record
 
-    def middleware(self, handler: Handler) -> Handler:
-        writer, lists = self._writer, self._settings.lists
+    def middleware(self, handler: Handler, route: Route) -> Handler:
+        writer = self._writer
+        if not _is_recorded(route, self._settings.lists):
+            return handler
 
-        async def remembered(context: Context, request: Request) -> Any:
-            if not _is_recorded(request.method, context.revision, lists):
-                return await handler(context, request)
+        async def recorded(context: Context, request: Request) -> Any:
             writer.admit()
             note = AuditDraft()
             began, outcome, refused = time.perf_counter(), "crashed", False
@@ -113,7 +113,7 @@ class AuditTrail:
                 if not refused:  # else recorded at authentication
                     self._add(context, request, note, outcome, time.perf_counter() - began)
 
-        return remembered
+        return recorded
 
     def guard(self, execute: Execute) -> Execute:
         """Outermost guard: it sees the original arguments and the final result."""
@@ -242,10 +242,11 @@ class AuditTrail:
         )
 
 
-def _is_recorded(method: str, revision: Revision, lists: bool) -> bool:
+def _is_recorded(route: Route, lists: bool) -> bool:
+    method = route.method
     if method in LISTS:
         return lists
-    if not revision.mcp:  # any other method may be the name of a tool or action
+    if not route.revision.mcp:  # any other method may be the name of a tool or action
         return True
     return method not in SILENT and not method.startswith(NOTIFICATIONS)
 

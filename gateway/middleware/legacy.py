@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.abc import Handler
+from gateway.abc import Handler, Route
 from gateway.context import Context
 from schemas.jsonrpc import Request
 from schemas.memo import Memo
@@ -31,13 +31,15 @@ class LegacyUse(Collector):
             total.add_metric((path,), count)
         yield total
 
-    def middleware(self, handler: Handler) -> Handler:
-        async def watched(context: Context, request: Request) -> Any:
-            if context.revision.text_results:
-                self._seen(context, request)
+    def middleware(self, handler: Handler, route: Route) -> Handler:
+        if not route.revision.text_results:
+            return handler
+
+        async def counted(context: Context, request: Request) -> Any:
+            self._seen(context, request)
             return await handler(context, request)
 
-        return watched
+        return counted
 
     def _seen(self, context: Context, request: Request) -> None:
         path, address = context.letter.side or "rpc", context.letter.client

@@ -4,6 +4,7 @@ Every message counts but initialize, ping and MCP notifications; lists too, beca
 work. Counts taken for a message that a later limit refuses are given back.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.access import LimitsSettings, Rate
-from gateway.abc import Execute, Handler, RateKey, Rates, ToolCall
+from gateway.abc import Execute, Handler, RateKey, Rates, Route, ToolCall
 from gateway.context import Context
 from gateway.networks import network
 from schemas.errors import Overloaded, TooManyRequests
@@ -126,26 +127,45 @@ class Limiting:
         """Number of calls in flight."""
         return self._running[_ALL]
 
-    def middleware(self, handler: Handler) -> Handler:
-        limits = self._limits
+    def middleware(self, handler: Handler, route: Route) -> Handler:
+        is_mcp, method = route.revision.mcp, route.method
+        if is_mcp and (method in FREE or method.startswith(NOTIFICATIONS)):
+            return handler
+        return self._rated(handler if is_mcp and method in LASTING else self._counted(handler))
 
-        async def limited(context: Context, request: Request) -> Any:
-            method = request.method
-            if context.revision.mcp and (method in FREE or method.startswith(NOTIFICATIONS)):
-                return await handler(context, request)
-            owner = _owner(context)
-            await self._count(self._bounds_of(owner, _tenant(context)))
-            if method in LASTING and context.revision.mcp:
-                return await handler(context, request)
-            if limits.concurrent and self._running[_ALL] >= limits.concurrent:
+    def _rated(self, handler: Handler) -> Handler:
+        """The handler behind the rates and quotas of callers and tenants."""
+        if not self._of_principal and not self._of_tenant:
+            return handler
+        of_tenant = bool(self._of_tenant)
+
+        async def rated(context: Context, request: Request) -> Any:
+            identity = context.identity
+            if of_tenant or identity.verified or identity.refusal is not None:
+                await self._count(self._bounds_of(_owner(context), _tenant(context)))
+            return await handler(context, request)
+
+        return rated
+
+    def _counted(self, handler: Handler) -> Handler:
+        """The handler with its calls in flight counted, and bounded."""
+        limits, running = self._limits, self._running
+        most, of_one = limits.concurrent or math.inf, limits.principal_concurrent
+
+        async def counted(context: Context, request: Request) -> Any:
+            if running[_ALL] >= most:
                 raise self._overloaded()
-            with (
-                self._at_a_time("principal_concurrent", owner, limits.principal_concurrent),
-                _AtATime(self._running, _ALL),
-            ):
-                return await handler(context, request)
+            identity = context.identity
+            running[_ALL] += 1
+            try:
+                if not of_one or not (identity.verified or identity.refusal is not None):
+                    return await handler(context, request)
+                with self._at_a_time("principal_concurrent", _owner(context), of_one):
+                    return await handler(context, request)
+            finally:
+                running[_ALL] -= 1
 
-        return limited
+        return counted
 
     def guard(self, execute: Execute) -> Execute:
         if not self._limits.tools and not self._limits.sources:

@@ -12,23 +12,15 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.abc import Handler
+from gateway.abc import Handler, Route
 from gateway.context import Context
+from gateway.protocol.dispatcher import METHODS
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import CallToolResult
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-# Methods are labels, and clients may send any name: only these get a label of their own.
-METHODS = frozenset(
-    {"initialize", "ping", "server/discover", "tools/list", "tools/call", "rpc.discover",
-     "prompts/list", "prompts/get", "resources/list", "resources/templates/list",
-     "resources/read", "resources/subscribe", "resources/unsubscribe", "completion/complete",
-     "logging/setLevel", "tasks/get", "tasks/result", "tasks/cancel", "tasks/update",
-     "subscriptions/listen", "skills/list", "skills/get", "resources/directory/read",
-     "notifications/initialized", "notifications/cancelled"}
-)  # fmt: skip
 
 
 class _Series:
@@ -40,11 +32,6 @@ class _Series:
         self.count = 0
         self.seconds = 0.0
         self.buckets = [0] * (len(BUCKETS_S) + 1)
-
-    def observe(self, seconds: float) -> None:
-        self.count += 1
-        self.seconds += seconds
-        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
 
 class _Messages(Collector):
@@ -83,9 +70,12 @@ class Metrics:
         """Add a gauge whose value is `read()` at the time of the scrape."""
         Gauge(name, text, registry=self.registry).set_function(read)
 
-    def middleware(self, handler: Handler) -> Handler:
+    def middleware(self, handler: Handler, route: Route) -> Handler:
+        # Methods are labels, and clients may send any name: only these get a label of their own.
+        method = route.method if route.method in METHODS else "other"
+        revision = route.revision.name
+
         async def timed(context: Context, request: Request) -> Any:
-            method = request.method if request.method in METHODS else "other"
             began, outcome = time.perf_counter(), "crashed"
             try:
                 result = await handler(context, request)
@@ -102,7 +92,10 @@ class Metrics:
                 outcome = "cancelled"
                 raise
             finally:
-                series = self._series[context.revision.name, method, outcome]
-                series.observe(time.perf_counter() - began)
+                seconds = time.perf_counter() - began
+                series = self._series[revision, method, outcome]
+                series.count += 1
+                series.seconds += seconds
+                series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
         return timed

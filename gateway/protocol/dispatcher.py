@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.abc import Handler, Middleware
+from gateway.abc import Handler, Middleware, Route
 from gateway.context import REQUEST_ID_BYTES, Context
 from schemas.errors import (
     Fault,
@@ -21,7 +21,17 @@ from schemas.mcp.revisions import Revision
 
 log = logging.getLogger("toolgate.dispatcher")
 
-NOTIFICATIONS = "notifications/"
+NOTIFICATIONS = "notifications/"  # route of those that are no method here
+OTHER = ""  # route of methods that are tools or services, or unknown
+# Methods with a route of their own in every dispatcher: middleware looks at these names.
+METHODS = frozenset(
+    {"initialize", "ping", "server/discover", "tools/list", "tools/call", "rpc.discover",
+     "prompts/list", "prompts/get", "resources/list", "resources/templates/list",
+     "resources/read", "resources/subscribe", "resources/unsubscribe", "completion/complete",
+     "logging/setLevel", "tasks/get", "tasks/result", "tasks/cancel", "tasks/update",
+     "subscriptions/listen", "skills/list", "skills/get", "resources/directory/read",
+     "notifications/initialized", "notifications/cancelled"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +47,31 @@ class UnknownMethod(ErrorReply, frozen=True, tag_field="jsonrpc", tag="2.0"):
     """The gateway has no such method; distinct from the same error of an upstream server."""
 
 
+AnswerToFault = Callable[[Context, Request, Fault], Any]
+"""The result that answers a request in place of a fault; None where the fault does."""
+
+
 class Dispatcher:
-    """Routes requests to methods; shared by all fronts."""
+    """Routes requests to methods; shared by all fronts.
+
+    The middleware of a route is composed when its revision is first used, so that a message passes
+    only what its method and revision need.
+    """
 
     def __init__(
         self,
         methods: Mapping[str, Method],
         otherwise: Handler,
         middleware: Sequence[Middleware] = (),
+        answer_to: AnswerToFault | None = None,
     ) -> None:
         """`otherwise` serves methods that are tools or services; it checks the caller's identity
         itself. `middleware` is listed outermost first."""
         self._methods = methods
         self._otherwise = otherwise
-        handle: Handler = self._route
-        for wrap in reversed(middleware):
-            handle = wrap(handle)
-        self._handle = handle
+        self._middleware = tuple(reversed(middleware))
+        self._answer_to = answer_to
+        self._routes: dict[str, dict[str, Handler]] = {}  # by revision and method
 
     async def dispatch(self, context: Context, request: Request) -> Reply | ErrorReply | None:
         """Answer `request`; None for a notification, even if it failed."""
@@ -65,14 +83,21 @@ class Dispatcher:
             reply = error_reply(request.id, outcome, context.request_id)
             unknown = isinstance(outcome, MethodNotFound)
             return UnknownMethod(reply.id, reply.error) if unknown else reply
-        return success(request.id, outcome)
+        return Reply(request.id, outcome)
 
     async def outcome(self, context: Context, request: Request) -> Any:
         """The result of `request`, encoded if it goes into an envelope, or the Fault that it failed
         with, for the front to format."""
+        revision, method = context.revision, request.method
+        routes = self._routes.get(revision.name) or self._composed(revision)
+        handle = routes.get(method)
+        if handle is None:
+            handle = routes[NOTIFICATIONS if method.startswith(NOTIFICATIONS) else OTHER]
         try:
-            result = await self._handle(context, request)
-            return result if context.revision.text_results else encoded(result)
+            result = await handle(context, request)
+            if revision.text_results or isinstance(result, Raw):
+                return result
+            return Raw(encode(result))
         except Fault as fault:
             return self._failed(context, request, fault)
         except RecursionError:
@@ -84,24 +109,39 @@ class Dispatcher:
             )
             return self._failed(context, request, InternalError("Internal error"))
 
-    async def _route(self, context: Context, request: Request) -> object:
-        revision = context.revision
-        if request.id is UNSET and revision.mcp and not request.method.startswith(NOTIFICATIONS):
-            return None  # no request of MCP lacks an id, and admission lets these in unchecked
-        if revision.mcp:
-            usable_token(request)
-        method = self._methods.get(request.method)
-        if method is not None and method.known_to(revision):
-            if not method.open_to_all:
-                context.require_identity()
-            return await method.handler(context, request)
-        if revision.tools_are_methods or revision.services_are_methods:
-            return await self._otherwise(context, request)
-        if request.id is UNSET:
-            return None  # unknown notifications are ignored
-        raise MethodNotFound(f"Method not found: {request.method[:100]}")
+    def _composed(self, revision: Revision) -> dict[str, Handler]:
+        """The handlers of all routes of a revision, with their middleware."""
+        routes = {
+            method: self._wrapped(Route(revision, method))
+            for method in (*METHODS, *self._methods, NOTIFICATIONS, OTHER)
+        }
+        self._routes[revision.name] = routes
+        return routes
 
-    def _failed(self, context: Context, request: Request, fault: Fault) -> Fault:
+    def _wrapped(self, route: Route) -> Handler:
+        handle = self._routed(route)
+        for wrap in self._middleware:
+            handle = wrap(handle, route)
+        return handle
+
+    def _routed(self, route: Route) -> Handler:
+        """The handler of a route: of its method, if the revision has that."""
+        revision = route.revision
+        method = self._methods.get(route.method)
+        if method is not None and method.known_to(revision):
+            needs_identity, handler = not method.open_to_all, method.handler
+        elif revision.tools_are_methods or revision.services_are_methods:
+            needs_identity, handler = False, self._otherwise
+        else:
+            needs_identity, handler = False, _unknown
+        if revision.mcp:
+            return _checked(handler, route, needs_identity)
+        return _identified(handler) if needs_identity else handler
+
+    def _failed(self, context: Context, request: Request, fault: Fault) -> Any:
+        result = None if self._answer_to is None else self._answer_to(context, request, fault)
+        if result is not None:
+            return encoded(result)
         log.info(
             "request_failed",
             extra={
@@ -112,6 +152,39 @@ class Dispatcher:
             },
         )
         return fault
+
+
+def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
+    """A handler of MCP, behind the checks of its envelope."""
+    notifies = route.method.startswith(NOTIFICATIONS)
+
+    async def checked(context: Context, request: Request) -> Any:
+        if request.id is UNSET and not notifies:
+            return None  # no request of MCP lacks an id, and admission lets these in unchecked
+        params = request.params
+        if type(params) is dict and "_meta" in params:
+            check_progress_token(params["_meta"])
+        if needs_identity and context.identity.refusal is not None:
+            raise context.identity.refusal
+        return await handler(context, request)
+
+    return checked
+
+
+def _identified(handler: Handler) -> Handler:
+    """A handler that needs an authenticated caller."""
+
+    async def identified(context: Context, request: Request) -> Any:
+        if context.identity.refusal is not None:
+            raise context.identity.refusal
+        return await handler(context, request)
+
+    return identified
+
+
+async def _unknown(_context: Context, request: Request) -> None:
+    if request.id is not UNSET:  # unknown notifications are ignored
+        raise MethodNotFound(f"Method not found: {request.method[:100]}")
 
 
 def success(id_: RequestId, result: Any) -> Reply:
@@ -134,10 +207,8 @@ def usable_id(request: Request, revision: Revision) -> None:
         raise InvalidRequest(f'"id" must have at most {REQUEST_ID_BYTES} bytes')
 
 
-def usable_token(request: Request) -> None:
-    """Raises InvalidParams for a progress token that is too long."""
-    params = request.params
-    meta = params.get("_meta") if isinstance(params, dict) else None
+def check_progress_token(meta: Any) -> None:
+    """Check `_meta`. Raises InvalidParams for a progress token that is too long."""
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     if isinstance(token, str | int) and not _is_short(token):
         text = f"params._meta.progressToken must have at most {REQUEST_ID_BYTES} bytes"

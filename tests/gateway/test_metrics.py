@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.middleware.telemetry import METHODS
+from gateway.protocol.dispatcher import METHODS
 from tests.fixtures_gateway import Client
 
 pytestmark = pytest.mark.anyio

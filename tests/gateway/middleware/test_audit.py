@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from msgspec import UNSET, Raw
 
-from gateway.abc import ToolCall
+from gateway.abc import Route, ToolCall
 from gateway.context import CallHeaders, Context, Identity, Principal, Session
 from gateway.middleware import audit as trails
 from gateway.middleware.audit import REFUSALS, AuditTrail
@@ -67,7 +67,9 @@ class Log:
 
         letter = CallHeaders(client="10.0.0.1")
         surroundings = Context(identity, revision, "r-1", letter=letter, **context)
-        return await self.trail.middleware(handler)(surroundings, request)
+        return await self.trail.middleware(handler, Route(revision, request.method))(
+            surroundings, request
+        )
 
 
 @pytest.fixture

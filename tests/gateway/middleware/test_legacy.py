@@ -5,6 +5,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from gateway.abc import Route
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.legacy import CLIENTS_REMEMBERED, LegacyUse
 from schemas.jsonrpc import Request
@@ -28,7 +29,9 @@ async def send(use, revision=HYBRID, identity=NOBODY, request=REQUEST, **letter)
         return "served"
 
     context = Context(identity, revision, "r-1", letter=CallHeaders(**letter))
-    assert await use.middleware(handler)(context, request) == "served"
+    assert (
+        await use.middleware(handler, Route(revision, request.method))(context, request) == "served"
+    )
 
 
 def ada(verified=True):

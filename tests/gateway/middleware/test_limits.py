@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.access import Rate
 from config.load import load
-from gateway.abc import ToolCall
+from gateway.abc import Route, ToolCall
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.limits import DAY_S, Limiting
 from gateway.state.rates import LocalRates
@@ -46,7 +46,6 @@ class Serving:
         self.limiting = Limiting(
             replace(NONE, **limits), rates or LocalRates(), self.refused.append
         )
-        self._handle = self.limiting.middleware(self._handler)
 
     async def _handler(self, _context, _request):
         self.served += 1
@@ -56,6 +55,10 @@ class Serving:
     async def ask(self, identity=ANONYMOUS, request=CALL, times=1, **more):
         for _ in range(times):
             assert await self._handle(context(identity, **more), request) == "served"
+
+    async def _handle(self, context, request):
+        route = Route(context.revision, request.method)
+        return await self.limiting.middleware(self._handler, route)(context, request)
 
 
 async def refused(serving, limit, identity=ANONYMOUS, **more):
@@ -207,9 +210,10 @@ async def test_a_call_that_fails_runs_no_longer():
     async def fails(_context, _request):
         raise Unavailable("x")
 
+    handle = limiting.middleware(fails, Route(V2025_11_25, CALL.method))
     for _ in range(3):
         with pytest.raises(Unavailable, match="x"):
-            await limiting.middleware(fails)(context(of("ann")), CALL)
+            await handle(context(of("ann")), CALL)
 
 
 class Tool:

@@ -95,7 +95,7 @@ async def test_middleware_wraps_from_the_outside_in(verbs):
     seen = []
 
     def named(name):
-        def wrap(handler):
+        def wrap(handler, _route):
             async def handle(context, request):
                 seen.append(name)
                 return await handler(context, request)
@@ -109,7 +109,7 @@ async def test_middleware_wraps_from_the_outside_in(verbs):
 
 
 async def test_a_fault_of_a_middleware_is_an_error_like_any_other(verbs):
-    def refuse(_handler):
+    def refuse(_handler, _route):
         async def handle(_context, _request):
             raise InvalidRequest("No")
 
