@@ -180,7 +180,7 @@ class RolledBack(Struct, frozen=True):
 
     version: int  # its number
     document: str | None  # SHA-256 of its bytes
-    asked: dict[str, Any]  # as in `Version`
+    spec: dict[str, Any]  # as in `Version`
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Version:
     current: bool
     kept: bool  # its document is stored: tools can be made of it again
     # kind, location, base_url, base_url_trusted, include, exclude and options
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

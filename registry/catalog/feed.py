@@ -23,8 +23,14 @@ from registry.catalog.events import CatalogEvents
 from registry.database.embedded import DatabaseError
 from registry.database.postgres import RESYNC, Database, DatabaseHandle, Notice, Pool
 from registry.sources.imports import Sources
-from registry.sources.source_reader import NO_SERVICES, ImportSpec, Lister, Services, asked_ahead
-from registry.sources.specs import configured, left_over, spec_of
+from registry.sources.source_reader import (
+    NO_SERVICES,
+    ImportSpec,
+    Lister,
+    Services,
+    concurrent_lister,
+)
+from registry.sources.specs import configured, removed_from_settings, spec_of
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 
@@ -261,7 +267,9 @@ class Feed:
 
     async def _check_left_over(self, store: ToolStore) -> None:
         """Warn of sources removed from the settings; delete them if the settings demand it."""
-        names = left_over(self._catalogs.of(self._host_id).sources.values(), self._wanted)
+        names = removed_from_settings(
+            self._catalogs.of(self._host_id).sources.values(), self._wanted
+        )
         if names and not self._imports.prune:
             log.warning("sources_left_over", extra={"sources": names, "hint": LEFT_OVER})
         elif names:
@@ -288,7 +296,7 @@ class Feed:
 
     async def _import(self, store: ToolStore, specs: Iterable[ImportSpec]) -> None:
         specs = list(specs)
-        async with asked_ahead(self._lister, specs) as lister:
+        async with concurrent_lister(self._lister, specs) as lister:
             sources = Sources(store, self._host_id, self._imports, self._services, lister)
             changed = [await self._import_one(sources, spec) for spec in specs]
         if any(changed):  # the notification comes too, but ready means that the tools are loaded

@@ -175,7 +175,7 @@ class Bundle(Struct, frozen=True, omit_defaults=True):
         """Serialize. A single file, at `location`, is stored unchanged: earlier releases stored all
         files so, and can still read them."""
         alone = self.files.keys() == {self.entry} and not self.unread and self.overlay is None
-        if alone and place(location, self.entry) == location:
+        if alone and file_location(location, self.entry) == location:
             return self.files[self.entry]
         return _MARK + msgspec.msgpack.encode(self, order="sorted")
 
@@ -191,6 +191,6 @@ def unpack(data: bytes, location: str) -> Bundle:
         raise ImportRejected(f"{location} was kept by a newer release: {error}.") from error
 
 
-def place(location: str, name: str) -> str:
+def file_location(location: str, name: str) -> str:
     """Path or URL of the file `name`, for messages; `location` is that of the description."""
     return location if location.endswith(name) else f"{location}/{name}"

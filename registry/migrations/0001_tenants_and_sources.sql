@@ -60,7 +60,7 @@ COMMENT ON COLUMN api_t.options IS
     'Options of the kind of source (schemas/source.py); absent members have their defaults.';
 COMMENT ON COLUMN api_t.rolled_back IS
     'While an older version is served: what the source was rolled back from (version: its number, '
-    'document: SHA-256 of its bytes, asked: as in api_version_t). The same document, imported the '
+    'document: SHA-256 of its bytes, spec: as in api_version_t). The same document, imported the '
     'same way, is not imported again.';
 COMMENT ON COLUMN api_t.base_url IS 'Null: neither the settings nor the description name one.';
 COMMENT ON COLUMN api_t.base_url_trusted IS
@@ -84,7 +84,7 @@ CREATE TABLE api_version_t (
 
     -- the import
     digest             varchar(128),
-    asked              jsonb CHECK (jsonb_typeof(asked) = 'object'),
+    spec              jsonb CHECK (jsonb_typeof(spec) = 'object'),
     outcomes           jsonb CHECK (jsonb_typeof(outcomes) = 'object'),
 
     aggregate_version  bigint NOT NULL DEFAULT 1,
@@ -111,7 +111,7 @@ COMMENT ON COLUMN api_version_t.document IS
 COMMENT ON COLUMN api_version_t.document_digest IS 'SHA-256 of the uncompressed document.';
 COMMENT ON COLUMN api_version_t.digest IS
     'Identifies the document together with the importer that read it.';
-COMMENT ON COLUMN api_version_t.asked IS
+COMMENT ON COLUMN api_version_t.spec IS
     'Arguments of the import: kind, location, base_url, base_url_trusted, include, exclude and '
     'options.';
 COMMENT ON COLUMN api_version_t.outcomes IS 'Number of operations by outcome of their import.';

@@ -27,13 +27,13 @@ from schemas.source import GraphQLOptions
 
 FILE_SUFFIXES = (".graphql", ".graphqls", ".gql", ".sdl", ".json", ".txt")
 SHOWN = 300  # characters of an endpoint's error message
-_INSTEAD = "Save its schema as SDL (most GraphQL tools can), and import that file with --base-url."
+_REMEDY = "Save its schema as SDL (most GraphQL tools can), and import that file with --base-url."
 
 # Wrapped eight times at most: [[[T!]!]!]! and one more.
 _REF = "kind name " + "ofType { kind name " * 8 + "}" * 8
 _VALUE = f"name description defaultValue type {{ {_REF} }}"
 # Added after October 2021, or queried from newer servers only; others refuse the whole query.
-_RECENT = {
+_RECENT_MEMBERS = {
     "{scalar}": "specifiedByURL",
     "{input}": "isOneOf",
     "{schema}": "description",
@@ -94,7 +94,7 @@ async def introspect(
             connector = aiohttp.TCPConnector(resolver=PublicResolver() if public else None, ssl=tls)
             timeout = aiohttp.ClientTimeout(total=None)
             async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-                return await _ask(session, url, headers, limit_bytes)
+                return await _introspect(session, url, headers, limit_bytes)
     except TimeoutError as error:
         raise ImportRejected(
             f"{url} did not answer within {timeout_s:g} s (setting imports.fetch_timeout_s)."
@@ -103,12 +103,12 @@ async def introspect(
         raise ImportRejected(f"Cannot ask {url}: {error or type(error).__name__}.") from error
 
 
-async def _ask(
+async def _introspect(
     session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], limit_bytes: int
 ) -> bytes:
     """The full introspection query; for a server that does not support it, the basic one."""
     status, body = await _post(session, url, headers, _query(recent=True), limit_bytes)
-    if not _is_schema(body) and _says_errors(body):
+    if not _is_schema(body) and _has_errors(body):
         status, body = await _post(session, url, headers, _query(recent=False), limit_bytes)
     if _is_schema(body):
         return body
@@ -117,8 +117,8 @@ async def _ask(
 
 def _query(*, recent: bool) -> bytes:
     query = _QUERY
-    for mark, words in _RECENT.items():
-        query = query.replace(mark, words if recent else "")
+    for placeholder, members_text in _RECENT_MEMBERS.items():
+        query = query.replace(placeholder, members_text if recent else "")
     return msgspec.json.encode(
         {"query": " ".join(query.split()), "operationName": "Introspection", "variables": {}}
     )
@@ -163,15 +163,17 @@ def _is_schema(body: bytes) -> bool:
     return bytes(members.get("__schema", b"null")) != b"null"
 
 
-def _says_errors(body: bytes) -> bool:
+def _has_errors(body: bytes) -> bool:
     return bool(_decoded(body).errors)
 
 
 def _refused(url: URL, status: int, body: bytes) -> str:
     answer = _decoded(body)
     if answer.errors:
-        told = "; ".join(filter(None, (_message(error) for error in answer.errors)))
-        return f"{url} refuses introspection: {told[:SHOWN] or 'it does not say why'}. {_INSTEAD}"
+        messages = "; ".join(filter(None, (_message(error) for error in answer.errors)))
+        return (
+            f"{url} refuses introspection: {messages[:SHOWN] or 'it does not say why'}. {_REMEDY}"
+        )
     if status in (401, 403):
         return (
             f"{url} answered {status}: it wants credentials. Put them into the settings of the "
@@ -182,7 +184,7 @@ def _refused(url: URL, status: int, body: bytes) -> str:
     files = ", ".join(FILE_SUFFIXES)
     return (
         f"{url} did not answer as a GraphQL endpoint (HTTP {status}). If a schema lies there, its "
-        f"name has to end in one of {files}. {_INSTEAD}"
+        f"name has to end in one of {files}. {_REMEDY}"
     )
 
 
@@ -208,8 +210,8 @@ async def describe_graphql(
     if options.overlay is not None:
         if has_credentials(options.overlay):  # options are stored and shown
             raise ImportRejected("The overlay's URL holds credentials; name one without.")
-        at, beside = await _fetch(options.overlay, limits)
-        bundle = msgspec.structs.replace(bundle, overlay=beside, overlay_location=at)
+        at, overlay_file = await _fetch(options.overlay, limits)
+        bundle = msgspec.structs.replace(bundle, overlay=overlay_file, overlay_location=at)
     return OpenApiDescription(found, bundle.pack(found))
 
 
@@ -237,12 +239,12 @@ def read_graphql(
     from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
 
     bundle = unpack(document, location)
-    beside = GraphQLOverlay()
+    overlay_file = GraphQLOverlay()
     if bundle.overlay is not None:
         at = bundle.overlay_location
-        beside = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
+        overlay_file = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
     wanted = GraphQLChoice(
-        include, exclude, beside, options.only_marked, options.depth, options.cost
+        include, exclude, overlay_file, options.only_marked, options.depth, options.cost
     )
     endpoint = location if is_endpoint(location) else None
     return read(bundle.files[bundle.entry], location, wanted, endpoint)

@@ -21,9 +21,9 @@ from registry.database.postgres import Pool, borrowed
 from registry.database.rows import options_of
 from registry.importers.drafts import Imported
 from registry.sources.compat import (
-    READ_IN_ALL,
+    SOURCE_VISIT_LIMIT,
     SchemaChange,
-    bounded,
+    comparison_budget,
     input_changes,
     output_changes,
 )
@@ -55,8 +55,8 @@ def request_changes(before: Binding, after: Binding) -> Iterator[SchemaChange]:
         yield SchemaChange("wire", "", False, "called by another protocol")
 
 
-def _openapi(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[SchemaChange]:
-    yield from _moved(_places(before), _places(after))
+def _openapi_changes(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[SchemaChange]:
+    yield from _moved_arguments(_argument_locations(before), _argument_locations(after))
     yield from _media_types(before, after)
     yield from _security(before.security, after.security)
     if before.server != after.server:
@@ -64,12 +64,12 @@ def _openapi(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[SchemaCh
         yield SchemaChange("wire", "", False, "server was {}, is {}".format(*servers))
 
 
-def _graphql(before: GraphQLBinding, after: GraphQLBinding) -> Iterator[SchemaChange]:
+def _graphql_changes(before: GraphQLBinding, after: GraphQLBinding) -> Iterator[SchemaChange]:
     if before.selection != after.selection:
         yield SchemaChange("wire", "", False, "other fields are selected")
 
 
-def _places(binding: OpenAPIBinding) -> dict[str, str]:
+def _argument_locations(binding: OpenAPIBinding) -> dict[str, str]:
     """The location of each argument, in words."""
     found = {one.argument: f"{one.location} {one.name}" for one in binding.parameters}
     if binding.body:
@@ -79,7 +79,7 @@ def _places(binding: OpenAPIBinding) -> dict[str, str]:
     return found
 
 
-def _moved(before: dict[str, str], after: dict[str, str]) -> Iterator[SchemaChange]:
+def _moved_arguments(before: dict[str, str], after: dict[str, str]) -> Iterator[SchemaChange]:
     for name in sorted(before.keys() & after.keys() - {""}):
         if before[name] != after[name]:
             yield SchemaChange("wire", name, False, f"was {before[name]}, is {after[name]}")
@@ -96,14 +96,19 @@ Alternatives = tuple[tuple[Credential, ...], ...]
 
 def _security(before: Alternatives, after: Alternatives) -> Iterator[SchemaChange]:
     """Breaking if a caller that satisfied one of the old alternatives now satisfies none."""
-    was, now = _needs(before), _needs(after)
+    was, now = _requirements(before), _requirements(after)
     if was == now:
         return
     narrower = not all(any(need <= had for need in now) for had in was)
-    yield SchemaChange("security", "", narrower, f"needed {_told(was)}, needs {_told(now)}")
+    yield SchemaChange(
+        "security",
+        "",
+        narrower,
+        f"needed {_alternatives_text(was)}, needs {_alternatives_text(now)}",
+    )
 
 
-def _needs(alternatives: Alternatives) -> list[frozenset[tuple[str, str]]]:
+def _requirements(alternatives: Alternatives) -> list[frozenset[tuple[str, str]]]:
     """The requirements of each alternative: schemes, and their scopes."""
     return [
         frozenset((one.scheme, scope) for one in needed for scope in ("", *one.scopes))
@@ -111,7 +116,7 @@ def _needs(alternatives: Alternatives) -> list[frozenset[tuple[str, str]]]:
     ]
 
 
-def _told(alternatives: list[frozenset[tuple[str, str]]]) -> str:
+def _alternatives_text(alternatives: list[frozenset[tuple[str, str]]]) -> str:
     texts = [
         " and ".join(f"{scheme} {scope}".strip() for scheme, scope in sorted(needed))
         for needed in alternatives
@@ -119,7 +124,7 @@ def _told(alternatives: list[frozenset[tuple[str, str]]]) -> str:
     return " or ".join(text or "nothing" for text in texts)
 
 
-def _service(before: ServiceBinding, after: ServiceBinding) -> Iterator[SchemaChange]:
+def _service_changes(before: ServiceBinding, after: ServiceBinding) -> Iterator[SchemaChange]:
     """Breaking unless every caller that was allowed still is; any one of the scopes suffices."""
     was, now = _scopes(before), _scopes(after)
     if was != now:
@@ -140,21 +145,21 @@ def _callers(scopes: frozenset[str] | None) -> str:
 
 
 COMPARISONS: dict[type[Binding], Callable[[Any, Any], Iterator[SchemaChange]]] = {
-    OpenAPIBinding: _openapi,
-    GraphQLBinding: _graphql,
-    HybridBinding: _service,
-    PythonBinding: _service,
+    OpenAPIBinding: _openapi_changes,
+    GraphQLBinding: _graphql_changes,
+    HybridBinding: _service_changes,
+    PythonBinding: _service_changes,
 }
 """What compares two bindings of a kind; of a kind that is not here, nothing is told."""
 
 
-Fate = Literal["added", "changed", "removed"]
+ChangeStatus = Literal["added", "changed", "removed"]
 
 
 class ToolChange(Struct, frozen=True):
     """The change of one tool."""
 
-    fate: Fate
+    status: ChangeStatus
     name: str  # its new name; of a removed tool, its last one
     operation: str  # its key: /pets/{id}@get
     breaking: bool
@@ -176,19 +181,19 @@ class Difference(Struct, frozen=True):
 def difference(source: str, before: Sequence[Served], changes: Changes) -> Difference:
     """The difference of `changes` from the tools served `before`."""
     known = {one.tool.id: one for one in before}
-    with bounded(READ_IN_ALL):
+    with comparison_budget(SOURCE_VISIT_LIMIT):
         found = [*_removed(before, changes), *_written(known, changes)]
     order = {"removed": 0, "changed": 1, "added": 2}
-    found.sort(key=lambda one: (not one.breaking, order[one.fate], one.name))
-    added = sum(one.fate == "added" for one in found)
-    changed = sum(one.fate == "changed" for one in found)
+    found.sort(key=lambda one: (not one.breaking, order[one.status], one.name))
+    added = sum(one.status == "added" for one in found)
+    changed = sum(one.status == "changed" for one in found)
     return Difference(source, tuple(found), len(changes.saved.names) - added - changed)
 
 
 def _removed(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]:
-    gone = set(changes.gone)
+    removed_ids = set(changes.removed)
     for one in before:
-        if one.endpoint_id in gone:
+        if one.endpoint_id in removed_ids:
             what = SchemaChange("operation", "", True, "removed")
             yield ToolChange("removed", one.tool.name, one.key, True, (what,))
 
@@ -216,8 +221,8 @@ def _changes(was: Served, row: Row, changes: Changes) -> Iterator[SchemaChange]:
     if (tool.title, tool.description) != (row.title, row.description):
         yield SchemaChange("description", "", False, "described otherwise")
     if tool.toolsets != row.toolsets:
-        told = [", ".join(names) or "none" for names in (tool.toolsets, row.toolsets)]
-        yield SchemaChange("annotation", "", False, f"toolsets were {told[0]}, are {told[1]}")
+        texts = [", ".join(names) or "none" for names in (tool.toolsets, row.toolsets)]
+        yield SchemaChange("annotation", "", False, f"toolsets were {texts[0]}, are {texts[1]}")
 
 
 def _renamed(tool: Tool, row: Row, changes: Changes) -> Iterator[SchemaChange]:
@@ -234,8 +239,8 @@ def _hints(tool: Tool, row: Row) -> Iterator[SchemaChange]:
     after = msgspec.to_builtins(row.annotations)
     for hint in sorted(before.keys() | after.keys()):
         if before.get(hint) != after.get(hint):
-            told = [msgspec.json.encode(one.get(hint)).decode() for one in (before, after)]
-            yield SchemaChange("annotation", hint, False, f"was {told[0]}, is {told[1]}")
+            texts = [msgspec.json.encode(one.get(hint)).decode() for one in (before, after)]
+            yield SchemaChange("annotation", hint, False, f"was {texts[0]}, is {texts[1]}")
 
 
 def _object(raw: Raw) -> dict[str, Any]:
@@ -261,7 +266,7 @@ class Versions:
                 """
                 SELECT version.number, version.created_ts, version.title, version.api_version,
                     coalesce(version.document_digest, version.digest), version.outcomes,
-                    version.current, version.document IS NOT NULL, version.asked
+                    version.current, version.document IS NOT NULL, version.spec
                 FROM api_t AS api JOIN api_version_t AS version USING (host_id, api_id)
                 WHERE host_id = %s AND api.name = %s
                 ORDER BY version.number DESC
@@ -293,7 +298,7 @@ def _version(
     outcomes: dict[str, int] | None,
     current: bool,
     kept: bool,
-    asked: dict[str, Any] | None,
+    spec: dict[str, Any] | None,
 ) -> Version:
     return Version(
         number,
@@ -304,12 +309,12 @@ def _version(
         outcomes or {},
         current,
         kept,
-        asked or {},
+        spec or {},
     )
 
 
 @dataclass(frozen=True, slots=True)
-class RolledTo:
+class RollbackResult:
     """The result of a rollback: the version that is served again."""
 
     version: Version
@@ -342,7 +347,7 @@ class History:
 
     async def roll_back(
         self, name: str, to: int | None = None, progress: Progress | None = None
-    ) -> RolledTo:
+    ) -> RollbackResult:
         """Serve version `to` again, or the previous one, with the options that it had then.
 
         The rollback lasts until the location has a description other than the current one, or the
@@ -354,16 +359,16 @@ class History:
         if final := source.facts.final:
             raise ImportRejected(f"{name} {final}.")
         versions = {one.number: one for one in await self._versions.listed(self._host_id, name)}
-        version = _wanted(name, versions, to)
+        version = _version_to_restore(name, versions, to)
         document = await self._versions.document(self._host_id, name, version.number)
         if document is None:
-            raise ImportRejected(_not_kept(name, version.number))
+            raise ImportRejected(_not_stored(name, version.number))
         spec = _spec(source, version)
         found = reread(spec, document, self._limits)
         imported = await asyncio.to_thread(found.read)
-        draft = replace(drafted(spec, found, imported), **_address(version))
+        draft = replace(drafted(spec, found, imported), **_base_url_fields(version))
         changed = await self._compared(draft, imported)
-        held = await self._held(source, versions, version)
+        held = await self._held_back_version(source, versions, version)
         saved = await self._store.save(
             self._host_id,
             draft,
@@ -371,16 +376,16 @@ class History:
             progress=progress,
             versions_kept=self._limits.versions_kept,
             rollback=RollbackTarget(version.number, held),
-            check=_still(name, versions),
+            check=_check_current(name, versions),
         )
         report = ImportReport(draft, imported.outcomes, saved, imported.notes, imported.drafts)
-        return RolledTo(version, report, changed)
+        return RollbackResult(version, report, changed)
 
     async def _compared(self, draft: SourceDraft, imported: Imported) -> Difference:
         changes, served = await self._store.compare(self._host_id, draft, imported.drafts)
         return await asyncio.to_thread(difference, draft.name, served, changes)
 
-    async def _held(
+    async def _held_back_version(
         self, source: Source, versions: Mapping[int, Version], to: Version
     ) -> RolledBack | None:
         """The version not to import during the rollback: the one now at the source's location.
@@ -390,11 +395,11 @@ class History:
             current = next(one for one in versions.values() if one.current)
             document = await self._versions.document(self._host_id, source.name, current.number)
             digest = hashlib.sha256(document).hexdigest() if document else None
-            held = RolledBack(current.number, digest, dict(current.asked))
+            held = RolledBack(current.number, digest, dict(current.spec))
         return None if held.version == to.number else held
 
 
-def _wanted(name: str, versions: Mapping[int, Version], to: int | None) -> Version:
+def _version_to_restore(name: str, versions: Mapping[int, Version], to: int | None) -> Version:
     current = next((one.number for one in versions.values() if one.current), 0)
     if to is None:
         before = [n for n, one in versions.items() if n < current and one.kept]
@@ -407,11 +412,11 @@ def _wanted(name: str, versions: Mapping[int, Version], to: int | None) -> Versi
     if to == current:
         raise ImportRejected(f"Version {to} of {name} is the one that is served.")
     if not versions[to].kept:
-        raise ImportRejected(_not_kept(name, to))
+        raise ImportRejected(_not_stored(name, to))
     return versions[to]
 
 
-def _still(name: str, versions: Mapping[int, Version]) -> Check:
+def _check_current(name: str, versions: Mapping[int, Version]) -> Check:
     """Check that the version held back is still the one served when the rollback is written."""
     current = next((one.number for one in versions.values() if one.current), None)
 
@@ -424,30 +429,30 @@ def _still(name: str, versions: Mapping[int, Version]) -> Check:
     return check
 
 
-def _not_kept(name: str, number: int) -> str:
+def _not_stored(name: str, number: int) -> str:
     return f"The description of version {number} of {name} is not kept: see imports.versions_kept."
 
 
 def _spec(source: Source, version: Version) -> ImportSpec:
     """The import spec of a version. Raises ImportRejected for a kind that only a newer release
     knows."""
-    name, asked = source.name, version.asked
-    if not is_importable(asked.get("kind")):
+    name, spec = source.name, version.spec
+    if not is_importable(spec.get("kind")):
         raise ImportRejected(
             f"How version {version.number} of {name} was imported is not known here: "
-            f"{asked.get('kind') or 'an older release did not keep it'}."
+            f"{spec.get('kind') or 'an older release did not keep it'}."
         )
     return ImportSpec(
         name,
-        asked["location"],
-        asked["base_url"] if asked["base_url_trusted"] else None,
-        tuple(asked["include"]),
-        tuple(asked["exclude"]),
-        asked["kind"],
-        options_of(name, asked["kind"], asked["options"]),
+        spec["location"],
+        spec["base_url"] if spec["base_url_trusted"] else None,
+        tuple(spec["include"]),
+        tuple(spec["exclude"]),
+        spec["kind"],
+        options_of(name, spec["kind"], spec["options"]),
         source.origin,
     )
 
 
-def _address(version: Version) -> dict[str, Any]:
-    return {key: version.asked[key] for key in ("base_url", "base_url_trusted")}
+def _base_url_fields(version: Version) -> dict[str, Any]:
+    return {key: version.spec[key] for key in ("base_url", "base_url_trusted")}

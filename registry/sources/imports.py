@@ -15,7 +15,7 @@ from registry.sources.plan import scrubbed
 from registry.sources.source_reader import (
     IMPORTERS,
     NO_SERVICES,
-    Found,
+    FoundSource,
     ImportSpec,
     Lister,
     Origins,
@@ -27,23 +27,23 @@ from registry.sources.source_reader import (
 )
 from registry.sources.specs import STDIO, UPLOAD, as_imported, spec_of
 from registry.sources.store import SavedTools, SourceDraft, ToolStore
-from registry.sources.write import Before, Check, Progress, asked_of, same_asked
+from registry.sources.write import Before, Check, Progress, same_stored_spec, stored_spec
 from schemas.errors import ImportRejected
 from schemas.source import Outcome, Source
 from schemas.tool import ToolDraft
 
 
-def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
+def drafted(spec: ImportSpec, found: FoundSource, imported: Imported) -> SourceDraft:
     """The source that the import makes."""
     declared = IMPORTERS[spec.kind].declared(found.location, imported.servers)
-    said, declared = said_base(spec), scrubbed(declared)
+    stated, declared = stated_base_url(spec), scrubbed(declared)
     return SourceDraft(
         name=spec.name,
         kind=spec.kind,
         location=found.location,
-        base_url=said or declared,
+        base_url=stated or declared,
         base_url_trusted=not spec.options.guarded
-        and (said is not None or same_origin(spec.location, declared)),
+        and (stated is not None or same_origin(spec.location, declared)),
         title=scrubbed(imported.title),
         version=scrubbed(imported.version),
         include=spec.include,
@@ -57,7 +57,7 @@ def drafted(spec: ImportSpec, found: Found, imported: Imported) -> SourceDraft:
     )
 
 
-def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str | None:
+def relative_server(spec: ImportSpec, found: FoundSource, imported: Imported) -> str | None:
     """The remedy where a description read from a file names a server by a relative URL."""
     if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(found.location):
         return None
@@ -72,30 +72,30 @@ def relative_server(spec: ImportSpec, found: Found, imported: Imported) -> str |
     )
 
 
-def said_base(spec: ImportSpec) -> str | None:
+def stated_base_url(spec: ImportSpec) -> str | None:
     """The operator's base URL, if one was given; an MCP server is called where it is listed."""
     if spec.facts.server and not spec.location.startswith(STDIO):
         return spec.location
     return spec.base_url
 
 
-def same_origin(typed: str, declared: str | None) -> bool:
+def same_origin(entered: str, declared: str | None) -> bool:
     """Whether the declared server has the origin that the operator entered, which is trusted
     already."""
-    return declared is not None and urlsplit(typed)[:2] == urlsplit(declared)[:2]
+    return declared is not None and urlsplit(entered)[:2] == urlsplit(declared)[:2]
 
 
-def is_rolled_back(known: Source, spec: ImportSpec, found: Found) -> bool:
+def is_rolled_back(known: Source, spec: ImportSpec, found: FoundSource) -> bool:
     """Whether this document is the one that the source was rolled back from."""
     held = known.rolled_back
     if held is None or found.document is None:
         return False
-    return same_asked(held.asked, _asked_for(spec, found)) and held.document == (
+    return same_stored_spec(held.spec, _stored_spec_for(spec, found)) and held.document == (
         hashlib.sha256(found.document).hexdigest()
     )
 
 
-def is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
+def is_current(known: Source, spec: ImportSpec, found: FoundSource) -> bool:
     """Whether the source has this document already, and no rollback that importing it would end."""
     if known.rolled_back is not None or known.origin != spec.origin:
         return False
@@ -103,11 +103,13 @@ def is_current(known: Source, spec: ImportSpec, found: Found) -> bool:
         return False
     if not _same_target(known, spec):
         return False
-    return known.digest == found.digest and same_asked(asked_of(known), _asked_for(spec, found))
+    return known.digest == found.digest and same_stored_spec(
+        stored_spec(known), _stored_spec_for(spec, found)
+    )
 
 
-def _asked_for(spec: ImportSpec, found: Found) -> dict[str, Any]:
-    return asked_of(
+def _stored_spec_for(spec: ImportSpec, found: FoundSource) -> dict[str, Any]:
+    return stored_spec(
         SourceDraft(
             spec.name,
             spec.kind,
@@ -120,7 +122,7 @@ def _asked_for(spec: ImportSpec, found: Found) -> dict[str, Any]:
 
 
 def _same_target(known: Source, spec: ImportSpec) -> bool:
-    base_url = said_base(spec)
+    base_url = stated_base_url(spec)
     if base_url is None:
         return not known.base_url_trusted or same_origin(spec.location, known.base_url)
     return known.base_url == base_url
@@ -167,18 +169,20 @@ class Sources:
         self._origins = Origins(services, lister)
 
     async def import_(
-        self, spec: ImportSpec, progress: Progress | None = None, *, anew: bool = False
+        self, spec: ImportSpec, progress: Progress | None = None, *, force: bool = False
     ) -> ImportReport:
         """Import or re-import a source. Raises ImportRejected, with no rows written.
 
-        A description that was rolled back is not imported again, unless `anew`.
+        A description that was rolled back is not imported again, unless `force`.
         """
         found = await self._find(spec)
         known = await self._store.source(self._host_id, spec.name)
-        if known is not None and not anew and is_rolled_back(known, spec, found):
+        if known is not None and not force and is_rolled_back(known, spec, found):
             held = known.rolled_back.version if known.rolled_back else None
-            return replace(await _dry(spec, found), rolled_back=known.number, held=held)
-        return await self._save(spec, found, progress, None if anew else _still(spec.name, known))
+            return replace(await _dry_run(spec, found), rolled_back=known.number, held=held)
+        return await self._save(
+            spec, found, progress, None if force else _check_not_rolled_back(spec.name, known)
+        )
 
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Like `import_`, but None when the source is unchanged since the last import."""
@@ -188,7 +192,7 @@ class Sources:
             is_rolled_back(known, spec, found) or is_current(known, spec, found)
         ):
             return None
-        return await self._save(spec, found, check=_still(spec.name, known))
+        return await self._save(spec, found, check=_check_not_rolled_back(spec.name, known))
 
     async def refresh(self, name: str, progress: Progress | None = None) -> ImportReport:
         """Re-import a known source from its location with its stored options. Raises
@@ -196,7 +200,7 @@ class Sources:
         source = await self._store.source(self._host_id, name)
         if source is None:
             raise LookupError(name)
-        return await self.import_(spec_of(source), progress, anew=True)
+        return await self.import_(spec_of(source), progress, force=True)
 
     async def create(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
         """Import a new source; `document` was uploaded instead of read from a location. Raises
@@ -204,8 +208,10 @@ class Sources:
         if await self._store.source(self._host_id, spec.name) is not None:
             raise SourceExists(spec.name)
         if document is None:
-            return await self._save(spec, await self._find(spec), check=_none(spec.name))
-        return await self._save(*_uploaded(spec, document, self._limits), check=_none(spec.name))
+            return await self._save(spec, await self._find(spec), check=_check_absent(spec.name))
+        return await self._save(
+            *_uploaded(spec, document, self._limits), check=_check_absent(spec.name)
+        )
 
     async def upload(
         self, name: str, document: bytes, expected_number: int | None = None
@@ -217,18 +223,18 @@ class Sources:
             raise LookupError(name)
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
-        check = _same(name, expected_number)
+        check = _check_version(name, expected_number)
         return await self._save(
             *_uploaded(as_imported(source), document, self._limits), check=check
         )
 
-    async def _find(self, spec: ImportSpec) -> Found:
+    async def _find(self, spec: ImportSpec) -> FoundSource:
         return await find(spec, self._limits, self._origins)
 
     async def _save(
         self,
         spec: ImportSpec,
-        found: Found,
+        found: FoundSource,
         progress: Progress | None = None,
         check: Check | None = None,
     ) -> ImportReport:
@@ -253,17 +259,17 @@ async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = Non
 
     The names are those that the tools get unless other sources have taken them.
     """
-    return await _dry(spec, await find(spec, limits, Origins(lister=lister)))
+    return await _dry_run(spec, await find(spec, limits, Origins(lister=lister)))
 
 
-async def _dry(spec: ImportSpec, found: Found) -> ImportReport:
+async def _dry_run(spec: ImportSpec, found: FoundSource) -> ImportReport:
     imported = await asyncio.to_thread(found.read)
     draft = drafted(spec, found, imported)
     notes = _notes(spec, found, imported)
     return ImportReport(draft, imported.outcomes, None, notes, imported.drafts)
 
 
-def _notes(spec: ImportSpec, found: Found, imported: Imported) -> tuple[str, ...]:
+def _notes(spec: ImportSpec, found: FoundSource, imported: Imported) -> tuple[str, ...]:
     note = relative_server(spec, found, imported)
     return (*imported.notes, *([note] if note else []))
 
@@ -284,14 +290,14 @@ def _named(outcome: Outcome, saved: SavedTools) -> Outcome:
     return replace(outcome, name=name)
 
 
-def _uploaded(spec: ImportSpec, document: bytes, limits: Imports) -> tuple[ImportSpec, Found]:
+def _uploaded(spec: ImportSpec, document: bytes, limits: Imports) -> tuple[ImportSpec, FoundSource]:
     """An uploaded document; its external references are not followed."""
     spec = replace(spec, location=UPLOAD + spec.name)
     packed = Bundle(spec.location, {spec.location: document}).pack(spec.location)
     return spec, reread(spec, packed, limits)
 
 
-def _none(name: str) -> Check:
+def _check_absent(name: str) -> Check:
     def check(before: Before | None) -> None:
         if before is not None:
             raise SourceExists(name)
@@ -299,7 +305,7 @@ def _none(name: str) -> Check:
     return check
 
 
-def _same(name: str, number: int | None) -> Check:
+def _check_version(name: str, number: int | None) -> Check:
     def check(before: Before | None) -> None:
         if number is not None and (before is None or before.version != number):
             raise SourceChanged(f"{name} was imported in the meantime.")
@@ -307,7 +313,7 @@ def _same(name: str, number: int | None) -> Check:
     return check
 
 
-def _still(name: str, known: Source | None) -> Check:
+def _check_not_rolled_back(name: str, known: Source | None) -> Check:
     """Check that no rollback made while the description was read is undone by this import."""
     held = known.rolled_back if known else None
 

@@ -23,7 +23,7 @@ from registry.documents.containers import (
     Container,
     FolderContainer,
     Unreadable,
-    place,
+    file_location,
     unpack,
 )
 from registry.documents.fetch import Fetched, fetch, has_credentials, local_path
@@ -41,11 +41,11 @@ _KEYS = ("openapi", "swagger")
 _LISTED = 10  # names in one message
 
 
-def entry_of(place: Container, location: str, limit_bytes: int) -> str:
+def entry_of(container: Container, location: str, limit_bytes: int) -> str:
     """The entry file. Raises ImportRejected when there is none, or more than one."""
-    names = [name for name in place.names() if name.lower().endswith(_SUFFIXES)]
+    names = [name for name in container.names() if name.lower().endswith(_SUFFIXES)]
     usual = [name for name in names if _USUAL.fullmatch(name.rpartition("/")[2])]
-    found = _shallowest(usual) or _described(place, names, limit_bytes)
+    found = _shallowest(usual) or _described(container, names, limit_bytes)
     if len(found) == 1:
         return found[0]
     if found:
@@ -65,20 +65,20 @@ def _shallowest(names: list[str]) -> list[str]:
     return [name for name in names if name.count("/") == depth]
 
 
-def _described(place: Container, names: list[str], limit_bytes: int) -> list[str]:
+def _described(container: Container, names: list[str], limit_bytes: int) -> list[str]:
     found = []
     for name in names:
         try:
-            data = place.read(name, limit_bytes)
+            data = container.read(name, limit_bytes)
         except Unreadable:
             continue
         limit_bytes -= len(data)
-        if _begins(data, name):
+        if _is_description(data, name):
             found.append(name)
     return found
 
 
-def _begins(data: bytes, name: str) -> bool:
+def _is_description(data: bytes, name: str) -> bool:
     if not any(key.encode() in data for key in _KEYS):
         return False
     try:
@@ -88,7 +88,7 @@ def _begins(data: bytes, name: str) -> bool:
     return any(isinstance(root.get(key), str | int | float) for key in _KEYS)
 
 
-_AT_ONCE = 4  # concurrent requests; their bodies are in memory before they count
+_CONCURRENT_READS = 4  # concurrent requests; their bodies are in memory before they count
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class GatheredFiles:
     bundle: Bundle
 
 
-async def gather(
+async def gather_files(
     location: str, entry: str | None, limits: Imports, *, named: bool = True
 ) -> GatheredFiles:
     """Gather `named` as `fetch` returned it. Raises ImportRejected when there is no entry file."""
@@ -177,13 +177,13 @@ class RemoteFiles:
         own = bool(self._typed.host) and url.origin() == self._typed.origin()
         if own and self._typed.user:
             url = url.with_user(self._typed.user).with_password(self._typed.password)
-        beside = self._private and url.origin() == self._first.origin()
+        overlay_file = self._private and url.origin() == self._first.origin()
         fetched = await fetch(
             str(url),
             limit_bytes=limit,
             timeout_s=timeout_s,
             private_networks=self._limits.private_networks,
-            named=own or beside,
+            named=own or overlay_file,
         )
         return fetched.data
 
@@ -195,19 +195,19 @@ class _Gathering:
         self, entry: str, files: Container | None, remote: RemoteFiles, limits: Imports
     ) -> None:
         self._entry = entry
-        self._place = files
+        self._container = files
         self._remote = remote
         self._files = Files(entry)
         self._limits = limits
-        self._asked = {True: 0, False: 0}  # counts of files, by whether they are fetched
-        self._left = limits.document_limit_bytes
+        self._requested = {True: 0, False: 0}  # counts of files, by whether they are fetched
+        self._bytes_left = limits.document_limit_bytes
         self._data: dict[str, bytes] = {}
         self._unread: dict[str, str] = {}
 
     async def run(self, first: Fetched) -> GatheredFiles:
-        self._keep(self._entry, first.data)
+        self._store(self._entry, first.data)
         if not stands_alone(first.data):
-            where = place(first.location, self._entry)
+            where = file_location(first.location, self._entry)
             await to_thread.run_sync(self._scan, self._entry, first.data, where)
             while wanted := self._files.wanted():
                 await self._read([name for name in wanted if not scheme(name)], fetched=False)
@@ -215,53 +215,57 @@ class _Gathering:
         return GatheredFiles(first.location, Bundle(self._entry, self._data, self._unread))
 
     async def _read(self, names: list[str], fetched: bool) -> None:
-        fetched = fetched or self._place is None  # next to a description at a URL, all are fetched
+        fetched = (
+            fetched or self._container is None
+        )  # next to a description at a URL, all are fetched
         setting = "files_limit" if fetched else "local_files_limit"
-        most: int = getattr(self._limits, setting)
-        room = max(0, most - 1 - self._asked[fetched])  # one is the first
-        self._asked[fetched] += min(room, len(names))
-        for name in names[room:]:
-            self._miss(name, f"more than {most:,} files (setting imports.{setting})")
-        for start in range(0, min(room, len(names)), _AT_ONCE):
-            some = names[start : min(room, start + _AT_ONCE)]
+        limit: int = getattr(self._limits, setting)
+        count_left = max(0, limit - 1 - self._requested[fetched])  # one is the first
+        self._requested[fetched] += min(count_left, len(names))
+        for name in names[count_left:]:
+            self._record_missing(name, f"more than {limit:,} files (setting imports.{setting})")
+        for start in range(0, min(count_left, len(names)), _CONCURRENT_READS):
+            batch = names[start : min(count_left, start + _CONCURRENT_READS)]
             answers: dict[str, bytes | Unreadable] = {}
             async with anyio.create_task_group() as group:
-                for name in some:
-                    group.start_soon(self._ask, name, answers)
-            for name in some:  # in this order, not in that of the answers
+                for name in batch:
+                    group.start_soon(self._read_one, name, answers)
+            for name in batch:  # in this order, not in that of the answers
                 await to_thread.run_sync(self._take, name, answers[name])
 
-    async def _ask(self, name: str, answers: dict[str, bytes | Unreadable]) -> None:
+    async def _read_one(self, name: str, answers: dict[str, bytes | Unreadable]) -> None:
         try:
             if scheme(name):
-                answers[name] = await self._remote.read(name, self._left)
-            elif self._place is None:
+                answers[name] = await self._remote.read(name, self._bytes_left)
+            elif self._container is None:
                 raise Unreadable("expected an http(s) URL")
             else:
-                answers[name] = await to_thread.run_sync(self._place.read, name, self._left)
+                answers[name] = await to_thread.run_sync(
+                    self._container.read, name, self._bytes_left
+                )
         except Unreadable as error:
             answers[name] = error
 
     def _take(self, name: str, answer: bytes | Unreadable) -> None:
         if isinstance(answer, Unreadable):
-            self._miss(name, str(answer))
-        elif len(answer) > self._left:
-            self._miss(name, "imports.document_limit_bytes was used up before it")
+            self._record_missing(name, str(answer))
+        elif len(answer) > self._bytes_left:
+            self._record_missing(name, "imports.document_limit_bytes was used up before it")
         else:
             try:
                 self._scan(name, answer, name)
-                self._keep(name, answer)
+                self._store(name, answer)
             except ImportRejected as error:
-                self._miss(name, str(error).rstrip("."))
+                self._record_missing(name, str(error).rstrip("."))
 
     def _scan(self, name: str, data: bytes, location: str) -> None:
         self._files.add(scan(name, parse(data, location)))
 
-    def _keep(self, name: str, data: bytes) -> None:
+    def _store(self, name: str, data: bytes) -> None:
         self._data[name] = data
-        self._left -= len(data)
+        self._bytes_left -= len(data)
 
-    def _miss(self, name: str, reason: str) -> None:
+    def _record_missing(self, name: str, reason: str) -> None:
         self._unread[name] = reason
         self._files.miss(name, reason)
 
@@ -275,27 +279,29 @@ class OpenApiDescription:
     document: bytes  # a packed `Bundle`
 
 
-async def describe(location: str, options: OpenAPIOptions, limits: Imports) -> OpenApiDescription:
+async def describe_openapi(
+    location: str, options: OpenAPIOptions, limits: Imports
+) -> OpenApiDescription:
     """All files of the description at `location`, and its overlay. Raises ImportRejected."""
-    gathered = await gather(location, options.entry, limits, named=not options.guarded)
+    gathered = await gather_files(location, options.entry, limits, named=not options.guarded)
     bundle = gathered.bundle
     if options.overlay is not None:
         if has_credentials(options.overlay):
             # options are stored and shown; the description's own location is stored without
             raise ImportRejected("The overlay's URL holds credentials; name one without.")
-        beside = await fetch(
+        overlay_file = await fetch(
             options.overlay,
             limit_bytes=limits.document_limit_bytes,
             timeout_s=limits.fetch_timeout_s,
             private_networks=limits.private_networks,
         )
         bundle = msgspec.structs.replace(
-            bundle, overlay=beside.data, overlay_location=beside.location
+            bundle, overlay=overlay_file.data, overlay_location=overlay_file.location
         )
     return OpenApiDescription(gathered.location, bundle.pack(gathered.location))
 
 
-def read_described(
+def read_openapi(
     document: bytes,
     location: str,
     options: OpenAPIOptions,
@@ -303,21 +309,24 @@ def read_described(
     exclude: tuple[str, ...],
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
 ) -> Imported:
-    """The result of `describe` as tools, without network or file access. Raises ImportRejected."""
+    """The result of `describe_openapi` as tools, without network or file access. Raises
+    ImportRejected."""
     bundle = unpack(document, location)
-    beside = _overlay(bundle)
-    root = _together(bundle, location)
+    overlay_file = _overlay(bundle)
+    root = _assembled(bundle, location)
     marked, media_types = options.only_marked, options.media_types
-    wanted = OpenApiOptions(include, exclude, marked, media_types, beside, schemas_limit_bytes)
+    wanted = OpenApiOptions(
+        include, exclude, marked, media_types, overlay_file, schemas_limit_bytes
+    )
     try:
         return read(root, wanted)
     except ImportRejected as error:
         raise ImportRejected(f"{location}: {error}") from error
 
 
-def _together(bundle: Bundle, location: str) -> dict[str, Any]:
+def _assembled(bundle: Bundle, location: str) -> dict[str, Any]:
     entry = bundle.files[bundle.entry]
-    root = parse(entry, place(location, bundle.entry))
+    root = parse(entry, file_location(location, bundle.entry))
     if stands_alone(entry):
         return root
     files = Files(bundle.entry)

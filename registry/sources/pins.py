@@ -48,7 +48,7 @@ def document(draft: ToolDraft, name: str) -> bytes:
     on. Invisible characters are escaped, so that a reviewer sees them. Keys are sorted: a server
     may write the same in another order each time.
     """
-    said = {
+    visible_members = {
         "name": name,
         "title": draft.title,
         "description": draft.description,
@@ -57,7 +57,7 @@ def document(draft: ToolDraft, name: str) -> bytes:
         "annotations": msgspec.to_builtins(draft.annotations),
         MORE: draft.definition or {},
     }
-    return msgspec.json.encode(visible_in(said), order="deterministic")
+    return msgspec.json.encode(visible_in(visible_members), order="deterministic")
 
 
 def reason(pin: Document | None, held: Document) -> str:

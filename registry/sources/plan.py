@@ -63,9 +63,9 @@ def _match(
     for operation, key in _unique(wanted.items()).items():
         if operation in ids and key not in found:
             found[key] = ids[operation]
-    gone = set(found.values())
+    removed = set(found.values())
     for key in wanted:
-        if key not in found and key in pool and key not in gone:
+        if key not in found and key in pool and key not in removed:
             found[key] = key
 
 
@@ -126,8 +126,8 @@ __all__ = [
     "SourceDraft",
     "assign",
     "changes",
-    "seen",
     "storable",
+    "without_invisible",
 ]
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ class Row(Struct, frozen=True):
 class Changes:
     rows: Sequence[Row]
     renamed: Sequence[str]  # tool ids that give up their names
-    gone: Sequence[str]  # endpoint ids no longer in the document
+    removed: Sequence[str]  # endpoint ids no longer in the document
     moved: Mapping[str, str]  # new keys by endpoint id
     aliases: Mapping[str, str]  # tool ids by alias
     saved: SavedTools
@@ -224,31 +224,35 @@ def changes(
     """
     stored = {draft.key: storable(draft) for draft in drafts}
     matches = matched(drafts, known)
-    was = {key: known[old] for key, old in matches.items()}
-    names = assign(naming, [draft for draft, _ in stored.values()], was, taken)
+    previous = {key: known[old] for key, old in matches.items()}
+    names = assign(naming, [draft for draft, _ in stored.values()], previous, taken)
     rows = []
-    by_fate: dict[str, list[str]] = {"added": [], "updated": [], "unchanged": []}
+    by_status: dict[str, list[str]] = {"added": [], "updated": [], "unchanged": []}
     for key, (draft, digest) in stored.items():
         if key not in names:
             continue
-        before = was.get(key)
-        fate = _fate(before, names[key], digest)
-        by_fate[fate].append(names[key])
-        if fate != "unchanged":
+        before = previous.get(key)
+        status = _status(before, names[key], digest)
+        by_status[status].append(names[key])
+        if status != "unchanged":
             rows.append(_row(draft, digest, names[key], before))
     kept = {matches[key] for key in names if key in matches}
-    gone = [one for key, one in known.items() if one.present and key not in kept]
+    removed = [one for key, one in known.items() if one.present and key not in kept]
     return Changes(
         rows,
-        [was[key].tool_id for key in names if key in was and was[key].name != names[key]],
-        [one.endpoint_id for one in gone],
+        [
+            previous[key].tool_id
+            for key in names
+            if key in previous and previous[key].name != names[key]
+        ],
+        [one.endpoint_id for one in removed],
         moves({key: old for key, old in matches.items() if key in names}, known),
-        {} if naming.fresh else dict(_aliases(names, was, taken)),
+        {} if naming.fresh else dict(_aliases(names, previous, taken)),
         SavedTools(
-            tuple(by_fate["added"]),
-            tuple(by_fate["updated"]),
-            tuple(by_fate["unchanged"]),
-            removed=tuple(one.name for one in gone),
+            tuple(by_status["added"]),
+            tuple(by_status["updated"]),
+            tuple(by_status["unchanged"]),
+            removed=tuple(one.name for one in removed),
             names=names,
             refused={key: draft.name for key, (draft, _) in stored.items() if key not in names},
         ),
@@ -256,11 +260,11 @@ def changes(
 
 
 def _aliases(
-    names: Mapping[str, str], was: Mapping[str, KnownOperation], taken: set[str]
+    names: Mapping[str, str], previous: Mapping[str, KnownOperation], taken: set[str]
 ) -> Iterator[tuple[str, str]]:
     """The previous names of renamed tools, unless another tool has that name."""
     keys = {name.casefold(): key for key, name in names.items()}
-    for key, before in was.items():
+    for key, before in previous.items():
         old = before.name.casefold()
         is_free = old not in taken and keys.get(old, key) == key and not is_reserved(old)
         if is_free and key in names and before.present and before.name != names[key]:
@@ -293,29 +297,31 @@ def storable(draft: T) -> tuple[T, str]:
     characters are removed from all text that models and people read.
     """
     try:
-        encoded = msgspec.json.encode(_said(draft))
+        encoded = msgspec.json.encode(_non_default_fields(draft))
     except UnicodeEncodeError:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
         # via JSON: values that bindings carry verbatim consist of JSON types only
-        draft = _made_of(scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded)), draft)
-        encoded = msgspec.json.encode(_said(draft))
-    if (clean := seen(draft)) is not draft:
-        draft, encoded = clean, msgspec.json.encode(_said(clean))
+        draft = _decoded_as(scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded)), draft)
+        encoded = msgspec.json.encode(_non_default_fields(draft))
+    if (clean := without_invisible(draft)) is not draft:
+        draft, encoded = clean, msgspec.json.encode(_non_default_fields(clean))
     return draft, hashlib.sha256(encoded).hexdigest()
 
 
-def _made_of(plain: Any, draft: T) -> T:
+def _decoded_as(plain: Any, draft: T) -> T:
     """Decode `plain` as the type of `draft`."""
     made = msgspec.json.decode(msgspec.json.encode(plain), type=type(draft))
     if not (isinstance(draft, ToolDraft) and isinstance(made, ToolDraft)):
         return made
-    said = msgspec.json.encode(plain["binding"])  # the type of a draft knows no fields of it
-    binding = msgspec.json.decode(said, type=type(draft.binding))
+    encoded_binding = msgspec.json.encode(
+        plain["binding"]
+    )  # the type of a draft knows no fields of it
+    binding = msgspec.json.decode(encoded_binding, type=type(draft.binding))
     return dataclasses.replace(made, binding=binding)
 
 
-def seen(draft: T) -> T:
+def without_invisible(draft: T) -> T:
     """`draft` without invisible characters (`schemas.hidden`), except in identifiers used at its
     source."""
     if not dataclasses.is_dataclass(draft) or isinstance(draft, type):
@@ -329,7 +335,7 @@ def seen(draft: T) -> T:
     return dataclasses.replace(draft, **changed) if changed else draft
 
 
-def _fate(before: KnownOperation | None, name: str, digest: str) -> str:
+def _status(before: KnownOperation | None, name: str, digest: str) -> str:
     if before is None or not before.present:
         return "added"
     return "unchanged" if (before.name, before.digest) == (name, digest) else "updated"
@@ -357,7 +363,7 @@ def _row(draft: ToolDraft, digest: str, name: str, before: KnownOperation | None
     )
 
 
-def _said(draft: Any) -> Any:
+def _non_default_fields(draft: Any) -> Any:
     """The fields of a dataclass that differ from their defaults."""
     if not dataclasses.is_dataclass(draft):
         return draft

@@ -21,7 +21,7 @@ from registry.importers.hybrid import described, read_file, select
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
-from registry.sources.openapi_documents import describe, read_described
+from registry.sources.openapi_documents import describe_openapi, read_openapi
 from registry.sources.plan import storable
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
@@ -34,24 +34,24 @@ from schemas.source import (
 )
 from schemas.source import Options as SourceOptions
 
-SDL = re.compile(
+SDL_SIGNATURE = re.compile(
     rb'\A(?:\s|#[^\n]*|"""(?:[^"]|"(?!""))*"""|"[^"\n]*")*'
     rb"(?:extend\s+)?(?:schema\s*[@{]|(?:type|interface|union|enum|input|scalar)\s+\w+|directive\s*@)"
 )
-MARKS = (  # kind, and a pattern unique to it
+SIGNATURES = (  # kind, and a pattern unique to it
     ("openapi", re.compile(rb'(?m)^\s*(?:\{\s*)?"?(?:openapi|swagger)"?\s*:')),
     ("graphql", re.compile(rb'\A\s*\{(?:[^{}]{0,200}\{)?\s*"__schema"\s*:')),
     ("hybrid", re.compile(rb"(?m)^service\s*:[^\n]*$[\s\S]*^action\s*:")),
 )
-LOOKED_AT = 65_536  # bytes
+DETECTION_BYTES = 65_536  # bytes
 
 
 def looks_like(data: bytes) -> str | None:
     """The importer for such a text: "openapi", "graphql" or "hybrid"; None: unknown."""
-    head = data[:LOOKED_AT].removeprefix(b"\xef\xbb\xbf")
-    if SDL.match(head):
+    head = data[:DETECTION_BYTES].removeprefix(b"\xef\xbb\xbf")
+    if SDL_SIGNATURE.match(head):
         return "graphql"
-    return next((kind for kind, mark in MARKS if mark.search(head)), None)
+    return next((kind for kind, signature in SIGNATURES if signature.search(head)), None)
 
 
 IMPORTER = 3  # increment when the same document would give other tools than before
@@ -96,7 +96,7 @@ class Origins:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSource:
     """A found source; parsing takes time, so it is deferred until needed."""
 
     location: str
@@ -106,15 +106,15 @@ class Found:
 
 
 Read = Callable[[bytes, str, ImportSpec, Limits], Imported]
-Find = Callable[[ImportSpec, Imports, Origins], Awaitable[Found]]
+Find = Callable[[ImportSpec, Imports, Origins], Awaitable[FoundSource]]
 
 
-async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
+async def find(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
     """Find a source. Raises ImportRejected."""
     return await IMPORTERS[spec.kind].find(spec, limits, origins)
 
 
-async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins) -> Found:
+async def find_description(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
     """The bytes at a file or a URL, unchanged. Raises ImportRejected."""
     _check_public(spec)
     fetched = await fetch(
@@ -132,20 +132,20 @@ def _check_public(spec: ImportSpec) -> None:
         raise ImportRejected(f"{spec.location}: expected an http(s) URL.")
 
 
-async def _find_openapi(spec: ImportSpec, limits: Imports, _origins: Origins) -> Found:
+async def _find_openapi(spec: ImportSpec, limits: Imports, _origins: Origins) -> FoundSource:
     _check_public(spec)
-    described = await describe(spec.location, _openapi(spec), limits)
+    described = await describe_openapi(spec.location, _openapi(spec), limits)
     return reread(replace(spec, location=described.location), described.document, limits)
 
 
-async def _find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
+async def _find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
     _check_public(spec)
-    asked = _asking(spec, origins.lister)
-    schema = await describe_graphql(spec.location, _graphql(spec), limits, asked)
+    introspection = _introspection(spec, origins.lister)
+    schema = await describe_graphql(spec.location, _graphql(spec), limits, introspection)
     return reread(replace(spec, location=schema.location), schema.document)
 
 
-async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> Found:
+async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
     if spec.base_url is None:
         raise ImportRejected(
             f"The source {spec.name} has no base_url; a hybrid service's description does not say "
@@ -154,21 +154,21 @@ async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> F
     return await find_description(spec, limits, origins)
 
 
-async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> Found:
-    return await asyncio.to_thread(_written, spec, origins.services)
+async def _find_python(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
+    return await asyncio.to_thread(_python_service, spec, origins.services)
 
 
-async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> Found:
+async def _find_mcp(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
     if origins.lister is None:
         raise ImportRejected(f"The source {spec.name} is an MCP server, and nobody here asks one.")
     return reread(spec, await origins.lister(spec))
 
 
-def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> Found:
+def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> FoundSource:
     """The result that `find` had when it found `document` at `spec.location`, without network or
     file access."""
-    reader = _reader(spec.kind)
-    return Found(
+    reader = _reader_with_hint(spec.kind)
+    return FoundSource(
         spec.location,
         document,
         _digest(document),
@@ -177,14 +177,14 @@ def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> Found:
 
 
 def _read_openapi(data: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
-    most = limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
-    imported = read_described(data, location, _openapi(spec), spec.include, spec.exclude, most)
-    with _located(location):
-        return _some(imported)
+    limit = limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
+    imported = read_openapi(data, location, _openapi(spec), spec.include, spec.exclude, limit)
+    with _with_location(location):
+        return _non_empty(imported)
 
 
 @asynccontextmanager
-async def asked_ahead(
+async def concurrent_lister(
     lister: Lister | None, specs: Sequence[ImportSpec]
 ) -> AsyncIterator[Lister | None]:
     """A lister that has begun to query all servers among `specs` concurrently, so that their
@@ -192,7 +192,7 @@ async def asked_ahead(
     if lister is None:
         yield None
         return
-    servers = (spec for spec in specs if IMPORTERS[spec.kind].asks(spec))
+    servers = (spec for spec in specs if IMPORTERS[spec.kind].needs_lister(spec))
     answers = {spec.name: asyncio.ensure_future(lister(spec)) for spec in servers}
     try:
         yield lambda spec: answers[spec.name]
@@ -202,7 +202,7 @@ async def asked_ahead(
         await asyncio.gather(*answers.values(), return_exceptions=True)
 
 
-def _asking(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[bytes]]:
+def _introspection(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[bytes]]:
     async def ask() -> bytes:
         if lister is None:
             raise ImportRejected(
@@ -214,23 +214,23 @@ def _asking(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awaitable[b
 
 
 def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
-    with _located(location):
+    with _with_location(location):
         # Empty lists are a server's valid answer, not a mistake in a description.
         imported = read_snapshot(snapshot, spec.include, spec.exclude)
-        return _some(imported) if imported.outcomes else imported
+        return _non_empty(imported) if imported.outcomes else imported
 
 
 def _read_hybrid(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     actions = read_file(data, location)
-    with _located(location):
+    with _with_location(location):
         imported = select(actions, "hybrid", _side(spec), spec.include, spec.exclude)
-    return _some(imported)
+    return _non_empty(imported)
 
 
 def _read_graphql(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
     imported = read_graphql(document, location, _graphql(spec), spec.include, spec.exclude)
-    with _located(location):
-        return _some(imported)
+    with _with_location(location):
+        return _non_empty(imported)
 
 
 def _openapi(spec: ImportSpec) -> OpenAPIOptions:
@@ -245,24 +245,26 @@ def _side(spec: ImportSpec) -> Side | None:
     return spec.options.side
 
 
-def _reader(kind: str) -> Read:
+def _reader_with_hint(kind: str) -> Read:
     """The reader of a kind; its rejections name the importer that reads the document, if there is
     one."""
     read = IMPORTERS[kind].read
 
-    def reading(document: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
+    def read_with_hint(
+        document: bytes, location: str, spec: ImportSpec, limits: Limits
+    ) -> Imported:
         try:
             return read(document, location, spec, limits)
         except ImportRejected as error:
             found = looks_like(_entry(document, location))
             if found in (None, kind) or "toolgate import" in str(error):
                 raise
-            hint = f"This looks like {IMPORTERS[found].reads}: use `toolgate import {found}`"
+            hint = f"This looks like {IMPORTERS[found].input_name}: use `toolgate import {found}`"
             raise ImportRejected(
                 f"{str(error).rstrip('.')}. {hint}, or {found}: in the settings."
             ) from error
 
-    return reading
+    return read_with_hint
 
 
 def _entry(document: bytes, location: str) -> bytes:
@@ -272,7 +274,7 @@ def _entry(document: bytes, location: str) -> bytes:
 
 
 @contextmanager
-def _located(location: str) -> Iterator[None]:
+def _with_location(location: str) -> Iterator[None]:
     """Rejections with the location added."""
     try:
         yield
@@ -280,7 +282,7 @@ def _located(location: str) -> Iterator[None]:
         raise ImportRejected(f"{location}: {error}") from error
 
 
-def _written(spec: ImportSpec, services: Services) -> Found:
+def _python_service(spec: ImportSpec, services: Services) -> FoundSource:
     """A service of this process: it has no document, so the digest is that of its tools."""
     if spec.name not in services:
         raise ImportRejected(
@@ -288,10 +290,10 @@ def _written(spec: ImportSpec, services: Services) -> Found:
             "when that starts, and by nothing else."
         )
     actions = described(services[spec.name])
-    with _located(spec.location):
+    with _with_location(spec.location):
         imported = select(actions, "python", _side(spec), spec.include, spec.exclude)
     digest = _digest("".join(storable(draft)[1] for draft in imported.drafts).encode())
-    return Found(spec.location, None, digest, lambda: _some(imported))
+    return FoundSource(spec.location, None, digest, lambda: _non_empty(imported))
 
 
 def _digest(document: bytes) -> str:
@@ -299,14 +301,14 @@ def _digest(document: bytes) -> str:
     return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
 
 
-def _some(imported: Imported) -> Imported:
+def _non_empty(imported: Imported) -> Imported:
     """`imported`, unless it has neither tools nor items. Raises ImportRejected."""
     if not imported.drafts and not imported.items:
-        raise ImportRejected(_nothing(imported))
+        raise ImportRejected(_empty_reason(imported))
     return imported
 
 
-def _nothing(imported: Imported) -> str:
+def _empty_reason(imported: Imported) -> str:
     excluded = sum(outcome.status == "excluded" for outcome in imported.outcomes)
     if not imported.outcomes:
         return "Nothing to import: the description has no operations (`paths` is empty)"
@@ -319,11 +321,11 @@ def _nothing(imported: Imported) -> str:
     )
 
 
-def _never(*_spec: object) -> bool:
+def _needs_no_lister(*_spec: object) -> bool:
     return False
 
 
-def _declares_nothing(*_said: object) -> None:
+def _no_declared_url(*_arguments: object) -> None:
     return None
 
 
@@ -359,11 +361,11 @@ class Importer:
 
     read: Read  # a document as tools
     find: Find = find_description
-    asks: Callable[[ImportSpec], bool] = _never  # whether `find` needs the lister
-    declared: Callable[[str, tuple[str, ...]], str | None] = _declares_nothing
+    needs_lister: Callable[[ImportSpec], bool] = _needs_no_lister  # whether `find` needs the lister
+    declared: Callable[[str, tuple[str, ...]], str | None] = _no_declared_url
     """Where calls go as the description says it, by its location and its servers."""
     relative: bool = False  # whether servers may be relative to the description's URL
-    reads: str = "a description"  # its input, in words
+    input_name: str = "a description"  # its input, in words
 
 
 IMPORTERS: dict[str, Importer] = {
@@ -372,19 +374,19 @@ IMPORTERS: dict[str, Importer] = {
         find=_find_openapi,
         declared=declared_base,
         relative=True,
-        reads="an OpenAPI description",
+        input_name="an OpenAPI description",
     ),
     "graphql": Importer(
         read=_read_graphql,
         find=_find_graphql,
-        asks=lambda spec: is_endpoint(spec.location),
+        needs_lister=lambda spec: is_endpoint(spec.location),
         declared=_endpoint,
-        reads="a GraphQL schema",
+        input_name="a GraphQL schema",
     ),
     "hybrid": Importer(
-        read=_read_hybrid, find=_find_hybrid, reads="the description of a hybrid service"
+        read=_read_hybrid, find=_find_hybrid, input_name="the description of a hybrid service"
     ),
     "python": Importer(read=_no_document, find=_find_python),
-    "mcp": Importer(read=_read_mcp, find=_find_mcp, asks=lambda _spec: True),
+    "mcp": Importer(read=_read_mcp, find=_find_mcp, needs_lister=lambda _spec: True),
 }
 """By kind of source; see `schemas.source.KINDS`."""

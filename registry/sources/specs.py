@@ -21,20 +21,20 @@ from schemas.source import (
 )
 
 UPLOAD = "upload:"  # prefix of the location of an uploaded description; the name follows
-OF_SETTINGS: frozenset[Origin | None] = frozenset({"settings", "example"})
+SETTINGS_ORIGINS: frozenset[Origin | None] = frozenset({"settings", "example"})
 STDIO = "stdio:"  # prefix of the location of a local MCP server; the command follows
 
 
-def configured(name: str, wanted: SourceSettings) -> ImportSpec | None:
+def configured(name: str, settings: SourceSettings) -> ImportSpec | None:
     """The import that the settings specify for `name`; None when they only adjust how it is
     called."""
-    for kind, of_kind in _WANTED.items():
-        location = of_kind.location(wanted)
+    for kind, reader in _KIND_READERS.items():
+        location = reader.location(settings)
         if location is not None:
-            patterns = (wanted.include, wanted.exclude)
-            base_url = None if facts_of(kind).server else wanted.base_url
-            origin: Origin = "example" if wanted.example else "settings"
-            options = of_kind.options(wanted)
+            patterns = (settings.include, settings.exclude)
+            base_url = None if facts_of(kind).server else settings.base_url
+            origin: Origin = "example" if settings.example else "settings"
+            options = reader.options(settings)
             return ImportSpec(name, location, base_url, *patterns, kind, options, origin)
     return None
 
@@ -44,40 +44,44 @@ def stdio(command: tuple[str, ...]) -> str:
     return STDIO + shlex.join(command)
 
 
-def _openapi(wanted: SourceSettings) -> Options:
-    return OpenAPIOptions(wanted.entry, wanted.overlay, wanted.only_marked, wanted.media_types)
+def _openapi(settings: SourceSettings) -> Options:
+    return OpenAPIOptions(
+        settings.entry, settings.overlay, settings.only_marked, settings.media_types
+    )
 
 
-def _graphql(wanted: SourceSettings) -> Options:
-    return GraphQLOptions(wanted.overlay, wanted.only_marked, wanted.depth, wanted.cost)
+def _graphql(settings: SourceSettings) -> Options:
+    return GraphQLOptions(settings.overlay, settings.only_marked, settings.depth, settings.cost)
 
 
-def _hybrid(wanted: SourceSettings) -> Options:
-    return HybridOptions(wanted.side, wanted.dialect, wanted.batch)
+def _hybrid(settings: SourceSettings) -> Options:
+    return HybridOptions(settings.side, settings.dialect, settings.batch)
 
 
-def _mcp(wanted: SourceSettings) -> Options:
-    return McpOptions(wanted.command, wanted.era, wanted.prefix, wanted.own_sessions, wanted.pin)
+def _mcp(settings: SourceSettings) -> Options:
+    return McpOptions(
+        settings.command, settings.era, settings.prefix, settings.own_sessions, settings.pin
+    )
 
 
-def _server(wanted: SourceSettings) -> str | None:
-    return wanted.mcp or (stdio(wanted.command) if wanted.command else None)
+def _server(settings: SourceSettings) -> str | None:
+    return settings.mcp or (stdio(settings.command) if settings.command else None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _KindReader:
     """How the settings specify a source of one kind."""
 
     location: Callable[[SourceSettings], str | None]
     options: Callable[[SourceSettings], Options]
 
 
-_WANTED: Mapping[str, _Wanted] = {
-    "openapi": _Wanted(lambda wanted: wanted.openapi, _openapi),
-    "graphql": _Wanted(lambda wanted: wanted.graphql, _graphql),
-    "hybrid": _Wanted(lambda wanted: wanted.hybrid, _hybrid),
-    "python": _Wanted(lambda wanted: wanted.python, _hybrid),
-    "mcp": _Wanted(_server, _mcp),
+_KIND_READERS: Mapping[str, _KindReader] = {
+    "openapi": _KindReader(lambda settings: settings.openapi, _openapi),
+    "graphql": _KindReader(lambda settings: settings.graphql, _graphql),
+    "hybrid": _KindReader(lambda settings: settings.hybrid, _hybrid),
+    "python": _KindReader(lambda settings: settings.python, _hybrid),
+    "mcp": _KindReader(_server, _mcp),
 }
 
 
@@ -101,7 +105,7 @@ def as_imported(source: Source) -> ImportSpec:
     return ImportSpec(
         source.name,
         source.location,
-        source.base_url if _said(source) else None,
+        source.base_url if _has_fixed_address(source) else None,
         source.include,
         source.exclude,
         source.kind,
@@ -110,12 +114,16 @@ def as_imported(source: Source) -> ImportSpec:
     )
 
 
-def left_over(sources: Iterable[Source], wanted: Mapping[str, SourceSettings]) -> list[str]:
-    """Names of sources imported because of settings and missing from `wanted`, the current ones:
+def removed_from_settings(
+    sources: Iterable[Source], settings: Mapping[str, SourceSettings]
+) -> list[str]:
+    """Names of sources imported because of settings and missing from `settings`, the current ones:
     they are still served, without the headers and credentials that the settings had."""
-    return [one.name for one in sources if one.origin in OF_SETTINGS and one.name not in wanted]
+    return [
+        one.name for one in sources if one.origin in SETTINGS_ORIGINS and one.name not in settings
+    ]
 
 
-def _said(source: Source) -> bool:
+def _has_fixed_address(source: Source) -> bool:
     """Whether its address is fixed, independent of the description."""
     return not source.facts.server and (source.base_url_trusted or source.options.guarded)

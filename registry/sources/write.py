@@ -133,7 +133,7 @@ class SourceSaving:
         return await found.fetchone() or ()
 
 
-PLACES = ("location", "base_url", "base_url_trusted")  # do not affect the tools
+ADDRESS_FIELDS = ("location", "base_url", "base_url_trusted")  # do not affect the tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +151,15 @@ class _Row:
     version: str | None
     digest: str | None
     document_digest: str | None
-    asked: dict[str, Any] | None
+    spec: dict[str, Any] | None
     outcomes: dict[str, int] | None
     current: bool
     kept: bool
 
 
-def asked_of(source: SourceDraft | Source) -> dict[str, Any]:
-    """The spec of an import, as `api_version_t.asked` stores it."""
-    asked = {
+def stored_spec(source: SourceDraft | Source) -> dict[str, Any]:
+    """The spec of an import, as `api_version_t.spec` stores it."""
+    spec = {
         "kind": source.kind,
         "location": source.location,
         "base_url": source.base_url,
@@ -168,17 +168,17 @@ def asked_of(source: SourceDraft | Source) -> dict[str, Any]:
         "exclude": source.exclude,
         "options": source.options,
     }
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asked))
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec))
     return found
 
 
-def same_asked(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+def same_stored_spec(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
     """Whether both specs read a document alike."""
-    return _reading(one) == _reading(other)
+    return _parsing_fields(one) == _parsing_fields(other)
 
 
-def _reading(asked: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (asked or {}).items() if name not in PLACES}
+def _parsing_fields(spec: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (spec or {}).items() if name not in ADDRESS_FIELDS}
 
 
 class VersionSaving:
@@ -190,14 +190,14 @@ class VersionSaving:
         self._connection = connection
         self._values: dict[str, Any] = {"host": host_id, "api": api_id}
         self._source = source
-        self._asked = asked_of(source)
+        self._spec = stored_spec(source)
 
     async def run(self, document: StoredDocument | None, kept: int) -> str:
         """The id of the version of `document`: the current one, the newest one, or a new one.
         Of the others the last `kept` keep their documents."""
         for row in await self._candidates():
-            if await self._is(row, document):
-                await self._become(row, document)
+            if await self._matches(row, document):
+                await self._make_current(row, document)
                 return row.id
         version_id = await self._add(document)
         await self._prune(kept)
@@ -209,7 +209,7 @@ class VersionSaving:
         rows = await self._rows("number = %(number)s", number=number)
         if not rows or not rows[0].kept:
             raise ImportRejected(f"Version {number} of {self._source.name} is no longer kept.")
-        await self._become(rows[0], None)
+        await self._make_current(rows[0], None)
         return rows[0].id
 
     async def _candidates(self) -> list[_Row]:
@@ -222,10 +222,10 @@ class VersionSaving:
             (row for row in rows if row.current or row.kept), key=lambda row: not row.current
         )
 
-    async def _is(self, row: _Row, document: StoredDocument | None) -> bool:
+    async def _matches(self, row: _Row, document: StoredDocument | None) -> bool:
         if (row.title, row.version) != (self._source.title, self._source.version):
             return False
-        if row.asked is not None and not same_asked(row.asked, self._asked):
+        if row.spec is not None and not same_stored_spec(row.spec, self._spec):
             return False
         if document is None or not row.kept:
             return row.digest == self._digest(document)
@@ -242,20 +242,20 @@ class VersionSaving:
         (packed,) = await found.fetchone() or (b"",)
         return await to_thread.run_sync(lambda: hashlib.sha256(zlib.decompress(packed)).hexdigest())
 
-    async def _become(self, row: _Row, document: StoredDocument | None) -> None:
+    async def _make_current(self, row: _Row, document: StoredDocument | None) -> None:
         """Serve this version, as this importer reads it."""
         digest = self._digest(document) or row.digest
         document_digest = document.digest if document else row.document_digest
         outcomes = dict(self._source.outcomes) or row.outcomes
-        now = (True, digest, document_digest, self._asked, outcomes)
-        if (row.current, row.digest, row.document_digest, row.asked, row.outcomes) == now:
+        now = (True, digest, document_digest, self._spec, outcomes)
+        if (row.current, row.digest, row.document_digest, row.spec, row.outcomes) == now:
             return
         if not row.current:
             await self._supersede()
         await self._connection.execute(
             """
             UPDATE api_version_t SET current = true, digest = %(digest)s,
-                document_digest = %(document_digest)s, asked = %(asked)s, outcomes = %(outcomes)s,
+                document_digest = %(document_digest)s, spec = %(spec)s, outcomes = %(outcomes)s,
                 aggregate_version = aggregate_version + 1, update_ts = current_timestamp
             WHERE host_id = %(host)s AND api_version_id = %(version)s
             """,
@@ -264,7 +264,7 @@ class VersionSaving:
                 "version": row.id,
                 "digest": digest,
                 "document_digest": document_digest,
-                "asked": Jsonb(self._asked),
+                "spec": Jsonb(self._spec),
                 "outcomes": Jsonb(outcomes) if outcomes else None,
             },
         )
@@ -274,9 +274,9 @@ class VersionSaving:
         found = await self._connection.execute(
             """
             INSERT INTO api_version_t (host_id, api_id, title, api_version, digest, document_digest,
-                document, asked, outcomes)
+                document, spec, outcomes)
             VALUES (%(host)s, %(api)s, %(title)s, %(version)s, %(digest)s, %(document_digest)s,
-                %(document)b, %(asked)s, %(outcomes)s)
+                %(document)b, %(spec)s, %(outcomes)s)
             RETURNING api_version_id::text
             """,
             self._values
@@ -286,7 +286,7 @@ class VersionSaving:
                 "digest": self._digest(document),
                 "document_digest": document.digest if document else None,
                 "document": document.packed if document else None,
-                "asked": Jsonb(self._asked),
+                "spec": Jsonb(self._spec),
                 "outcomes": Jsonb(dict(self._source.outcomes)) if self._source.outcomes else None,
             },
         )
@@ -324,7 +324,7 @@ class VersionSaving:
 
     async def _rows(self, condition: str, **values: object) -> list[_Row]:
         rows = await self._connection.execute(
-            b"SELECT api_version_id::text, title, api_version, digest, document_digest, asked,"
+            b"SELECT api_version_id::text, title, api_version, digest, document_digest, spec,"
             b" outcomes, current, document IS NOT NULL FROM api_version_t"
             b" WHERE host_id = %(host)s AND api_id = %(api)s AND " + condition.encode(),
             self._values | values,
@@ -373,34 +373,34 @@ class ImportWriter:
         api_id = await source.save(self._rollback.held if self._rollback else None)
         version_id = await self._save_version(api_id, document)
         naming = self._naming(before)
-        known, taken = await self._known(api_id), await self._taken(api_id)
+        known, taken = await self._known_operations(api_id), await self._taken_names(api_id)
         # In a thread: comparing 10,000 tools would block the requests of other callers.
-        todo = await to_thread.run_sync(changes, naming, drafts, known, taken)
-        await self._retire(todo)
-        unchanged, written = len(drafts) - len(todo.rows), 0
-        for batch in _batches(todo.rows):
+        plan = await to_thread.run_sync(changes, naming, drafts, known, taken)
+        await self._retire(plan)
+        unchanged, written = len(drafts) - len(plan.rows), 0
+        for batch in _batches(plan.rows):
             await self._write(api_id, version_id, batch)
             written += len(batch)
-            if written < len(todo.rows):
-                await self._inform_planner(written, len(todo.rows))
+            if written < len(plan.rows):
+                await self._inform_planner(written, len(plan.rows))
             if progress:
                 progress(unchanged + written, len(drafts))
-        if todo.rows:
-            await AliasSaving(self._connection, self._host_id).run(todo.aliases)
+        if plan.rows:
+            await AliasSaving(self._connection, self._host_id).run(plan.aliases)
         kinds = (self._source.kind, before.kind if before else "")
         if not any(facts_of(kind).server for kind in kinds):
-            return todo.saved
+            return plan.saved
         items = await self._save_items(api_id, naming)
-        held = await self._pin(api_id, drafts, todo.saved, before)
-        return replace(todo.saved, items=items, held=held)
+        held = await self._pin(api_id, drafts, plan.saved, before)
+        return replace(plan.saved, items=items, held=held)
 
     async def compare(self, drafts: Sequence[ToolDraft]) -> Changes:
         """The changes that `run` would make; for a source not imported yet, all its tools are
         new."""
         source = SourceSaving(self._connection, self._host_id, self._source)
         before = await source.before()
-        known = await self._known(before.id) if before else {}
-        taken = await self._taken(before.id if before else None)
+        known = await self._known_operations(before.id) if before else {}
+        taken = await self._taken_names(before.id if before else None)
         return await to_thread.run_sync(changes, self._naming(before), drafts, known, taken)
 
     async def _save_version(self, api_id: str, document: StoredDocument | None) -> str:
@@ -440,7 +440,7 @@ class ImportWriter:
             await pinning.extend(documents)
         return await pinning.hold_back(documents)
 
-    async def _known(self, api_id: str) -> dict[str, KnownOperation]:
+    async def _known_operations(self, api_id: str) -> dict[str, KnownOperation]:
         """The operations of earlier imports, by key."""
         rows = await self._connection.execute(
             """
@@ -455,7 +455,7 @@ class ImportWriter:
         )
         return {key: KnownOperation(*rest) async for key, *rest in rows}
 
-    async def _taken(self, api_id: str | None) -> set[str]:
+    async def _taken_names(self, api_id: str | None) -> set[str]:
         """Case-folded names of the active tools of other sources."""
         rows = await self._connection.execute(
             """
@@ -467,28 +467,28 @@ class ImportWriter:
         )
         return {name async for (name,) in rows}
 
-    async def _retire(self, todo: Changes) -> None:
+    async def _retire(self, plan: Changes) -> None:
         """Deactivate removed tools, and free names and keys that other tools get."""
-        if todo.renamed:
+        if plan.renamed:
             await self._connection.execute(
                 "UPDATE tool_t SET active = false WHERE host_id = %s AND tool_id = ANY(%s::uuid[])",
-                [self._host_id, list(todo.renamed)],
+                [self._host_id, list(plan.renamed)],
             )
-        if todo.gone:
+        if plan.removed:
             for table in ("api_endpoint_t", "tool_t"):
                 await self._connection.execute(
                     f"UPDATE {table} SET active = false,"  # noqa: S608 - the names above
                     " aggregate_version = aggregate_version + 1, update_ts = current_timestamp,"
                     " update_user = session_user"
                     " WHERE host_id = %s AND endpoint_id = ANY(%s::uuid[])",
-                    [self._host_id, list(todo.gone)],
+                    [self._host_id, list(plan.removed)],
                 )
-        if todo.moved:
+        if plan.moved:
             await self._connection.execute(
                 "UPDATE api_endpoint_t AS endpoint SET endpoint = moved.key"
                 " FROM unnest(%s::uuid[], %s::text[]) AS moved (endpoint_id, key)"
                 " WHERE host_id = %s AND endpoint.endpoint_id = moved.endpoint_id",
-                [list(todo.moved), list(todo.moved.values()), self._host_id],
+                [list(plan.moved), list(plan.moved.values()), self._host_id],
             )
 
     async def _inform_planner(self, written: int, count: int) -> None:

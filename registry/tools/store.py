@@ -17,7 +17,7 @@ from psycopg.types.json import Json, Jsonb
 from registry.database.postgres import Pool, borrowed
 from registry.database.rows import lock
 from registry.names.tool_names import is_reserved
-from registry.sources.plan import seen, storable
+from registry.sources.plan import storable, without_invisible
 from registry.tools.edits import (
     Address,
     CatalogRow,
@@ -103,7 +103,7 @@ class ManualTools:
     ) -> None:
         """Change a tool. `user` is the author of the description; `expected_version` the tool's
         current version. Raises ToolRefused."""
-        change = seen(change)
+        change = without_invisible(change)
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, standing, schema = await self._row(connection, name)

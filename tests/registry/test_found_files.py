@@ -15,7 +15,7 @@ from registry.documents.containers import Unreadable, unpack
 from registry.documents.fetch import Fetched
 from registry.importers.drafts import Imported
 from registry.sources.openapi_documents import RemoteFiles
-from registry.sources.source_reader import Found, ImportSpec, Origins, find, reread
+from registry.sources.source_reader import FoundSource, ImportSpec, Origins, find, reread
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
 
@@ -46,7 +46,7 @@ def archive(files=FILES, **rest) -> bytes:
     return data.getvalue()
 
 
-async def found(location, limits=None, **options) -> Found:
+async def found(location, limits=None, **options) -> FoundSource:
     imports = msgspec.structs.replace(load(None, {}).imports, **(limits or {}))
     spec = ImportSpec("s", str(location), kind="openapi", options=OpenAPIOptions(**options))
     with anyio.fail_after(30):

@@ -72,7 +72,7 @@ async def test_the_last_versions_keep_their_descriptions(
     assert [one.kept for one in found] == [True, True, True, False, False]
     assert [one.current for one in found] == [True, False, False, False, False]
     assert found[0].outcomes == {"imported": 9}
-    assert found[0].asked["location"] == str(path)
+    assert found[0].spec["location"] == str(path)
     kept = await versions.document(HOST, "pets", 4)
     assert kept is not None
     assert json.loads(kept)["info"]["version"] == "3"
@@ -89,7 +89,7 @@ async def test_the_same_description_is_no_new_version(
     await sources.import_(replace(spec, base_url="http://127.0.0.1:10"))
     assert await numbers(versions) == [(1, True, True)]
     (only,) = await versions.listed(HOST, "pets")
-    assert only.asked["base_url"] == "http://127.0.0.1:10"
+    assert only.spec["base_url"] == "http://127.0.0.1:10"
 
 
 async def test_other_options_are_another_version(
@@ -111,7 +111,7 @@ async def test_a_rollback_serves_the_version_before_with_the_options_of_then(
     done = await history.roll_back("pets")
     assert {tool.name: tool for tool in await store.tools(HOST)} == before
     assert await numbers(versions) == [(2, False, True), (1, True, True)]
-    assert {(one.fate, one.name) for one in done.difference.tools} == {
+    assert {(one.status, one.name) for one in done.difference.tools} == {
         ("removed", "deletePet"),
         ("removed", "more_0001"),
     }
@@ -237,9 +237,9 @@ async def test_a_difference_writes_nothing(
         {"name": "kind", "in": "query", "schema": {"type": "string"}},
     ]
     found = await history.difference(write(path, 2, paths=document["paths"]))
-    told = {(one.fate, one.name, one.breaking) for one in found.tools}
+    told = {(one.status, one.name, one.breaking) for one in found.tools}
     assert told == {("removed", "slow", True), ("changed", "listPets", True)}
-    changed = next(one for one in found.tools if one.fate == "changed")
+    changed = next(one for one in found.tools if one.status == "changed")
     assert ("required", "limit", True) in {(c.kind, c.where, c.breaking) for c in changed.changes}
     assert ("argument", "kind", False) in {(c.kind, c.where, c.breaking) for c in changed.changes}
     assert await store.tools(HOST) == before

@@ -36,7 +36,7 @@ from gateway.operations.operation import (
 from registry.sources.history import History, Versions
 from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
 from registry.sources.source_reader import ImportSpec, Lister
-from registry.sources.specs import configured, left_over
+from registry.sources.specs import configured, removed_from_settings
 from registry.sources.store import ToolStore
 from schemas.source import Origin, Outcome, Source, Version
 
@@ -62,7 +62,7 @@ class SourceView(Struct, frozen=True):
     guarded: bool  # public addresses only
     in_settings: bool  # defined by the settings
     origin: Origin | None  # of the last import
-    left_over: bool  # imported from settings that no longer name it
+    removed_from_settings: bool  # imported from settings that no longer name it
 
 
 class SourceUpload(Struct, frozen=True, forbid_unknown_fields=True):
@@ -190,7 +190,7 @@ class SourceOperations:
         try:
             with self._turn(asked.tenant):
                 if spec is not None:
-                    return _told(await sources.import_(spec, anew=True))
+                    return _told(await sources.import_(spec, force=True))
                 return _told(await sources.refresh(name))
         except LookupError as error:
             raise not_found("source", name) from error
@@ -208,7 +208,7 @@ class SourceOperations:
         found = await Versions(self._ground.pool).listed(asked.tenant, name)
         if not found:
             await self._found(asked)
-        shown = [replace(one, asked=_shown(one.asked)) for one in found]
+        shown = [replace(one, spec=_shown(one.spec)) for one in found]
         return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
 
     async def roll_back(self, asked: OperationInput) -> ImportResult:
@@ -283,7 +283,7 @@ class SourceOperations:
             source.options.guarded,
             in_settings,
             source.origin,
-            bool(left_over([source], self._wanted())),
+            bool(removed_from_settings([source], self._wanted())),
         )
 
 

@@ -8,7 +8,7 @@ from config.settings import Settings
 from gateway.cli.common.database import open_registry
 from gateway.cli.doctor.checks import Check
 from registry.database.embedded import DatabaseError, has_cluster
-from registry.sources.specs import configured, left_over
+from registry.sources.specs import configured, removed_from_settings
 from schemas.source import Source
 
 
@@ -37,7 +37,7 @@ def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
             )
         elif name not in known:
             yield Check("source", "warning", f"{name}: {ADJUSTS_NOTHING}")
-    for name in left_over(sources, settings.sources):
+    for name in removed_from_settings(sources, settings.sources):
         yield Check("source", "warning", f"{name}: {LEFT_OVER}")
 
 

@@ -34,7 +34,7 @@ from gateway.upstreams.mcp.process import NOT_STARTED
 from registry.catalog.toolsets import unknown
 from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.plan import SourceDraft
-from registry.sources.source_reader import IMPORTERS, LOOKED_AT, ImportSpec, looks_like
+from registry.sources.source_reader import DETECTION_BYTES, IMPORTERS, ImportSpec, looks_like
 from registry.sources.specs import configured
 from registry.sources.write import Progress
 from schemas.errors import ImportRejected
@@ -61,11 +61,13 @@ def _file_hint(value: str) -> str:
     """Hint for a file given instead of a URL: the importer that takes it."""
     try:
         with Path(value).open("rb") as file:
-            found = looks_like(file.read(LOOKED_AT))
+            found = looks_like(file.read(DETECTION_BYTES))
     except (OSError, ValueError):
         return ""
     what = (
-        f" that looks like {IMPORTERS[found].reads}: use `toolgate import {found}`" if found else ""
+        f" that looks like {IMPORTERS[found].input_name}: use `toolgate import {found}`"
+        if found
+        else ""
     )
     return f", a file{what}"
 
@@ -162,7 +164,7 @@ async def _preview(settings: Settings, spec: ImportSpec) -> tuple[ImportReport, 
 
 
 async def _import(
-    settings: Settings, spec: ImportSpec, *, anew: bool = False
+    settings: Settings, spec: ImportSpec, *, force: bool = False
 ) -> tuple[ImportReport, Stored]:
     with progress_of(spec.name) as advance, _advising(spec.kind, spec.name):
         async with open_asking(settings, Act("importSource", spec.name)) as (
@@ -172,13 +174,13 @@ async def _import(
         ):
             limits = settings.imports
             sources = Sources(registry.store, registry.host_id, limits, lister=lister)
-            return await sources.import_(spec, advance, anew=anew), stored
+            return await sources.import_(spec, advance, force=force), stored
 
 
 async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]:
     wanted = settings.sources.get(name)
     if wanted and (spec := configured(name, wanted)):
-        return await _import(settings, spec, anew=True)
+        return await _import(settings, spec, force=True)
     with progress_of(name) as advance:
         async with open_asking(settings, Act("refreshSource", name)) as (registry, lister, stored):
             limits = settings.imports

@@ -22,7 +22,7 @@ from gateway.cli.imports.report import ITEMS, counted, spoken
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured, left_over
+from registry.sources.specs import configured, removed_from_settings
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool
@@ -58,7 +58,7 @@ def list_(settings: Settings, as_json: bool) -> None:
     named it once, and do not any more.
     """
     found = [_adjusted(one, settings) for one in run(_list(settings))]
-    stale = left_over(found, settings.sources)
+    stale = removed_from_settings(found, settings.sources)
     if as_json:
         print_json([{**msgspec.to_builtins(s), "left_over": s.name in stale} for s in found])
     elif out.is_terminal:
@@ -107,7 +107,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
             }
         )
         return
-    _print_source(source, bool(left_over([source], settings.sources)))
+    _print_source(source, bool(removed_from_settings([source], settings.sources)))
     for line in [*_lines(source, items), *lines(name, wanted), *_aliases(tools)]:
         say(f"  {line}")
     for name_held in held:
@@ -218,7 +218,7 @@ def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
     command, under its name, before this.
     """
     found = run(_list(settings))
-    stale = left_over(found, settings.sources)
+    stale = removed_from_settings(found, settings.sources)
     if not stale:
         say("Nothing is left over from other settings.")
         return

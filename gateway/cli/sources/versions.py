@@ -30,7 +30,7 @@ from gateway.cli.imports.report import (
 from gateway.cli.imports.shared import progress_of
 from gateway.cli.sources.servers import open_asking
 from registry.sources.compat import SchemaChange
-from registry.sources.history import Difference, History, RolledTo, ToolChange, Versions
+from registry.sources.history import Difference, History, RollbackResult, ToolChange, Versions
 from registry.sources.source_reader import ImportSpec
 from registry.sources.specs import configured, spec_of
 from schemas.source import Version
@@ -84,7 +84,7 @@ def _as_json(version: Version) -> dict[str, object]:
         "outcomes": version.outcomes,
         "current": version.current,
         "kept": version.kept,
-        "asked": version.asked,
+        "spec": version.spec,
     }
 
 
@@ -170,7 +170,7 @@ def _lines(tool: ToolChange) -> list[Sequence[str]]:
     whole = SchemaChange("operation", "", False, tool.operation)
     return [
         (
-            tool.fate,
+            tool.status,
             "breaking" if one.breaking else "-",
             tool.name,
             one.where or "-",
@@ -181,7 +181,7 @@ def _lines(tool: ToolChange) -> list[Sequence[str]]:
 
 
 def _print_tool(tool: ToolChange) -> None:
-    sign, style = FATES[tool.fate]
+    sign, style = FATES[tool.status]
     line = Text(f"{sign} {harmless(one_line(tool.name))}", style)
     out.print(line.append("  breaking" if tool.breaking else "", "red"))
     for one in tool.changes:
@@ -193,8 +193,8 @@ def _print_tool(tool: ToolChange) -> None:
 def _summary(found: Difference) -> str:
     if not found.tools:
         return f"Nothing changes: {counted('tool', found.unchanged)} of {found.source}."
-    counts = {fate: sum(tool.fate == fate for tool in found.tools) for fate in FATES}
-    told = ", ".join(f"{count} {fate}" for fate, count in counts.items())
+    counts = {status: sum(tool.status == status for tool in found.tools) for status in FATES}
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
     breaking = sum(tool.breaking for tool in found.tools)
     return f"{found.source}: {told}, {found.unchanged} unchanged; {breaking} breaking."
 
@@ -218,8 +218,8 @@ def _print_markdown(found: Difference) -> None:
         return
     write("\n| tool | | where | change |\n|---|---|---|---|")
     for tool in found.tools:
-        for fate, breaking, name, where, text in _lines(tool):
-            mark = "**breaking**" if breaking == "breaking" else fate
+        for status, breaking, name, where, text in _lines(tool):
+            mark = "**breaking**" if breaking == "breaking" else status
             write(f"| {escaped(name)} | {mark} | {escaped(where)} | {escaped(text)} |")
 
 
@@ -260,7 +260,7 @@ def _elsewhere(spec: ImportSpec, new: str | None) -> ImportSpec:
     return replace(spec, location=absolute(new, Path.cwd()))
 
 
-async def _roll_back(settings: Settings, name: str, to: int | None) -> RolledTo:
+async def _roll_back(settings: Settings, name: str, to: int | None) -> RollbackResult:
     with progress_of(name) as advance:
         async with open_registry(settings, Act("rollBack", name)) as registry:
             versions = Versions(registry.database.pool)

@@ -1,6 +1,12 @@
 """Backward compatibility of a tool's arguments and results after its description changed. Pure."""
 
 from registry.sources.compat.compare import input_changes, output_changes
-from registry.sources.compat.schemas import READ_IN_ALL, SchemaChange, bounded
+from registry.sources.compat.schemas import SOURCE_VISIT_LIMIT, SchemaChange, comparison_budget
 
-__all__ = ["READ_IN_ALL", "SchemaChange", "bounded", "input_changes", "output_changes"]
+__all__ = [
+    "SOURCE_VISIT_LIMIT",
+    "SchemaChange",
+    "comparison_budget",
+    "input_changes",
+    "output_changes",
+]

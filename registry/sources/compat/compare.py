@@ -7,13 +7,14 @@ from registry.sources.compat import keywords
 from registry.sources.compat.acceptance import Narrowing
 from registry.sources.compat.schemas import (
     DEPTH,
-    At,
-    FoundChanges,
+    AcceptanceFinding,
+    ComparisonTooLarge,
+    Effect,
     Kind,
+    RootedSchema,
     SchemaChange,
-    TooMuch,
-    Weight,
-    bounded,
+    canonical,
+    comparison_budget,
     declared,
     finite,
     gather,
@@ -29,57 +30,61 @@ class AnswerComparison:
     """Comparison of two output schemas, path by path."""
 
     def __init__(self) -> None:
-        self._met: set[tuple[frozenset[int], frozenset[int]]] = set()
+        self._compared_pairs: set[tuple[frozenset[int], frozenset[int]]] = set()
 
     def __call__(
-        self, before: Sequence[At], after: Sequence[At], where: str = "", depth: int = DEPTH
+        self,
+        before: Sequence[RootedSchema],
+        after: Sequence[RootedSchema],
+        where: str = "",
+        depth: int = DEPTH,
     ) -> Iterator[SchemaChange]:
         pair = (_ids(before), _ids(after))
-        if pair in self._met or depth == 0 or len(self._met) >= STEPS:
+        if pair in self._compared_pairs or depth == 0 or len(self._compared_pairs) >= STEPS:
             return
-        self._met.add(pair)
+        self._compared_pairs.add(pair)
         was, now = _parts(before), _parts(after)
-        had, has = types(was), types(now)
-        if not has <= had:
-            text = f"was {keywords.types(had)}, may be {keywords.types(has)}"
+        old_types, new_types = types(was), types(now)
+        if not new_types <= old_types:
+            text = f"was {keywords.types_text(old_types)}, may be {keywords.types_text(new_types)}"
             yield SchemaChange("output", where, True, text)
             return
         yield from _values(was, now, where)
         yield from self._properties(was, now, where, depth)
-        here, there = _below(was, "items"), _below(now, "items")
-        if here and there:
-            yield from self(here, there, f"{where}[]", depth - 1)
+        old_inner, new_inner = _below(was, "items"), _below(now, "items")
+        if old_inner and new_inner:
+            yield from self(old_inner, new_inner, f"{where}[]", depth - 1)
 
     def _properties(
-        self, was: list[At], now: list[At], where: str, depth: int
+        self, was: list[RootedSchema], now: list[RootedSchema], where: str, depth: int
     ) -> Iterator[SchemaChange]:
         before, after = declared(was), declared(now)
         for name in sorted(before - after):
             yield SchemaChange("output", _join(where, name), True, "is described no longer")
         for name in sorted(after - before):
             yield SchemaChange("output", _join(where, name), False, "is new")
-        missed = keywords.required(one.schema for one in was) - keywords.required(
+        no_longer_required = keywords.required(one.schema for one in was) - keywords.required(
             one.schema for one in now
         )
-        for name in sorted(missed & after):
+        for name in sorted(no_longer_required & after):
             yield SchemaChange("output", _join(where, name), True, "may be missing now")
         for name in sorted(before & after):
-            here, there = _named(was, name), _named(now, name)
-            yield from self(here, there, _join(where, name), depth - 1)
+            old_inner, new_inner = _named(was, name), _named(now, name)
+            yield from self(old_inner, new_inner, _join(where, name), depth - 1)
 
 
-def _values(was: list[At], now: list[At], where: str) -> Iterator[SchemaChange]:
+def _values(was: list[RootedSchema], now: list[RootedSchema], where: str) -> Iterator[SchemaChange]:
     """Values that an answer may have now and could not have before."""
     before = [value for one in was for value in finite(one.schema) or ()]
     after = [value for one in now for value in finite(one.schema) or ()]
-    known = {keywords.canonical(value) for value in before}
-    if new := [one for one in after if keywords.canonical(one) not in known] if before else []:
+    known = {canonical(value) for value in before}
+    if new := [one for one in after if canonical(one) not in known] if before else []:
         yield SchemaChange("output", where, False, f"may also be {keywords.shown(new)}")
 
 
-def _parts(schemas: Sequence[At]) -> list[At]:
+def _parts(schemas: Sequence[RootedSchema]) -> list[RootedSchema]:
     """The schemas that apply to a value, including those of all its alternatives."""
-    found: dict[int, At] = {}
+    found: dict[int, RootedSchema] = {}
     left = list(schemas)
     while left:
         for part in gather([left.pop()]).parts:
@@ -89,16 +94,16 @@ def _parts(schemas: Sequence[At]) -> list[At]:
     return list(found.values())
 
 
-def _named(parts: list[At], name: str) -> list[At]:
+def _named(parts: list[RootedSchema], name: str) -> list[RootedSchema]:
     all_ = ((one, members(one.schema, "properties")) for one in parts)
     return [one.of(own[name]) for one, own in all_ if name in own]
 
 
-def _below(parts: list[At], keyword: str) -> list[At]:
+def _below(parts: list[RootedSchema], keyword: str) -> list[RootedSchema]:
     return [one.of(one.schema[keyword]) for one in parts if keyword in one.schema]
 
 
-def _ids(schemas: Sequence[At]) -> frozenset[int]:
+def _ids(schemas: Sequence[RootedSchema]) -> frozenset[int]:
     return frozenset(id(one.schema) for one in schemas)
 
 
@@ -115,26 +120,28 @@ def input_changes(before: Schema, after: Schema) -> list[SchemaChange]:
     If none is breaking, all values accepted before still are (as
     `registry.sources.compat.acceptance` defines it).
     """
-    return _compared(lambda: _input_changes(At(before, before), At(after, after)), "schema")
+    return _compared(
+        lambda: _input_changes(RootedSchema(before, before), RootedSchema(after, after)), "schema"
+    )
 
 
 def _compared(compare: Callable[[], list[SchemaChange]], kind: Kind) -> list[SchemaChange]:
     """In doubt the change is breaking; a comparison that takes too long is cut off."""
     try:
-        with bounded():
+        with comparison_budget():
             return compare()
-    except (TooMuch, RecursionError):
+    except (ComparisonTooLarge, RecursionError):
         return [SchemaChange(kind, "", True, "too large to be compared")]
 
 
-def _input_changes(was: At, now: At) -> list[SchemaChange]:
+def _input_changes(was: RootedSchema, now: RootedSchema) -> list[SchemaChange]:
     narrowing, widening = Narrowing(), Narrowing()
     if narrowing.same(was, now):
         return []
-    found = _unique(_told(one, forth=True) for one in narrowing([was], now))
-    told = {(one.kind, one.where) for one in found}
-    back = _unique(_told(one, forth=False) for one in widening([now], was))
-    found += [one for one in back if one.kind == "enum" or (one.kind, one.where) not in told]
+    found = _unique(_schema_change(one, is_narrowing=True) for one in narrowing([was], now))
+    reported = {(one.kind, one.where) for one in found}
+    widened = _unique(_schema_change(one, is_narrowing=False) for one in widening([now], was))
+    found += [one for one in widened if one.kind == "enum" or (one.kind, one.where) not in reported]
     return [*found, *_described(narrowing, was, now, found)]
 
 
@@ -143,39 +150,45 @@ def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaCh
     if before is None or after is None:
         if before == after:
             return []
-        gone = after is None
+        is_removed = after is None
         return [
-            SchemaChange("output", "", gone, "not described any more" if gone else "described now")
+            SchemaChange(
+                "output",
+                "",
+                is_removed,
+                "not described any more" if is_removed else "described now",
+            )
         ]
-    was, now = At(before, before), At(after, after)
+    was, now = RootedSchema(before, before), RootedSchema(after, after)
     return _compared(
         lambda: [] if Narrowing().same(was, now) else _unique(AnswerComparison()([was], [now])),
         "output",
     )
 
 
-def _told(found: FoundChanges, *, forth: bool) -> SchemaChange:
-    """A finding as a change. `forth`: values no longer accepted; else values newly accepted."""
+def _schema_change(found: AcceptanceFinding, *, is_narrowing: bool) -> SchemaChange:
+    """A finding as a change. `is_narrowing`: values no longer accepted; else values newly
+    accepted."""
     kind, text = _KINDS[found.kind], ""
-    new = found.weight is Weight.NEW
+    new = found.effect is Effect.NEW
     match found.kind:
         case "argument":
-            text = "new" if new or not forth else "removed"
+            text = "new" if new or not is_narrowing else "removed"
         case "required":
             beside = f" beside {found.after}" if found.after else ""
-            text = f"required now{beside}" if forth else f"no longer required{beside}"
-        case "enum" if forth and found.before:
+            text = f"required now{beside}" if is_narrowing else f"no longer required{beside}"
+        case "enum" if is_narrowing and found.before:
             text = f"was {found.before}, is one of {found.after}"
         case "enum":
-            text = f"no longer {found.after}" if forth else f"may also be {found.after}"
-            if not forth and found.before:
+            text = f"no longer {found.after}" if is_narrowing else f"may also be {found.after}"
+            if not is_narrowing and found.before:
                 text = f"was one of {found.after}, is {found.before}"
         case "schema":
-            text = found.after if forth else "accepts more"
+            text = found.after if is_narrowing else "accepts more"
         case _:
-            was, now = (found.before, found.after) if forth else (found.after, found.before)
+            was, now = (found.before, found.after) if is_narrowing else (found.after, found.before)
             text = f"was {was}, is {now}"
-    return SchemaChange(kind, found.where, forth and not new, text)
+    return SchemaChange(kind, found.where, is_narrowing and not new, text)
 
 
 _KINDS: dict[str, Kind] = {
@@ -185,12 +198,12 @@ _KINDS: dict[str, Kind] = {
 
 
 def _described(
-    narrowing: Narrowing, was: At, now: At, found: list[SchemaChange]
+    narrowing: Narrowing, was: RootedSchema, now: RootedSchema, found: list[SchemaChange]
 ) -> Iterator[SchemaChange]:
     """Arguments with the same schema and another description."""
-    told = {change.where.partition(".")[0].partition("[")[0] for change in found}
+    reported = {change.where.partition(".")[0].partition("[")[0] for change in found}
     before, after = members(was.schema, "properties"), members(now.schema, "properties")
-    for name in before.keys() & after.keys() - told:
+    for name in before.keys() & after.keys() - reported:
         if not narrowing.same(was.of(before[name]), now.of(after[name])):
             yield SchemaChange("description", name, False, "described otherwise")
 

@@ -6,15 +6,13 @@ from typing import Any
 
 import msgspec
 
-from registry.sources.compat.schemas import TYPES, canonical, listed, members
-
-__all__ = ["bounds", "canonical", "demands", "required", "shown", "types"]
+from registry.sources.compat.schemas import TYPES, listed, members
 
 Schema = dict[str, Any]
-Said = tuple[str, str]  # before, and now
+BeforeAfter = tuple[str, str]  # before, and now
 
-SHOWN = 8  # values
-VALUE_SHOWN = 40  # characters
+VALUES_SHOWN = 8  # values
+VALUE_CHARACTERS = 40  # characters
 
 # The subject of a keyword, and which of several values wins: the most restrictive one.
 LENGTHS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -28,48 +26,52 @@ RANGES = {
 }
 
 
-def bounds(had: frozenset[str], was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, Said]]:
-    """Bounds that are new or narrower, for values of the types that they `had`."""
-    for keyword, (type_, least) in LENGTHS.items():
-        if type_ in had and (limit := _number(now.get(keyword))) is not None:
-            before = _strictest(was, keyword, least)
-            implied = before is not None and least(before, limit) == before
+def bounds(
+    old_types: frozenset[str], was: Sequence[Schema], now: Schema
+) -> Iterator[tuple[str, BeforeAfter]]:
+    """Bounds that are new or narrower, for values of `old_types`."""
+    for keyword, (type_, strictest_of) in LENGTHS.items():
+        if type_ in old_types and (limit := _number(now.get(keyword))) is not None:
+            before = _strictest(was, keyword, strictest_of)
+            implied = before is not None and strictest_of(before, limit) == before
             if not implied and (limit > 0 or keyword.startswith("max")):
-                yield "constraint", _told(keyword, before, limit)
-    if "number" in had or "integer" in had:
-        yield from _numeric(had, was, now)
-    if "string" in had and "pattern" in now:
+                yield "constraint", _change_text(keyword, before, limit)
+    if "number" in old_types or "integer" in old_types:
+        yield from _numeric(old_types, was, now)
+    if "string" in old_types and "pattern" in now:
         patterns = [one["pattern"] for one in was if "pattern" in one]
         if now["pattern"] not in patterns:
             before = patterns[0] if patterns else None
-            yield "constraint", _told("pattern", before, now["pattern"])
-    if "array" in had and _is_unique([now]) and not _is_unique(was):
-        yield "constraint", _told("uniqueItems", None, True)
+            yield "constraint", _change_text("pattern", before, now["pattern"])
+    if "array" in old_types and _is_unique([now]) and not _is_unique(was):
+        yield "constraint", _change_text("uniqueItems", None, True)
 
 
 def _is_unique(schemas: Iterable[Schema]) -> bool:
     return any(one.get("uniqueItems") is True for one in schemas)
 
 
-def _numeric(had: frozenset[str], was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, Said]]:
-    for plain, (exclusive, least) in RANGES.items():
-        sign = 1 if least is max else -1
-        limits = [_edge(one, plain, exclusive, sign) for one in was]
+def _numeric(
+    old_types: frozenset[str], was: Sequence[Schema], now: Schema
+) -> Iterator[tuple[str, BeforeAfter]]:
+    for plain, (exclusive, strictest_of) in RANGES.items():
+        sign = 1 if strictest_of is max else -1
+        limits = [_bound(one, plain, exclusive, sign) for one in was]
         before = max((one for one in limits if one is not None), default=None)
-        limit = _edge(now, plain, exclusive, sign)
+        limit = _bound(now, plain, exclusive, sign)
         if limit is not None and (before is None or before < limit):
-            told = None if before is None else _readable(before[0] * sign)
+            before_text = None if before is None else _readable(before[0] * sign)
             keyword = exclusive if limit[1] else plain
-            yield "constraint", _told(keyword, told, _readable(limit[0] * sign))
+            yield "constraint", _change_text(keyword, before_text, _readable(limit[0] * sign))
     step = _number(now.get("multipleOf"))
-    if step and not (step == 1 and "number" not in had):
+    if step and not (step == 1 and "number" not in old_types):
         steps = [found for one in was if (found := _number(one.get("multipleOf")))]
         if not any((one / step).denominator == 1 for one in steps):
             before_step = _readable(steps[0]) if steps else None
-            yield "constraint", _told("multipleOf", before_step, _readable(step))
+            yield "constraint", _change_text("multipleOf", before_step, _readable(step))
 
 
-def _edge(schema: Schema, plain: str, exclusive: str, sign: int) -> tuple[Fraction, bool] | None:
+def _bound(schema: Schema, plain: str, exclusive: str, sign: int) -> tuple[Fraction, bool] | None:
     """The stricter of the two bounds, larger for a stricter one; with whether it is exclusive."""
     found = [
         (value * sign, excluded)
@@ -79,9 +81,11 @@ def _edge(schema: Schema, plain: str, exclusive: str, sign: int) -> tuple[Fracti
     return max(found, default=None)
 
 
-def _strictest(was: Iterable[Schema], keyword: str, least: Callable[..., Any]) -> Fraction | None:
+def _strictest(
+    was: Iterable[Schema], keyword: str, strictest_of: Callable[..., Any]
+) -> Fraction | None:
     found = [value for one in was if (value := _number(one.get(keyword))) is not None]
-    return least(found) if found else None
+    return strictest_of(found) if found else None
 
 
 def _number(value: object) -> Fraction | None:
@@ -95,13 +99,13 @@ def _readable(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else str(float(value))
 
 
-def _told(keyword: str, before: object, now: object) -> Said:
+def _change_text(keyword: str, before: object, now: object) -> BeforeAfter:
     values = (_readable(one) if isinstance(one, Fraction) else one for one in (before, now))
     was, is_ = ("unset" if one is None else shown([one]) for one in values)
     return f"{keyword} {was}", f"{keyword} {is_}"
 
 
-def demands(was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, str, Said]]:
+def new_requirements(was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, str, BeforeAfter]]:
     """Properties newly required: ("required", name, ...), or only beside another, ("dependent",
     name, ("", the other))."""
     needed = required(was)
@@ -110,7 +114,7 @@ def demands(was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, str, Said
             yield "required", name, ("", "")
     for other, names in members(now, "dependentRequired").items():
         for name in map(str, listed(names)):
-            if name not in needed and name != other and not _goes_with(was, other, name):
+            if name not in needed and name != other and not _requires(was, other, name):
                 yield "dependent", name, ("", other)
 
 
@@ -118,11 +122,11 @@ def required(schemas: Iterable[Schema]) -> set[str]:
     return {str(name) for one in schemas for name in listed(one.get("required"))}
 
 
-def _goes_with(was: Sequence[Schema], other: str, name: str) -> bool:
+def _requires(was: Sequence[Schema], other: str, name: str) -> bool:
     return any(name in listed(members(one, "dependentRequired").get(other)) for one in was)
 
 
-def types(found: frozenset[str]) -> str:
+def types_text(found: frozenset[str]) -> str:
     if found >= TYPES:
         return "anything"
     names = found - {"integer"} if "number" in found else found
@@ -131,9 +135,9 @@ def types(found: frozenset[str]) -> str:
 
 def shown(values: Sequence[Any]) -> str:
     """A few values in readable form; empty for none."""
-    texts = [one if isinstance(one, str) else _encoded(one) for one in values[:SHOWN]]
-    cut = [one if len(one) <= VALUE_SHOWN else f"{one[:VALUE_SHOWN]}…" for one in texts]
-    more = [f"and {len(values) - SHOWN} more"] if len(values) > SHOWN else []
+    texts = [one if isinstance(one, str) else _encoded(one) for one in values[:VALUES_SHOWN]]
+    cut = [one if len(one) <= VALUE_CHARACTERS else f"{one[:VALUE_CHARACTERS]}…" for one in texts]
+    more = [f"and {len(values) - VALUES_SHOWN} more"] if len(values) > VALUES_SHOWN else []
     return ", ".join([*(one or '""' for one in cut), *more])
 
 

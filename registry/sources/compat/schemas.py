@@ -28,23 +28,23 @@ class SchemaChange(Struct, frozen=True):
     text: str  # continues the sentence after `where`
 
 
-class Weight(Enum):
+class Effect(Enum):
     LOST = "lost"  # values accepted before are rejected now
     IGNORED = "ignored"  # a property is no longer described: it may be sent, without effect
     NEW = "new"  # a property that no caller sent until now
 
 
 @dataclass(frozen=True, slots=True)
-class FoundChanges:
+class AcceptanceFinding:
     kind: str
     where: str
     before: str = ""
     after: str = ""
-    weight: Weight = Weight.LOST
+    effect: Effect = Effect.LOST
 
 
-def lost(found: Iterable[FoundChanges]) -> bool:
-    return any(one.weight is Weight.LOST for one in found)
+def any_lost(found: Iterable[AcceptanceFinding]) -> bool:
+    return any(one.effect is Effect.LOST for one in found)
 
 
 def joined(path: str, name: str) -> str:
@@ -53,16 +53,16 @@ def joined(path: str, name: str) -> str:
 
 TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 UNIONS = ("anyOf", "oneOf")
-GATHERED = 500  # schemas that apply to one value
+GATHERED_LIMIT = 500  # schemas that apply to one value
 DEPTH = 100
-SAME_STEPS = 1_000_000
-READ = 300_000  # schemas visited in one comparison; Kubernetes' largest tool takes 20,000
-READ_IN_ALL = 100 * READ  # for all tools of a source: a minute or two
+SAMENESS_STEPS = 1_000_000
+VISIT_LIMIT = 300_000  # schemas visited in one comparison; Kubernetes' largest tool takes 20,000
+SOURCE_VISIT_LIMIT = 100 * VISIT_LIMIT  # for all tools of a source: a minute or two
 
 Pair = tuple[int, int]  # ids of two schemas
 
 # Annotations: they do not constrain a value.
-SILENT = {
+ANNOTATION_KEYWORDS = {
     "$ref", "allOf", "title", "description", "default", "example", "examples", "deprecated",
     "readOnly", "writeOnly", "format", "$comment", "$defs",
 }  # fmt: skip
@@ -72,80 +72,80 @@ OF_TYPE = {name: {"type": name} for name in TYPES}
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class RootedSchema:
     """A schema, and the document that its references resolve in."""
 
     schema: Any  # an object, true or false
     root: Any
 
-    def of(self, schema: Any) -> "At":
-        return At(schema, self.root)
+    def of(self, schema: Any) -> "RootedSchema":
+        return RootedSchema(schema, self.root)
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """The conjunction of all schemas that apply to one value, with `$ref` and `allOf` resolved."""
 
-    parts: tuple[At, ...]  # objects
-    never: bool = False  # no value is valid
-    unread: bool = False  # some references could not be resolved
+    parts: tuple[RootedSchema, ...]  # objects
+    accepts_none: bool = False  # no value is valid
+    is_incomplete: bool = False  # some references could not be resolved
 
 
-class TooMuch(Exception):
+class ComparisonTooLarge(Exception):
     """The comparison exceeds its budget; it might run for hours."""
 
 
-_left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
+_remaining: ContextVar[list[int] | None] = ContextVar("_left", default=None)
 
 
 @contextmanager
-def bounded(most: int = READ) -> Iterator[None]:
-    """Budget: inside, at most `most` schemas are visited, and no more than the enclosing budget has
-    left: unions of unions that lead to one another multiply. Raises TooMuch."""
-    around = _left.get()
-    begun = most if around is None else max(0, min(most, around[0]))
-    left = [begun]
-    token = _left.set(left)
+def comparison_budget(limit: int = VISIT_LIMIT) -> Iterator[None]:
+    """Budget: inside, at most `limit` schemas are visited, and no more than the enclosing budget
+    has left: unions of unions that lead to one another multiply. Raises ComparisonTooLarge."""
+    enclosing = _remaining.get()
+    initial = limit if enclosing is None else max(0, min(limit, enclosing[0]))
+    left = [initial]
+    token = _remaining.set(left)
     try:
         yield
     finally:
-        _left.reset(token)
-        if around is not None:
-            around[0] -= begun - max(0, left[0])
+        _remaining.reset(token)
+        if enclosing is not None:
+            enclosing[0] -= initial - max(0, left[0])
 
 
 def _spend(count: int) -> None:
-    left = _left.get()
+    left = _remaining.get()
     if left is not None:
         left[0] -= count
         if left[0] < 0:
-            raise TooMuch
+            raise ComparisonTooLarge
 
 
-def gather(schemas: Iterable[At]) -> Gathered:
+def gather(schemas: Iterable[RootedSchema]) -> Gathered:
     left = list(schemas)
     _spend(len(left) + 1)
-    parts: list[At] = []
-    met: set[int] = set()
-    never = unread = False
+    parts: list[RootedSchema] = []
+    visited: set[int] = set()
+    accepts_none = is_incomplete = False
     while left:
         one = left.pop()
         if not isinstance(one.schema, dict):
-            never = never or one.schema is False
-        elif id(one.schema) not in met:
-            if len(met) >= GATHERED:
-                return Gathered(tuple(parts), never, True)
-            met.add(id(one.schema))
-            if not one.schema.keys() <= SILENT:
+            accepts_none = accepts_none or one.schema is False
+        elif id(one.schema) not in visited:
+            if len(visited) >= GATHERED_LIMIT:
+                return Gathered(tuple(parts), accepts_none, True)
+            visited.add(id(one.schema))
+            if not one.schema.keys() <= ANNOTATION_KEYWORDS:
                 parts.append(one)
             followed = list(_followed(one))
             _spend(len(followed))
-            unread = unread or None in followed
+            is_incomplete = is_incomplete or None in followed
             left += [more for more in followed if more is not None]
-    return Gathered(tuple(parts), never, unread)
+    return Gathered(tuple(parts), accepts_none, is_incomplete)
 
 
-def _followed(one: At) -> Iterator[At | None]:
+def _followed(one: RootedSchema) -> Iterator[RootedSchema | None]:
     """The schemas that apply beside it; None: a reference that cannot be resolved."""
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in one.schema:
@@ -153,7 +153,7 @@ def _followed(one: At) -> Iterator[At | None]:
     yield from (one.of(member) for member in listed(one.schema.get("allOf")))
 
 
-def resolve(root: Any, reference: object) -> At | None:
+def resolve(root: Any, reference: object) -> RootedSchema | None:
     """A reference inside the document; None when it has no target."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
@@ -166,10 +166,10 @@ def resolve(root: Any, reference: object) -> At | None:
             found = found[name]
         else:
             return None
-    return At(found, root)
+    return RootedSchema(found, root)
 
 
-def types(schemas: Iterable[At], depth: int = 8) -> frozenset[str]:
+def types(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
     """The types that a value may have; where a number may be one, an integer may, too."""
     found = TYPES
     for part in gather(schemas).parts:
@@ -183,8 +183,8 @@ def stated_types(schema: dict[str, Any]) -> frozenset[str]:
     """The types that `type` itself allows."""
     if "type" not in schema:
         return TYPES
-    said = schema["type"]
-    found = frozenset([said] if isinstance(said, str) else map(str, listed(said)))
+    stated = schema["type"]
+    found = frozenset([stated] if isinstance(stated, str) else map(str, listed(stated)))
     return found | {"integer"} if "number" in found else found
 
 
@@ -219,14 +219,14 @@ def finite(schema: dict[str, Any]) -> list[Any] | None:
     return listed(schema["enum"]) if isinstance(schema.get("enum"), list) else None
 
 
-def unions(part: At) -> Iterator[list[At]]:
+def unions(part: RootedSchema) -> Iterator[list[RootedSchema]]:
     """The alternatives of a schema, for each keyword that has some."""
     for keyword in UNIONS:
         if branches := listed(part.schema.get(keyword)):
             yield [part.of(branch) for branch in branches]
 
 
-def declared(schemas: Iterable[At], depth: int = 8) -> frozenset[str]:
+def declared(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
     """The properties described anywhere for one value."""
     found: set[str] = set()
     for part in gather(schemas).parts:
@@ -267,35 +267,37 @@ class Sameness:
     """Whether schemas of two documents are identical, verbatim. In doubt they are not."""
 
     def __init__(self) -> None:
-        self._met: set[Pair] = set()
+        self._same_pairs: set[Pair] = set()
         self._differ: set[Pair] = set()
-        self._left = SAME_STEPS
+        self._remaining = SAMENESS_STEPS
 
-    def __call__(self, one: At, other: At) -> bool:
-        fresh: set[Pair] = set()
-        if not self._same(one, other, fresh, DEPTH):
+    def __call__(self, one: RootedSchema, other: RootedSchema) -> bool:
+        assumed: set[Pair] = set()
+        if not self._same(one, other, assumed, DEPTH):
             return False
-        self._met |= fresh
+        self._same_pairs |= assumed
         return True
 
-    def _same(self, one: At, other: At, fresh: set[Pair], depth: int) -> bool:
-        """`fresh`: pairs assumed identical until one turns out not to be."""
+    def _same(self, one: RootedSchema, other: RootedSchema, assumed: set[Pair], depth: int) -> bool:
+        """`assumed`: pairs assumed identical until one turns out not to be."""
         a, b = one.schema, other.schema
         if not isinstance(a, dict | list) or not isinstance(b, dict | list):
             return canonical(a) == canonical(b)
         pair = (id(a), id(b))
-        if pair in self._met or pair in fresh:
+        if pair in self._same_pairs or pair in assumed:
             return True
-        self._left -= 1
-        if pair in self._differ or depth == 0 or self._left < 0:
+        self._remaining -= 1
+        if pair in self._differ or depth == 0 or self._remaining < 0:
             return False
-        fresh.add(pair)
-        if self._alike(one, other, fresh, depth):
+        assumed.add(pair)
+        if self._same_members(one, other, assumed, depth):
             return True
         self._differ.add(pair)
         return False
 
-    def _alike(self, one: At, other: At, fresh: set[Pair], depth: int) -> bool:
+    def _same_members(
+        self, one: RootedSchema, other: RootedSchema, assumed: set[Pair], depth: int
+    ) -> bool:
         a, b = one.schema, other.schema
         if type(a) is not type(b) or len(a) != len(b):
             return False
@@ -305,9 +307,11 @@ class Sameness:
             pairs = [(value, b[name]) for name, value in a.items()]
         else:
             return False
-        if not all(self._same(one.of(x), other.of(y), fresh, depth - 1) for x, y in pairs):
+        if not all(self._same(one.of(x), other.of(y), assumed, depth - 1) for x, y in pairs):
             return False
         if not isinstance(a, dict) or not isinstance(a.get("$ref"), str):
             return True
         here, there = resolve(one.root, a["$ref"]), resolve(other.root, b["$ref"])
-        return here is not None and there is not None and self._same(here, there, fresh, depth - 1)
+        return (
+            here is not None and there is not None and self._same(here, there, assumed, depth - 1)
+        )

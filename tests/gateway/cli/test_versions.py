@@ -61,7 +61,7 @@ def test_a_difference_has_a_form_for_machines_and_one_for_reviews(
 ) -> None:
     found = with_pets("sources", "diff", "pets", "new.json", "--json").json
     assert found["breaking"] is True
-    assert {one["name"]: one["fate"] for one in found["tools"]} == {
+    assert {one["name"]: one["status"] for one in found["tools"]} == {
         "slow": "removed",
         "findPets": "changed",
         "more_0000": "added",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from registry.sources.compat import bounded, input_changes, output_changes
+from registry.sources.compat import comparison_budget, input_changes, output_changes
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "integer"}
@@ -166,7 +166,7 @@ def test_schemas_that_multiply_level_by_level_come_to_an_end(made: Any) -> None:
 
 def test_what_is_spent_on_some_tools_is_not_left_for_others() -> None:
     before, after = unions(40, TEXT), unions(40, NUMBER)
-    with bounded(1000):
+    with comparison_budget(1000):
         input_changes(before, after)
         [change] = input_changes(takes(SHORT), takes(LONG))
     assert (change.breaking, change.text) == (True, "too large to be compared")
