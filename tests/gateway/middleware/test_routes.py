@@ -3,17 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from config.access import LimitsSettings
 from gateway.abc import Route
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.limits import Limiting
 from gateway.state.rates import LocalRates
 from schemas.mcp.revisions import HYBRID, JSON_RPC, V2025_11_25, V2026_07_28
 from tests.gateway.middleware.test_audit import Log
-
-UNLIMITED = replace(
-    LimitsSettings(), principal_calls=0, tenant_calls=0, principal_daily=0, tenant_daily=0
-)
+from tests.gateway.middleware.test_limits import NONE
 
 
 async def handler(_context, _request):
@@ -29,13 +25,13 @@ def test_only_the_legacy_payload_is_counted_as_such(revision):
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "notifications/", "notifications/x"])
 def test_methods_that_are_free_pass_no_limit(method):
-    limiting = Limiting(LimitsSettings(), LocalRates())
+    limiting = Limiting(replace(NONE, principal_calls=1), LocalRates())
     assert limiting.middleware(handler, Route(V2025_11_25, method)) is handler
     assert limiting.middleware(handler, Route(JSON_RPC, method)) is not handler
 
 
 def test_lasting_methods_pass_no_limit_without_rates():
-    limiting = Limiting(UNLIMITED, LocalRates())
+    limiting = Limiting(NONE, LocalRates())
     assert limiting.middleware(handler, Route(V2026_07_28, "subscriptions/listen")) is handler
 
 
