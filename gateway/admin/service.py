@@ -64,6 +64,7 @@ class AdminApi(OperationApi):
         self,
         settings: Settings,
         identify: Identify,
+        *,
         operations: Sequence[Operation],
         repeats: Repeats,
         record: Record,

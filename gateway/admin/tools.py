@@ -18,12 +18,15 @@ class OperationLists(Lists):
     def __init__(
         self,
         operations: OperationCatalogs,
+        *,
         catalogs: Catalogs,
         sight: Sight,
         page_size: int,
         ttl_ms: int,
     ) -> None:
-        super().__init__(catalogs, page_size, ttl_ms, _none_down, fail_closed=False)
+        super().__init__(
+            catalogs, page_size=page_size, ttl_ms=ttl_ms, down=_none_down, fail_closed=False
+        )
         self._operations = operations
         self._rules = sight
 

@@ -46,7 +46,7 @@ OPEN = ProblemDetails(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdminParts:
     """Parts of a gateway that the admin API uses."""
 
@@ -87,10 +87,10 @@ def admin_api(parts: AdminParts) -> AdminApi:
     return AdminApi(
         settings,
         parts.identify,
-        operations_of(parts),
-        Repeats(Once(parts.opened, settings.idempotency_ttl_s)),
-        parts.record,
-        OPEN if parts.settings.auth.mode == "none" else None,
+        operations=operations_of(parts),
+        repeats=Repeats(Once(parts.opened, settings.idempotency_ttl_s)),
+        record=parts.record,
+        refusal=OPEN if parts.settings.auth.mode == "none" else None,
     )
 
 
@@ -126,8 +126,16 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     networks = settings.imports.private_networks
     makings = Makings(parts.wanted, parts.functions, parts.scripts, networks)
     resources = (
-        StatusOperations(ground, parts.health, parts.catalogs, settings.toolsets, numbers),
-        SourceOperations(ground, settings.imports, parts.wanted, parts.lister, secrets),
+        StatusOperations(
+            ground,
+            parts.health,
+            catalogs=parts.catalogs,
+            toolsets=settings.toolsets,
+            numbers=numbers,
+        ),
+        SourceOperations(
+            ground, settings.imports, wanted=parts.wanted, lister=parts.lister, secrets=secrets
+        ),
         secrets,
         tools,
         ManualToolOperations(ground, tools, secrets, makings),
@@ -139,10 +147,10 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         PolicyOperations(
             ground,
             settings.policy,
-            settings.toolsets,
-            parts.engine,
-            parts.catalogs,
-            settings.limits.json_depth,
+            toolsets=settings.toolsets,
+            engine=parts.engine,
+            catalogs=parts.catalogs,
+            levels=settings.limits.json_depth,
         ),
         SessionOperations(ground, sessions),
         AuditOperations(ground, settings.audit.key.encode()),

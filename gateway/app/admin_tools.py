@@ -39,6 +39,7 @@ INSTRUCTIONS = (
 def admin_fronts(
     settings: Settings,
     api: AdminApi,
+    *,
     shared: Shared,
     catalogs: Catalogs,
     access: Access,
@@ -49,14 +50,20 @@ def admin_fronts(
     operations = OperationCatalogs(api.operations.by_id.values(), catalogs.shaping)
     catalogs.fix(ADMIN_TOOLSET, operations.whole)
     lists = OperationLists(
-        operations, catalogs, access.sight, settings.mcp.page_size, settings.mcp.list_ttl_ms
+        operations,
+        catalogs=catalogs,
+        sight=access.sight,
+        page_size=settings.mcp.page_size,
+        ttl_ms=settings.mcp.list_ttl_ms,
     )
     upstreams: dict[type, Upstream] = {
         OperationBinding: OperationUpstream(api.operations),
         GatewayBinding: Own({"describe": Describe(lists)}),
     }
     execute = guarded(upstreams, access.guards)
-    tools = ToolMethods(lists, execute, settings.auth.verify_scope, answering)
+    tools = ToolMethods(
+        lists, execute, verify_scope=settings.auth.verify_scope, answering=answering
+    )
     methods = {**session_methods(lists, shared, INSTRUCTIONS, {}), **tool_methods(lists, tools)}
     around = [*middleware, counting(api.rates), *access.middleware]
     dispatcher = Dispatcher(methods, tools.call_by_name, around, rate_limit_result)
@@ -67,7 +74,7 @@ def _fronts(
     settings: Settings, shared: Shared, access: Access, dispatcher: Dispatcher
 ) -> dict[str, ASGIApp]:
     batches, identify = batches_of(settings), access.identify_admin
-    mcp = mcp_front(settings, shared, dispatcher, identify, batches)
+    mcp = mcp_front(settings, shared, dispatcher=dispatcher, identify=identify, batches=batches)
     rpc = replace(rpc_front(settings, dispatcher, identify, batches), toolset=ADMIN_TOOLSET)
     path = f"{settings.rpc.path}/{ADMIN_TOOLSET}"
     return {

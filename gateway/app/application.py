@@ -70,7 +70,9 @@ def fronts(
     front = rpc_front(settings, main, identify, batches)
     portal = replace(front, dispatcher=on_portal)
     return {
-        **mcp_fronts(mcp_front(settings, shared, main, identify, batches)),
+        **mcp_fronts(
+            mcp_front(settings, shared, dispatcher=main, identify=identify, batches=batches)
+        ),
         settings.rpc.path: JsonRpcHTTP(front, rpc_rules(settings)),
         **{path: JsonRpcHTTP(portal, rules) for path, rules in _portal(settings.portal).items()},
     }
@@ -81,12 +83,12 @@ def batches_of(settings: Settings) -> Batches:
     rpc = settings.rpc
     return Batches(
         BatchLimits(
-            rpc.batch_limit,
-            rpc.batch_concurrency,
-            rpc.batch_timeout_s,
-            rpc.batch_answer_limit_bytes,
-            settings.upstream.connections,
-            settings.limits.json_depth,
+            items=rpc.batch_limit,
+            concurrency=rpc.batch_concurrency,
+            timeout_s=rpc.batch_timeout_s,
+            answer_bytes=rpc.batch_answer_limit_bytes,
+            connections=settings.upstream.connections,
+            depth=settings.limits.json_depth,
         )
     )
 
@@ -94,6 +96,7 @@ def batches_of(settings: Settings) -> Batches:
 def mcp_front(
     settings: Settings,
     shared: Shared,
+    *,
     dispatcher: Dispatcher,
     identify: Identify,
     batches: Batches,
@@ -101,22 +104,22 @@ def mcp_front(
     """The parts shared by the paths of MCP."""
     mcp, server = settings.mcp, settings.server
     return McpFront(
-        dispatcher,
-        shared.sessions,
-        shared.hub,
-        shared.streams,
-        shared.asks,
-        identify,
-        batches,
-        server.body_limit_bytes,
-        mcp.keep_alive_s,
-        server.drain_s,
-        mcp.retry_ms,
-        mcp.sessionless,
-        mcp.get_opens_sse,
-        mcp.path,
-        frozenset(settings.toolsets),
-        _profiles(settings),
+        dispatcher=dispatcher,
+        sessions=shared.sessions,
+        hub=shared.hub,
+        streams=shared.streams,
+        asks=shared.asks,
+        identify=identify,
+        batches=batches,
+        body_limit_bytes=server.body_limit_bytes,
+        keep_alive_s=mcp.keep_alive_s,
+        drain_s=server.drain_s,
+        retry_ms=mcp.retry_ms,
+        sessionless=mcp.sessionless,
+        get_opens_sse=mcp.get_opens_sse,
+        path=mcp.path,
+        toolsets=frozenset(settings.toolsets),
+        profiles=_profiles(settings),
     )
 
 
@@ -124,9 +127,15 @@ def rpc_front(
     settings: Settings, dispatcher: Dispatcher, identify: Identify, batches: Batches
 ) -> Front:
     """The parts shared by the paths of JSON-RPC."""
-    largest = settings.server.body_limit_bytes, settings.limits.stranger_body_bytes
-    profiles = _profiles(settings)
-    return Front(dispatcher, identify, batches, *largest, profiles, settings.mcp.path)
+    return Front(
+        dispatcher=dispatcher,
+        identify=identify,
+        batches=batches,
+        body_limit_bytes=settings.server.body_limit_bytes,
+        stranger_body_bytes=settings.limits.stranger_body_bytes,
+        profiles=_profiles(settings),
+        mcp_path=settings.mcp.path,
+    )
 
 
 def rpc_rules(settings: Settings) -> Rules:
@@ -162,6 +171,7 @@ def _portal(portal: Portal) -> dict[str, Rules]:
 def application(
     settings: Settings,
     access: Access,
+    *,
     fronts: Mapping[str, ASGIApp],
     admin: ASGIApp | None,
     health: Health,

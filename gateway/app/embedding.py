@@ -69,7 +69,9 @@ class Embeddings(Collector):
         if self._target is None:
             await self._disable(database)
             return
-        self._crew = Crew(database, self._target, self._settings, self.serving, self._after)
+        self._crew = Crew(
+            database, self._target, settings=self._settings, serving=self.serving, after=self._after
+        )
         async with anyio.create_task_group() as beside:
             beside.start_soon(self._target.run)
             await self._crew.run()

@@ -139,7 +139,13 @@ class Gateway:
         self.fronts.update(self._fronts())
         registry = self.metrics.registry
         return application(
-            settings, self.access, self.fronts, self.admin, self.health, registry, self.lifespan
+            settings,
+            self.access,
+            fronts=self.fronts,
+            admin=self.admin,
+            health=self.health,
+            metrics=registry,
+            lifespan=self.lifespan,
         )
 
     async def _serve_anew(self, before: Settings) -> None:
@@ -171,11 +177,11 @@ class Gateway:
         return admin_fronts(
             self.settings,
             api,
-            self.shared,
-            self.catalogs,
-            self.access,
-            self._middleware,
-            self._answering(),
+            shared=self.shared,
+            catalogs=self.catalogs,
+            access=self.access,
+            middleware=self._middleware,
+            answering=self._answering(),
         )
 
     def _states(self) -> dict[str, str]:
@@ -234,25 +240,32 @@ class Gateway:
             self.metrics.registry.register(collector)
         self.access.bounds.show(self.metrics)
         state = self.feed.state
-        show(self.metrics, self._catalog, self.shared, self.federation, state, self.health)
+        show(
+            self.metrics,
+            catalog=self._catalog,
+            shared=self.shared,
+            federation=self.federation,
+            state=state,
+            health=self.health,
+        )
 
     def _parts(self) -> AdminParts:
         return AdminParts(
-            self.settings,
-            self._handle.pool,
-            lambda: self.settings.sources,
-            self.asking,
-            self.access.identify_admin,
-            self.health,
-            self.catalogs,
-            self.shared.sessions,
-            self.shared.bus.node,
-            lambda: self.shared.hub.streams,
-            self.access.sight.engine,
-            self.access.remember,
-            self.search.run,
-            lambda: self.upstreams.functions,
-            lambda: self.settings.scripts,
+            settings=self.settings,
+            opened=self._handle.pool,
+            wanted=lambda: self.settings.sources,
+            lister=self.asking,
+            identify=self.access.identify_admin,
+            health=self.health,
+            catalogs=self.catalogs,
+            sessions=self.shared.sessions,
+            node=self.shared.bus.node,
+            streams=lambda: self.shared.hub.streams,
+            engine=self.access.sight.engine,
+            record=self.access.remember,
+            find=self.search.run,
+            functions=lambda: self.upstreams.functions,
+            scripts=lambda: self.settings.scripts,
         )
 
     def _by_binding(self) -> Mapping[type, Upstream]:
@@ -275,15 +288,15 @@ class Gateway:
     def _dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         return dispatchers(
             self.settings,
-            self.catalogs,
-            self._upstreams,
-            self.access,
-            self.federation,
-            self.shared,
-            [*self._middleware, *self.access.middleware],
-            self._answering(),
-            self.search.run,
-            self._handle.pool,
+            catalogs=self.catalogs,
+            upstreams=self._upstreams,
+            access=self.access,
+            federation=self.federation,
+            shared=self.shared,
+            middleware=[*self._middleware, *self.access.middleware],
+            answering=self._answering(),
+            find=self.search.run,
+            pool=self._handle.pool,
         )
 
 

@@ -42,6 +42,7 @@ class ListGauges(Collector):
 
 def show(
     metrics: Metrics,
+    *,
     catalog: Callable[[], Catalog],
     shared: Shared,
     federation: Federation,

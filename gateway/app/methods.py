@@ -69,6 +69,7 @@ class SkillParts:
         self,
         settings: Settings,
         lists: Lists,
+        *,
         sealer: Callable[[], Awaitable[Sealer]],
         sessions: Sessions,
         find: Find,
@@ -78,9 +79,17 @@ class SkillParts:
         agents = Agents(own.agent_claim)
         limits = SkillLimits(search.answer_tokens, own.instructions_tokens, own.handle_s)
         self.handles = Handles(agents, sealer, own.handle_s)
-        self.listing = ListSkills(lists, agents, find, search.limit, search.answer_tokens)
+        self.listing = ListSkills(
+            lists, agents, find=find, limit=search.limit, tokens=search.answer_tokens
+        )
         self.using = UseSkill(
-            lists, agents, self.handles, limits, read_file, sessions.change, sessions.tell
+            lists,
+            agents,
+            handles=self.handles,
+            limits=limits,
+            read_file=read_file,
+            change=sessions.change,
+            tell=sessions.tell,
         )
         self.files = SkillFiles(lists, agents, read_file)
 
@@ -103,6 +112,7 @@ Table = Mapping[str, Method]
 
 def dispatchers(
     settings: Settings,
+    *,
     catalogs: Catalogs,
     upstreams: Mapping[type, Upstream],
     access: Access,
@@ -120,32 +130,45 @@ def dispatchers(
     fail_closed = mcp.when_down == "fail_closed"
     lists = Lists(
         catalogs,
-        mcp.page_size,
-        mcp.list_ttl_ms,
-        federation.down,
-        fail_closed,
-        verify_scope,
-        _modes(settings),
-        Agents(settings.skills.agent_claim),
-        access.sight,
+        page_size=mcp.page_size,
+        ttl_ms=mcp.list_ttl_ms,
+        down=federation.down,
+        fail_closed=fail_closed,
+        verify_scope=verify_scope,
+        modes=_modes(settings),
+        agents=Agents(settings.skills.agent_claim),
+        sight=access.sight,
     )
     skills = SkillParts(
-        settings, lists, federation.sealer, shared.sessions, find, file_reader(pool)
+        settings,
+        lists,
+        sealer=federation.sealer,
+        sessions=shared.sessions,
+        find=find,
+        read_file=file_reader(pool),
     )
     usage = Usage(Feedback(pool).record) if settings.search.feedback else None
     search = settings.search
     finding = SearchTools(
         lists,
         find,
-        SearchLimits(search.limit, search.limit_max, search.answer_tokens),
-        settings.toolsets,
-        skills.handles,
-        None if usage is None else usage.found,
+        limits=SearchLimits(search.limit, search.limit_max, search.answer_tokens),
+        toolsets=settings.toolsets,
+        handles=skills.handles,
+        learn=None if usage is None else usage.found,
     )
     own = _own(settings, lists, finding, skills)
     execute = guarded({**upstreams, GatewayBinding: own}, access.guards)
     passing = Passing(lists, skills.handles)
-    tools = ToolMethods(lists, execute, verify_scope, answering, passing, usage, finding.mean)
+    tools = ToolMethods(
+        lists,
+        execute,
+        verify_scope=verify_scope,
+        answering=answering,
+        passing=passing,
+        usage=usage,
+        mean=finding.mean,
+    )
     services = Services(lists, execute, verify_scope, tools.call_by_name)
     instructions = {name: one.instructions for name, one in settings.toolsets.items()}
     methods = {
@@ -223,7 +246,7 @@ def _served(lists: Lists, federation: Federation, shared: Shared, skills: SkillF
     """Methods relayed to other servers, beside tools; and skills, which are served alike."""
     relay = federation.relay
     prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)
-    resources = ResourceMethods(lists, relay, shared.hub, shared.kept, skills)
+    resources = ResourceMethods(lists, relay, hub=shared.hub, kept=shared.kept, skills=skills)
     tasks = TaskMethods(lists, relay, federation.task_ids)
     return {
         "prompts/list": Method(prompts.list, _mcp),

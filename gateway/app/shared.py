@@ -56,7 +56,10 @@ class Shared:
         shares = answers.tenant_share < 1
         of_tenant = max(1, int(answers.kept_bytes * answers.tenant_share)) if shares else 0
         kept = StoredAnswerLimits(
-            answers.keep_s, answers.caller_bytes, answers.kept_bytes, of_tenant
+            keep_s=answers.keep_s,
+            caller_bytes=answers.caller_bytes,
+            kept_bytes=answers.kept_bytes,
+            tenant_bytes=of_tenant,
         )
         self.kept = Kept(self.stores.answers, counter, kept)
         self.bus = Bus(log, sessions.shared)
@@ -69,11 +72,11 @@ class Shared:
             events=events,
         )
         of_sessions = SessionLimits(
-            mcp.session_idle_s,
-            mcp.session_limit,
-            mcp.session_calls,
-            mcp.session_rate,
-            limits.principal_sessions if tells_apart else 0,
+            idle_s=mcp.session_idle_s,
+            sessions=mcp.session_limit,
+            calls=mcp.session_calls,
+            rate=mcp.session_rate,
+            of_one=limits.principal_sessions if tells_apart else 0,
         )
         self.sessions = Sessions(
             self.hub,

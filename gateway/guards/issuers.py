@@ -53,7 +53,7 @@ class Tenants:
         return tenant
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
     iss: str  # "" for any
     keys: KeySource
@@ -103,36 +103,36 @@ def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
     if auth.key_file or auth.jwks_file or auth.jwks_url:
         found.append(
             Issuer(
-                auth.issuer,
-                _keys("auth", auth, auth),
-                tenants,
-                public | _one(auth.audience),
-                auth.required_claims,
-                auth.roles_claim,
+                iss=auth.issuer,
+                keys=_keys("auth", auth, auth),
+                tenants=tenants,
+                audiences=public | _one(auth.audience),
+                required=auth.required_claims,
+                roles_claim=auth.roles_claim,
                 reserved=reserved,
             )
         )
     for name, given in auth.issuers.items():
         found.append(
             Issuer(
-                given.issuer,
-                _keys(f"auth.issuers.{name}", given, auth),
-                Tenants(given.tenant or host_id, given.tenant_claim, given.tenants or None),
-                public | _one(given.audience or auth.audience),
-                given.required_claims or auth.required_claims,
-                given.roles_claim or auth.roles_claim,
+                iss=given.issuer,
+                keys=_keys(f"auth.issuers.{name}", given, auth),
+                tenants=Tenants(given.tenant or host_id, given.tenant_claim, given.tenants or None),
+                audiences=public | _one(given.audience or auth.audience),
+                required=given.required_claims or auth.required_claims,
+                roles_claim=given.roles_claim or auth.roles_claim,
                 prefix=f"{name}:",
             )
         )
     if auth.development_secret:
         found.append(
             Issuer(
-                DEVELOPMENT_ISSUER,
-                secret_keys(auth.development_secret),
-                tenants,
-                public | _one(auth.audience),
-                auth.required_claims,
-                auth.roles_claim,
+                iss=DEVELOPMENT_ISSUER,
+                keys=secret_keys(auth.development_secret),
+                tenants=tenants,
+                audiences=public | _one(auth.audience),
+                required=auth.required_claims,
+                roles_claim=auth.roles_claim,
             )
         )
     return found

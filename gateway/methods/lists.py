@@ -81,6 +81,7 @@ class Lists:
     def __init__(
         self,
         catalogs: Catalogs,
+        *,
         page_size: int,
         ttl_ms: int,
         down: Down,

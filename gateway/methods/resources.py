@@ -31,7 +31,7 @@ _EMPTY = re.compile(rb"\[\s*\]")
 
 class ResourceMethods:
     def __init__(
-        self, lists: Lists, relay: Relay, hub: Hub, kept: Kept, skills: SkillFiles
+        self, lists: Lists, relay: Relay, *, hub: Hub, kept: Kept, skills: SkillFiles
     ) -> None:
         self._skills = skills
         self._lists = lists

@@ -130,6 +130,7 @@ class SearchTools:
         self,
         lists: Lists,
         find: Find,
+        *,
         limits: SearchLimits,
         toolsets: Mapping[str, Toolset],
         handles: Handles | None = None,

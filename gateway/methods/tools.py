@@ -45,6 +45,7 @@ class ToolMethods:
         self,
         lists: Lists,
         execute: Execute,
+        *,
         verify_scope: bool,
         answering: Answering,
         passing: Passing | None = None,

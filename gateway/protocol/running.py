@@ -52,7 +52,7 @@ async def run_cancellable(
         session.touch()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
     items: int  # enforced by `decode`, as is the depth
     concurrency: int  # concurrent members of one batch, while few batches run

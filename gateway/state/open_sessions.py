@@ -12,7 +12,7 @@ from gateway.context import Principal, Session
 from schemas.errors import TooManyRequests, Unavailable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLimits:
     idle_s: float  # idle timeout of a session
     sessions: int  # at this node

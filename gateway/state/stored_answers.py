@@ -45,7 +45,7 @@ class About(Struct, frozen=True, omit_defaults=True):
     size: int = -1  # bytes; -1: not known when it began
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswerLimits:
     keep_s: float
     caller_bytes: int  # in `keep_s` seconds

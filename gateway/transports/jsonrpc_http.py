@@ -55,7 +55,7 @@ RESPONSE = "This is a response; nobody asked anything"
 NAME_LENGTH = 100  # characters of an unverified toolset name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
     """What the paths share."""
 

@@ -16,7 +16,7 @@ from gateway.transports.request import query_value, wishes_of
 from schemas.errors import SessionNotFound, UnknownToolset
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class McpFront:
     dispatcher: Dispatcher
     sessions: Sessions

@@ -40,6 +40,7 @@ class Crew:
         self,
         database: Database,
         embedder: Embedder,
+        *,
         settings: EmbeddingSettings,
         serving: ServingEmbedder,
         after: After = nothing,

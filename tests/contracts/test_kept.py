@@ -73,7 +73,9 @@ async def test_an_answer_is_there_once_it_is_whole(backend: Backend) -> None:
 
 
 async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) -> None:
-    limits = StoredAnswerLimits(900, caller_bytes=2 * PIECE_BYTES, kept_bytes=3 * PIECE_BYTES)
+    limits = StoredAnswerLimits(
+        keep_s=900, caller_bytes=2 * PIECE_BYTES, kept_bytes=3 * PIECE_BYTES
+    )
     async with backend.nodes() as nodes:
         here, there = at_both(nodes, limits)
         handle = await here.keep(ANN, ABOUT, b"x" * PIECE_BYTES)
@@ -89,7 +91,7 @@ async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) 
 async def test_a_tenant_leaves_room_for_others(backend: Backend) -> None:
     most = 4 * PIECE_BYTES
     limits = StoredAnswerLimits(
-        900, caller_bytes=most, kept_bytes=most, tenant_bytes=2 * PIECE_BYTES
+        keep_s=900, caller_bytes=most, kept_bytes=most, tenant_bytes=2 * PIECE_BYTES
     )
     async with backend.nodes() as nodes:
         here, there = at_both(nodes, limits)

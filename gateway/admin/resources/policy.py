@@ -69,6 +69,7 @@ class PolicyOperations:
         self,
         ground: Ground,
         policy: Policy,
+        *,
         toolsets: Mapping[str, Toolset],
         engine: Callable[[str], Engine],
         catalogs: Catalogs,

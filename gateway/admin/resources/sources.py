@@ -90,6 +90,7 @@ class SourceOperations:
         self,
         ground: Ground,
         limits: Imports,
+        *,
         wanted: Callable[[], Mapping[str, SourceSettings]],
         lister: Lister | None,
         secrets: SecretOperations,

@@ -56,6 +56,7 @@ class StatusOperations:
         self,
         ground: Ground,
         health: Health,
+        *,
         catalogs: Catalogs,
         toolsets: Mapping[str, Toolset],
         numbers: Numbers,

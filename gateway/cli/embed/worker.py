@@ -80,7 +80,7 @@ def crew_of(
     wanted = replace(settings.embedding, workers=workers)
     serving = ServingEmbedder(lambda: database.pool, wanted, embedder)
     after = partial(ensure_indexes, exact_limit=settings.search.exact_limit)
-    return Crew(database, embedder, wanted, serving, after)
+    return Crew(database, embedder, settings=wanted, serving=serving, after=after)
 
 
 async def _until_signalled(crew: Crew, drain_s: float) -> None:

@@ -39,7 +39,9 @@ Json = dict[str, Any]
 
 
 class ListSkills:
-    def __init__(self, lists: Lists, agents: Agents, find: Find, limit: int, tokens: int) -> None:
+    def __init__(
+        self, lists: Lists, agents: Agents, *, find: Find, limit: int, tokens: int
+    ) -> None:
         """`limit`: skills in an answer to a query; `tokens`: size limit of any answer."""
         self._lists = lists
         self._agents = agents
@@ -149,6 +151,7 @@ class UseSkill:
         self,
         lists: Lists,
         agents: Agents,
+        *,
         handles: Handles,
         limits: SkillLimits,
         read_file: ReadFile,

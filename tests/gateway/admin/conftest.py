@@ -70,21 +70,21 @@ async def parts(
     settings, catalogs = admin_settings, Catalogs()
     sessions = Node(stores_of(MemorySessions())).sessions
     yield AdminParts(
-        settings,
-        lambda: database.pool,
-        lambda: settings.sources,
-        Asking(lists_nothing, Connections(settings.upstream, {}), settings.imports),
-        Authenticator(settings.auth, HOST).identify,
-        Health(FeedState(loaded=True, database="ok")),
-        catalogs,
-        sessions,
-        "node",
-        lambda: 0,
-        lambda _tenant: Engine(settings.policy, {}),
-        done.append,
-        Search(lambda: database.pool, lambda: None, settings.search).run,
-        lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
-        lambda: settings.scripts,
+        settings=settings,
+        opened=lambda: database.pool,
+        wanted=lambda: settings.sources,
+        lister=Asking(lists_nothing, Connections(settings.upstream, {}), settings.imports),
+        identify=Authenticator(settings.auth, HOST).identify,
+        health=Health(FeedState(loaded=True, database="ok")),
+        catalogs=catalogs,
+        sessions=sessions,
+        node="node",
+        streams=lambda: 0,
+        engine=lambda _tenant: Engine(settings.policy, {}),
+        record=done.append,
+        find=Search(lambda: database.pool, lambda: None, settings.search).run,
+        functions=lambda: {"shout": load_function("tests.gateway.admin.conftest:shout")},
+        scripts=lambda: settings.scripts,
     )
     await sessions.close_all()
 

@@ -16,7 +16,7 @@ LIMITS = replace(load(None, {}).imports, at_once=3, tenant_at_once=2)
 @pytest.fixture
 def operations() -> SourceOperations:
     nothing: Any = None
-    return SourceOperations(nothing, LIMITS, dict, None, nothing)
+    return SourceOperations(nothing, LIMITS, wanted=dict, lister=None, secrets=nothing)
 
 
 def refusal(operations: SourceOperations, tenant: str) -> int | None:

@@ -85,7 +85,13 @@ class Held(Catalogs):
 def lists(
     catalog: Catalog, down: Sequence[str] = (), fail_closed: bool = False, page_size: int = 2
 ) -> Lists:
-    return Lists(Held(catalog), page_size, 1000, lambda _tenant, _catalog: down, fail_closed)
+    return Lists(
+        Held(catalog),
+        page_size=page_size,
+        ttl_ms=1000,
+        down=lambda _tenant, _catalog: down,
+        fail_closed=fail_closed,
+    )
 
 
 def skill_files(lists: Lists) -> SkillFiles:

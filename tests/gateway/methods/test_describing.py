@@ -44,7 +44,13 @@ class Held(Catalogs):
 
 def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **arguments: Any) -> Any:
     catalog = Catalog(tools, shaping=RULES)
-    lists = Lists(Held(catalog, RULES), 9, 9, lambda _tenant, _catalog: (), fail_closed=False)
+    lists = Lists(
+        Held(catalog, RULES),
+        page_size=9,
+        ttl_ms=9,
+        down=lambda _tenant, _catalog: (),
+        fail_closed=False,
+    )
     around = Context(
         Identity(Principal("p", "t")), V2026_07_28, "r", wishes=QueryOptions(profile=profile)
     )

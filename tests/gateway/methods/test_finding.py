@@ -72,7 +72,9 @@ class Held(Catalogs):
 
 
 CATALOG = Catalog(TOOLS, shaping=shaping())
-LISTS = Lists(Held(CATALOG), 100, 1000, lambda _tenant, _catalog: (), fail_closed=False)
+LISTS = Lists(
+    Held(CATALOG), page_size=100, ttl_ms=1000, down=lambda _tenant, _catalog: (), fail_closed=False
+)
 
 
 def caller(tenant: str = "t", scopes: Sequence[str] = (), **more: Any) -> Context:
@@ -83,7 +85,7 @@ def caller(tenant: str = "t", scopes: Sequence[str] = (), **more: Any) -> Contex
 async def found(
     search: Searches, context: Context | None = None, most: int = 2000, **arguments: Any
 ) -> Any:
-    own = SearchTools(LISTS, search.run, SearchLimits(5, 20, most), TOOLSETS)
+    own = SearchTools(LISTS, search.run, limits=SearchLimits(5, 20, most), toolsets=TOOLSETS)
     tool = CATALOG.own["search_tools"]
     result = await own.call(tool, None, {"query": "pet", **arguments}, context or caller())
     if result.is_error:
@@ -168,11 +170,18 @@ async def test_no_answer_has_more_tokens_than_it_may(most: int) -> None:
     huge = {"type": "object", "properties": {f"p{n}": SCHEMA for n in range(400)}}
     tools = [described(f"{n:02}{'x' * 60}", huge, description="Does. " * 999) for n in range(20)]
     lists = Lists(
-        Held(Catalog(tools, shaping=shaping())), 9, 9, lambda _tenant, _catalog: (), False
+        Held(Catalog(tools, shaping=shaping())),
+        page_size=9,
+        ttl_ms=9,
+        down=lambda _tenant, _catalog: (),
+        fail_closed=False,
     )
     names = [one.name for one in tools]
     own = SearchTools(
-        lists, Searches(names, note="n" * 999).run, SearchLimits(5, 20, most), TOOLSETS
+        lists,
+        Searches(names, note="n" * 999).run,
+        limits=SearchLimits(5, 20, most),
+        toolsets=TOOLSETS,
     )
     arguments = {"query": "x", "limit": 20}
     result = await own.call(CATALOG.own["search_tools"], None, arguments, caller())
@@ -194,9 +203,14 @@ async def test_schemas_are_written_for_the_client() -> None:
         "$defs": {"Pet": {"type": "object", "properties": {"name": {"type": ["string", "null"]}}}},
     }
     catalog = Catalog([described("a-" + "x" * 61, schema)], shaping=shaping())
-    lists = Lists(Held(catalog), 9, 9, lambda _tenant, _catalog: (), False)
+    lists = Lists(
+        Held(catalog), page_size=9, ttl_ms=9, down=lambda _tenant, _catalog: (), fail_closed=False
+    )
     own = SearchTools(
-        lists, Searches([catalog.tools[0].name]).run, SearchLimits(5, 20, 2000), TOOLSETS
+        lists,
+        Searches([catalog.tools[0].name]).run,
+        limits=SearchLimits(5, 20, 2000),
+        toolsets=TOOLSETS,
     )
     shown = {}
     for profile in ("plain", "openai", "gemini"):

@@ -114,7 +114,9 @@ async def test_a_toolset_may_have_instructions_of_its_own(revision):
         def of(self, tenant, toolset=None):
             return Catalog()
 
-    served = Lists(Anything(), 10, 0, lambda _tenant, _catalog: (), fail_closed=False)
+    served = Lists(
+        Anything(), page_size=10, ttl_ms=0, down=lambda _tenant, _catalog: (), fail_closed=False
+    )
     for toolset, expected in (("mine", "Mine."), ("other", "Ours."), (None, "Ours.")):
         answer = await told(
             revision, own="Ours.", of_toolsets={"mine": "Mine.", "other": ""},

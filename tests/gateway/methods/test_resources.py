@@ -48,7 +48,9 @@ FILE = {"uri": "test://a", "text": "hello", "x-own": 1}
 def resources(answer=None, catalog=BOTH, hub=None):
     relay = Answers({"contents": [FILE]} if answer is None else answer)
     of = lists(catalog)
-    return ResourceMethods(of, relay, hub or keeping_hub(), keeping(), skill_files(of)), relay
+    return ResourceMethods(
+        of, relay, hub=hub or keeping_hub(), kept=keeping(), skills=skill_files(of)
+    ), relay
 
 
 def keeping_hub():

@@ -45,7 +45,14 @@ WHOLE = Catalog([tool("a"), tool("b")], [source("one"), source("two")], items=IT
 def lists(default: str = "allow", catalog: Catalog = WHOLE, **rules: Rule) -> Lists:
     policy = replace(usual(), default=default, rules=rules)
     held = Held(catalog)
-    return Lists(held, 50, 1000, lambda _tenant, _catalog: (), False, sight=Sight(policy, 50))
+    return Lists(
+        held,
+        page_size=50,
+        ttl_ms=1000,
+        down=lambda _tenant, _catalog: (),
+        fail_closed=False,
+        sight=Sight(policy, 50),
+    )
 
 
 DENIED = {
@@ -56,7 +63,7 @@ DENIED = {
 
 def reading(of: Lists) -> tuple[ResourceMethods, Answers]:
     relay = Answers({"contents": [{"uri": "test://open", "text": "hello"}]})
-    return ResourceMethods(of, relay, Hub(10), keeping(), skill_files(of)), relay
+    return ResourceMethods(of, relay, hub=Hub(10), kept=keeping(), skills=skill_files(of)), relay
 
 
 def names(of: Lists, kind: str, member: str) -> list[str]:

@@ -109,7 +109,14 @@ class Rig:
     ):
         self.lists, self.agents = lists(catalog), Agents("agent")
         if modes is not None:
-            self.lists = Lists(Held(catalog), 100, 1000, lambda *_: (), False, modes=modes)
+            self.lists = Lists(
+                Held(catalog),
+                page_size=100,
+                ttl_ms=1000,
+                down=lambda *_: (),
+                fail_closed=False,
+                modes=modes,
+            )
         self.tools = catalog.tools
         self.heard: list[str] = []
         self.said: list[bytes] = []
@@ -123,9 +130,17 @@ class Rig:
             return sealer
 
         self.handles = Handles(self.agents, unsealed, limits.handle_s)
-        self.listing = ListSkills(self.lists, self.agents, self._find, 5, limits.answer_tokens)
+        self.listing = ListSkills(
+            self.lists, self.agents, find=self._find, limit=5, tokens=limits.answer_tokens
+        )
         self.using = UseSkill(
-            self.lists, self.agents, self.handles, limits, self._read, self._change, self._tell
+            self.lists,
+            self.agents,
+            handles=self.handles,
+            limits=limits,
+            read_file=self._read,
+            change=self._change,
+            tell=self._tell,
         )
         self.files = SkillFiles(self.lists, self.agents, self._read)
 
@@ -522,7 +537,7 @@ def prompts(rig: Rig) -> Prompts:
 
 
 def resources(rig: Rig) -> ResourceMethods:
-    return ResourceMethods(rig.lists, Answers(), Hub(10), keeping(), rig.files)
+    return ResourceMethods(rig.lists, Answers(), hub=Hub(10), kept=keeping(), skills=rig.files)
 
 
 @by_revision

@@ -62,7 +62,9 @@ LINK = {"type": "resource_link", "uri": "test://x", "name": "x"}
 def tools(answer=None, catalog=CATALOG):
     relay = Answers({"content": [TEXT]} if answer is None else answer)
     of_servers = lists(catalog, page_size=100)
-    return ToolMethods(of_servers, guarded({McpBinding: relay}, []), True, answering()), relay
+    return ToolMethods(
+        of_servers, guarded({McpBinding: relay}, []), verify_scope=True, answering=answering()
+    ), relay
 
 
 async def call(methods, revision, name, arguments=None, letter=None, **more):

@@ -37,7 +37,11 @@ async def held(verbs, count):
 
 async def test_answers_come_in_the_order_of_their_requests(verbs):
     batch = [request("hold", id_=0), *(request("sum", [n], n) for n in range(1, 20))]
-    running = start(verbs, batch, BatchLimits(100, 2, 5, 1_000_000, 100))
+    running = start(
+        verbs,
+        batch,
+        BatchLimits(items=100, concurrency=2, timeout_s=5, answer_bytes=1_000_000, connections=100),
+    )
     await held(verbs, 1)  # the first is still at it while the others are served
     verbs.release.set()
     assert [answer["id"] for answer in await running] == list(range(20))
@@ -90,7 +94,13 @@ async def test_an_id_that_mcp_does_not_have_is_refused_by_its_member_only(verbs)
 @pytest.mark.parametrize("concurrency", [1, 3, 50])
 async def test_no_more_members_run_at_a_time_than_allowed(verbs, concurrency):
     batch = [request("hold", id_=n) for n in range(10)]
-    running = start(verbs, batch, BatchLimits(100, concurrency, 5, 1_000_000, 100))
+    running = start(
+        verbs,
+        batch,
+        BatchLimits(
+            items=100, concurrency=concurrency, timeout_s=5, answer_bytes=1_000_000, connections=100
+        ),
+    )
     await held(verbs, min(concurrency, 10))
     await anyio.wait_all_tasks_blocked()
     assert verbs.now == min(concurrency, 10)
@@ -102,7 +112,13 @@ async def test_no_more_members_run_at_a_time_than_allowed(verbs, concurrency):
 async def test_members_that_are_not_done_in_time_are_stopped_and_say_so(verbs):
     batch = [request("sum", [1], "a"), request("hold", id_="b"), notification("hold")]
     batch += [request("sum", [1], "c"), request("hold", id_="d"), request("sum", [1], "e")]
-    answers = await run(verbs, batch, BatchLimits(100, 2, 0.05, 1_000_000, 100))
+    answers = await run(
+        verbs,
+        batch,
+        BatchLimits(
+            items=100, concurrency=2, timeout_s=0.05, answer_bytes=1_000_000, connections=100
+        ),
+    )
     outcomes = {answer["id"]: answer.get("error", {}).get("code") for answer in answers}
     assert outcomes["a"] is None
     assert outcomes["b"] == outcomes["d"] == outcomes["e"] == 1503

@@ -122,7 +122,9 @@ async def test_a_request_that_runs_keeps_its_session_young(verbs, of_session):
 async def test_a_member_of_a_batch_is_taken_back_alone(verbs):
     old = session(V2025_03_26)
     batch = [request("hold", id_=1), request("hold", id_=2), request("sum", [5], 3)]
-    limits = BatchLimits(10, 2, 5, 1_000_000, 100)
+    limits = BatchLimits(
+        items=10, concurrency=2, timeout_s=5, answer_bytes=1_000_000, connections=100
+    )
     around = context(V2025_03_26, old)
     running = asyncio.create_task(
         Batches(limits).run(member_server(verbs.dispatcher()), around, batch)
@@ -141,7 +143,9 @@ async def test_a_member_taken_back_is_not_answered_when_the_batch_is_late(verbs)
     old = session(V2025_03_26)
     batch = [request("hold", id_=1), request("hold", id_=2)]
     around = context(V2025_03_26, old)
-    limits = BatchLimits(10, 2, 0.3, 1_000_000, 100)
+    limits = BatchLimits(
+        items=10, concurrency=2, timeout_s=0.3, answer_bytes=1_000_000, connections=100
+    )
     running = asyncio.create_task(
         Batches(limits).run(member_server(verbs.dispatcher()), around, batch)
     )

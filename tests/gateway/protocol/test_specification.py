@@ -31,12 +31,20 @@ async def answer(verbs, body):
     async def send(message: Message) -> None:
         sent.append(message)
 
-    batches = Batches(BatchLimits(100, 4, 5, 1_000_000, 100))
+    batches = Batches(
+        BatchLimits(items=100, concurrency=4, timeout_s=5, answer_bytes=1_000_000, connections=100)
+    )
 
     async def identify(_scope):
         return IDENTITY
 
-    parts = Front(verbs.dispatcher(), identify, batches, 100_000, 100_000)
+    parts = Front(
+        dispatcher=verbs.dispatcher(),
+        identify=identify,
+        batches=batches,
+        body_limit_bytes=100_000,
+        stranger_body_bytes=100_000,
+    )
     front = JsonRpcHTTP(parts, Rules(JSON_RPC, spec=True))
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "headers": headers, "query_string": b""}
