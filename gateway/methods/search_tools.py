@@ -85,7 +85,13 @@ class Usage:
     async def _recorded(self, context: Context, tool: Tool, search: _Search) -> None:
         principal = context.principal
         try:
-            await self._record(principal.tenant, tool.id, search.model, search.vector, principal.id)
+            await self._record(
+                principal.tenant,
+                tool.id,
+                model=search.model,
+                vector=search.vector,
+                principal=principal.id,
+            )
         except (OperationalError, PoolTimeout) as error:
             log.warning("usage_not_recorded", extra={"reason": str(error).split("\n", 1)[0][:200]})
 

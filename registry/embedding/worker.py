@@ -19,8 +19,8 @@ from psycopg_pool import PoolTimeout
 from config.settings import EmbeddingSettings
 from registry.database.postgres import Pool, borrowed
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
+from registry.embedding.kinds import KINDS, Key, Kinds, SourceText, columns
 from registry.embedding.models import DIMENSION
-from registry.embedding.population import SOURCES, Key, Load, Text, columns
 from registry.embedding.queue import CAREFULLY, EmbeddingFailure, Queue, Task
 from registry.embedding.vectors import checked
 
@@ -64,13 +64,13 @@ class Worker:
         pool: Pool,
         embedder: Embedder,
         settings: EmbeddingSettings,
-        sources: Mapping[str, Load] = SOURCES,
+        kinds: Kinds = KINDS,
     ) -> None:
         self.name = f"{socket.gethostname()[:32]}:{os.getpid()}:{secrets.token_hex(4)}"
         self._pool = pool
         self._embedder = embedder
-        self._queue = Queue(pool, self.name, embedder.model, list(sources))
-        self._sources = sources
+        self._queue = Queue(pool, self.name, embedder.model, list(kinds))
+        self._texts_of = {name: kind.read_texts for name, kind in kinds.items()}
         self._batch = settings.batch_size
         self._most = self._batch * BATCHES
         self._lease_s = settings.lease_s
@@ -173,16 +173,18 @@ class Worker:
             await self._queue.drop(gone)
         return texts
 
-    async def _load(self, kind: str, wanted: Mapping[Key, Task]) -> Mapping[Key, Text]:
+    async def _load(self, kind: str, wanted: Mapping[Key, Task]) -> Mapping[Key, SourceText]:
         async with self._looking_up() as connection:
-            found = await self._sources[kind](connection, list(wanted))
+            found = await self._texts_of[kind](connection, list(wanted))
         changed = [key for key, one in found.items() if one.source_hash != wanted[key].source_hash]
         if changed:
             await self._queue_again(kind, changed, found)
             await self._queue.drop([wanted[key] for key in changed])
         return found
 
-    async def _queue_again(self, kind: str, keys: Sequence[Key], found: Mapping[Key, Text]) -> None:
+    async def _queue_again(
+        self, kind: str, keys: Sequence[Key], found: Mapping[Key, SourceText]
+    ) -> None:
         """Queue changed texts again; their writers have done so already, unless a release hashes
         other texts."""
         async with self._looking_up() as connection:

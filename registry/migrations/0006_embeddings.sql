@@ -3,8 +3,22 @@
 --
 -- The transaction that writes an entity queues its text; workers take it from there. Nothing here
 -- touches tool_t, its aggregate_version or the catalogs of gateways. Tasks and vectors are generic:
--- a kind of entity has a branch in entity_source_v, and triggers that call embedding_queue,
--- embedding_leave and embedding_forget.
+-- a kind of entity has a row in search_kind_t, a view <kind>_source_v, and triggers that call
+-- embedding_queue, embedding_leave and embedding_forget (see search_kind_add, and search_kind_watch
+-- in 0008_search.sql).
+
+CREATE TABLE search_kind_t (
+    entity_type        varchar(32) PRIMARY KEY CHECK (entity_type ~ '^[a-z][a-z0-9_]*$'),
+    purpose            varchar(32) NOT NULL CHECK (purpose ~ '^[a-z][a-z0-9_]*$'),
+    field_weights      real[] NOT NULL CHECK (cardinality(field_weights) = 7)
+);
+COMMENT ON TABLE search_kind_t IS
+    'Kinds of entities that are embedded and searched. Written by migrations (search_kind_add).';
+COMMENT ON COLUMN search_kind_t.purpose IS
+    'The purpose of the embedding model of these entities, as in embedding_model_t.';
+COMMENT ON COLUMN search_kind_t.field_weights IS
+    'Weights of the words in name, title, description, source, tags, parameters and '
+    'parameter_texts of <kind>_search_v.';
 
 CREATE TABLE embedding_model_t (
     model              varchar(128) PRIMARY KEY CHECK (model <> ''),
@@ -44,7 +58,7 @@ CREATE TABLE entity_embedding_t (
 COMMENT ON TABLE entity_embedding_t IS
     'Vectors of entities, of length 1, and their state. Only ready ones are searched. No row yet: '
     'disabled where no model is the target, else pending.';
-COMMENT ON COLUMN entity_embedding_t.entity_type IS 'tool or skill.';
+COMMENT ON COLUMN entity_embedding_t.entity_type IS 'As in search_kind_t.';
 COMMENT ON COLUMN entity_embedding_t.model IS
     'Empty while embeddings are disabled; the row then holds the status disabled or blank only.';
 COMMENT ON COLUMN entity_embedding_t.source_hash IS
@@ -154,18 +168,37 @@ BEGIN ATOMIC
                 = (source_of_tool.host_id, source_of_tool.endpoint_id)));
 END;
 
-CREATE VIEW entity_source_v AS
-SELECT host_id, 'tool'::varchar(32) AS entity_type, tool_id AS entity_id, active,
+CREATE VIEW tool_source_v AS
+SELECT host_id, tool_id AS entity_id, active,
     tool_source_text(name, title, description, api_method, api_endpoint, routing_domain,
         semantic_namespace, source_protocol, target_personas,
         source_of_tool(host_id, endpoint_id, source_api_id), tags, tool_metadata, input_schema
     ) AS source_text
-FROM tool_t
-UNION ALL
-SELECT host_id, 'skill'::varchar(32), skill_id, active,
-    skill_source_text(name, description, content_markdown)
+FROM tool_t;
+COMMENT ON VIEW tool_source_v IS 'Tools and the texts that their vectors are made of.';
+
+CREATE VIEW skill_source_v AS
+SELECT host_id, skill_id AS entity_id, active,
+    skill_source_text(name, description, content_markdown) AS source_text
 FROM skill_t;
-COMMENT ON VIEW entity_source_v IS 'Entities that have vectors, and the texts to embed.';
+COMMENT ON VIEW skill_source_v IS 'Skills and the texts that their vectors are made of.';
+
+-- Registers a kind of entity, and makes its view <kind>_source_v a branch of entity_source_v. For
+-- migrations, also of other components.
+CREATE FUNCTION search_kind_add(
+    kind text, purpose text, field_weights real[] DEFAULT '{2.0, 1.0, 1.5, 1.0, 1.0, 0.6, 0.4}'
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO search_kind_t VALUES (kind, purpose, field_weights);
+    EXECUTE 'CREATE OR REPLACE VIEW entity_source_v AS ' || (
+        SELECT string_agg(format('SELECT host_id, %L::varchar(32) AS entity_type, entity_id,'
+            ' active, source_text FROM %I', entity_type, entity_type || '_source_v'),
+            ' UNION ALL ' ORDER BY entity_type)
+        FROM search_kind_t);
+    COMMENT ON VIEW entity_source_v IS 'Entities that have vectors, and the texts to embed.';
+END $$;
+SELECT search_kind_add('tool', 'tools');
+SELECT search_kind_add('skill', 'tools');
 
 -- Queues entities, given with the hashes of their present texts: those that do not have that text
 -- yet get a task, or the status blank or disabled. Returns how many these were.

@@ -1,19 +1,25 @@
--- Word index of tools and skills, for ranking with BM25F (Robertson and Zaragoza 2009, 3.6), and
+-- Word index of what is searched, for ranking with BM25F (Robertson and Zaragoza 2009, 3.6), and
 -- the columns that results are filtered by. Written by triggers, in the transaction that writes the
 -- entity; read by registry/search.
 --
 -- Only what can be found now is indexed: no inactive, held or retired tool. A kind of entity has a
--- view <kind>_search_v with the columns of tool_search_v, and triggers that call search_refresh.
--- Words are English stems; identifiers are split into words, here and in queries.
+-- view <kind>_search_v with the columns of tool_search_v, and triggers that call search_refresh
+-- (see search_kind_watch). Words are English stems; identifiers are split into words, here and in
+-- queries.
 
 CREATE TABLE search_part_t (
     part_id            integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     host_id            uuid NOT NULL,
     entity_type        varchar(32) NOT NULL,
-    UNIQUE (host_id, entity_type)
+    owner              text COLLATE "C" NOT NULL DEFAULT '',
+    UNIQUE (host_id, entity_type, owner)
 );
 COMMENT ON TABLE search_part_t IS
-    'Partitions of the index: a kind of entity of a tenant, and its number in the tables below.';
+    'Partitions of the index: a kind of entity of a tenant and an owner, and its number in the '
+    'tables below.';
+COMMENT ON COLUMN search_part_t.owner IS
+    'Whose entities these are, for kinds that have owners: a search reads the partitions of the '
+    'permitted owners, and document frequencies tell nothing of others. Empty: the tenant''s.';
 
 CREATE TABLE search_doc_t (
     doc_id             integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -27,6 +33,9 @@ CREATE TABLE search_doc_t (
     toolsets           text[] NOT NULL,
     scopes             text[] NOT NULL,
     weight             real NOT NULL,
+    valid_from         timestamptz,
+    valid_to           timestamptz,
+    facets             jsonb,
     digest             char(32) NOT NULL,
     UNIQUE (part_id, entity_id)
 );
@@ -35,6 +44,11 @@ COMMENT ON COLUMN search_doc_t.source IS 'Name of the source; empty: made by han
 COMMENT ON COLUMN search_doc_t.toolsets IS 'Toolsets that the description assigns the tool to.';
 COMMENT ON COLUMN search_doc_t.scopes IS 'Scopes of which a caller needs one; empty: no scope.';
 COMMENT ON COLUMN search_doc_t.weight IS 'Factor of the score.';
+COMMENT ON COLUMN search_doc_t.valid_from IS
+    'Time from which the entity is found; null: always. For kinds that expire.';
+COMMENT ON COLUMN search_doc_t.valid_to IS
+    'Time from which the entity is no longer found; null: never. For kinds that expire.';
+COMMENT ON COLUMN search_doc_t.facets IS 'What else results are filtered by, by containment.';
 COMMENT ON COLUMN search_doc_t.digest IS 'MD5 of the indexed texts.';
 
 -- Without foreign keys, which would be checked for each word of each document. The primary key
@@ -90,14 +104,14 @@ CREATE FUNCTION search_words(given text) RETURNS text
 -- to find anything, and a tsvector has limits of its own.
 CREATE FUNCTION search_terms(
     name text, title text, description text, source text, tags text, parameters text,
-    parameter_texts text
+    parameter_texts text, weights real[]
 ) RETURNS TABLE (term text, tf real)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT word.lexeme, sum(field.weight * cardinality(word.positions))::real
     FROM (VALUES
-        (name, 2.0::real), (title, 1.0), (description, 1.5), (source, 1.0), (tags, 1.0),
-        (parameters, 0.6), (parameter_texts, 0.4)
+        (name, weights[1]), (title, weights[2]), (description, weights[3]), (source, weights[4]),
+        (tags, weights[5]), (parameters, weights[6]), (parameter_texts, weights[7])
     ) AS field (text, weight)
     CROSS JOIN LATERAL unnest(to_tsvector('pg_catalog.english',
         search_words(left(field.text, 10000)))) AS word
@@ -114,7 +128,7 @@ CREATE FUNCTION binding_scopes(binding jsonb) RETURNS text[]
         ELSE '{}' END;
 
 CREATE VIEW tool_search_v AS
-SELECT tool.host_id, tool.tool_id AS entity_id,
+SELECT tool.host_id, tool.tool_id AS entity_id, ''::text AS owner,
     tool.active AND tool.held IS NULL AND tool.lifecycle_status <> 'retired' AS live,
     tool.name::text AS name, tool.title, tool.description,
     coalesce(api.name, '')::text AS source, array_to_string(tool.tags, ' ') AS tags,
@@ -129,7 +143,8 @@ SELECT tool.host_id, tool.tool_id AS entity_id,
     tool.sensitivity_tier::text AS tier, tool.toolsets, binding_scopes(tool.binding) AS scopes,
     -- what is deprecated stands behind its equal that is not
     (tool.semantic_weight * CASE tool.lifecycle_status WHEN 'deprecated' THEN 0.8 ELSE 1 END)::real
-        AS weight
+        AS weight,
+    NULL::timestamptz AS valid_from, NULL::timestamptz AS valid_to, NULL::jsonb AS facets
 FROM tool_t AS tool
 LEFT JOIN api_endpoint_t AS endpoint
     ON (endpoint.host_id, endpoint.endpoint_id) = (tool.host_id, tool.endpoint_id)
@@ -138,11 +153,12 @@ LEFT JOIN api_t AS api
 COMMENT ON VIEW tool_search_v IS 'Texts and filter columns of tools; live: can be found.';
 
 CREATE VIEW skill_search_v AS
-SELECT host_id, skill_id AS entity_id, active AS live, name::text AS name, NULL::text AS title,
+SELECT host_id, skill_id AS entity_id, ''::text AS owner, active AS live, name::text AS name, NULL::text AS title,
     description::text AS description, ''::text AS source, NULL::text AS tags,
     NULL::text AS parameters, left(content_markdown, 4000) AS parameter_texts,
     NULL::text AS domain, NULL::text AS namespace, NULL::text AS tier,
-    '{}'::text[] AS toolsets, '{}'::text[] AS scopes, 1::real AS weight
+    '{}'::text[] AS toolsets, '{}'::text[] AS scopes, 1::real AS weight,
+    NULL::timestamptz AS valid_from, NULL::timestamptz AS valid_to, NULL::jsonb AS facets
 FROM skill_t;
 COMMENT ON VIEW skill_search_v IS 'Texts and filter columns of skills, as in tool_search_v.';
 
@@ -167,57 +183,72 @@ CREATE FUNCTION search_count(parts integer[], terms text[], numbers integer[], l
     GROUP BY part_id, term HAVING sum(docs) <> 0 OR abs(sum(length)) > 0.01;
 $$;
 
--- Brings the documents of these entities to what the view of their kind says.
+-- Brings the documents of these entities to what the view of their kind says. `owners`: those that
+-- the entities have and had, for kinds with owners; null: none has one.
 --
 -- The planner may have no statistics of these tables (a first import is one transaction): it looks
 -- up each entity by index, and EXECUTE plans anew for as many as there are.
-CREATE FUNCTION search_refresh(kind text, host_ids uuid[], entity_ids uuid[]) RETURNS void
+CREATE FUNCTION search_refresh(
+    kind text, host_ids uuid[], entity_ids uuid[], owners text[] DEFAULT NULL
+) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
-    gone integer[]; stale integer[]; changed uuid[];
+    weights real[] := (SELECT field_weights FROM search_kind_t WHERE entity_type = kind);
+    gone integer[]; stale integer[]; changed integer[];
     lost_parts integer[]; lost_terms text[]; lost_numbers integer[]; lost_lengths float8[];
     new_parts integer[]; new_terms text[]; new_numbers integer[]; new_lengths float8[];
 BEGIN
-    INSERT INTO search_part_t (host_id, entity_type)
-    SELECT DISTINCT given.host_id, kind FROM unnest(host_ids) AS given (host_id)
+    IF weights IS NULL THEN
+        RAISE EXCEPTION 'there is no kind of entity %; see search_kind_add', kind;
+    END IF;
+    INSERT INTO search_part_t (host_id, entity_type, owner)
+    SELECT DISTINCT given.host_id, kind, coalesce(given.owner, '')
+    FROM unnest(host_ids, owners) AS given (host_id, owner)
     WHERE NOT EXISTS (SELECT FROM search_part_t AS part
-        WHERE (part.host_id, part.entity_type) = (given.host_id, kind))
+        WHERE (part.host_id, part.entity_type, part.owner)
+            = (given.host_id, kind, coalesce(given.owner, '')))
     ON CONFLICT DO NOTHING;
 
     EXECUTE format($sql$
         WITH given AS MATERIALIZED (
-            SELECT part.part_id, key.host_id, key.entity_id
-            FROM unnest($2, $3) AS key (host_id, entity_id)
-            JOIN search_part_t AS part ON (part.host_id, part.entity_type) = (key.host_id, $1)
+            SELECT DISTINCT part.part_id, part.owner, key.host_id, key.entity_id
+            FROM unnest($2, $3, $4) AS key (host_id, entity_id, owner)
+            JOIN search_part_t AS part ON (part.host_id, part.entity_type, part.owner)
+                = (key.host_id, $1, coalesce(key.owner, ''))
         ), source AS MATERIALIZED (
             SELECT given.part_id, given.entity_id, source.name, source.source, source.domain,
                 source.namespace, source.tier, source.toolsets, source.scopes, source.weight,
+                source.valid_from, source.valid_to, source.facets,
                 md5(row(source.name, source.title, source.description, source.source, source.tags,
                     source.parameters, source.parameter_texts)::text) AS digest
-            FROM given JOIN %1$I AS source USING (host_id, entity_id) WHERE source.live
+            FROM given JOIN %1$I AS source USING (host_id, entity_id)
+            WHERE source.live AND source.owner = given.owner
         ), inserted AS (
             INSERT INTO search_doc_t (part_id, entity_id, name, source, domain, namespace, tier,
-                toolsets, scopes, weight, digest)
+                toolsets, scopes, weight, valid_from, valid_to, facets, digest)
             SELECT * FROM source WHERE NOT EXISTS (SELECT FROM search_doc_t AS doc
                 WHERE (doc.part_id, doc.entity_id) = (source.part_id, source.entity_id))
-            RETURNING doc_id, entity_id
+            RETURNING doc_id
         ), reworded AS (
-            SELECT doc.doc_id, doc.entity_id FROM search_doc_t AS doc JOIN source
+            SELECT doc.doc_id FROM search_doc_t AS doc JOIN source
                 ON (doc.part_id, doc.entity_id) = (source.part_id, source.entity_id)
             WHERE doc.digest <> source.digest
         ), updated AS (
             UPDATE search_doc_t AS doc SET name = source.name, source = source.source,
                 domain = source.domain, namespace = source.namespace, tier = source.tier,
                 toolsets = source.toolsets, scopes = source.scopes, weight = source.weight,
-                digest = source.digest
+                valid_from = source.valid_from, valid_to = source.valid_to,
+                facets = source.facets, digest = source.digest
             FROM source
             WHERE (doc.part_id, doc.entity_id) = (source.part_id, source.entity_id)
                 AND (doc.name, doc.source, doc.domain, doc.namespace, doc.tier, doc.toolsets,
-                    doc.scopes, doc.weight, doc.digest) IS DISTINCT FROM
+                    doc.scopes, doc.weight, doc.valid_from, doc.valid_to, doc.facets, doc.digest)
+                    IS DISTINCT FROM
                     (source.name, source.source, source.domain, source.namespace, source.tier,
-                    source.toolsets, source.scopes, source.weight, source.digest)
+                    source.toolsets, source.scopes, source.weight, source.valid_from,
+                    source.valid_to, source.facets, source.digest)
         ), deleted AS (
             DELETE FROM search_doc_t AS doc USING given
             WHERE (doc.part_id, doc.entity_id) = (given.part_id, given.entity_id)
@@ -226,9 +257,9 @@ BEGIN
             RETURNING doc.doc_id
         )
         SELECT ARRAY(SELECT doc_id FROM deleted), ARRAY(SELECT doc_id FROM reworded),
-            ARRAY(SELECT entity_id FROM inserted UNION SELECT entity_id FROM reworded)
+            ARRAY(SELECT doc_id FROM inserted UNION SELECT doc_id FROM reworded)
         $sql$, kind || '_search_v')
-    INTO gone, stale, changed USING kind, host_ids, entity_ids;
+    INTO gone, stale, changed USING kind, host_ids, entity_ids, owners;
 
     WITH lost AS (
         DELETE FROM search_posting_t WHERE doc_id = ANY (gone || stale)
@@ -245,14 +276,13 @@ BEGIN
     EXECUTE format($sql$
         WITH word AS MATERIALIZED (
             SELECT doc.part_id, doc.doc_id, found.term, found.tf
-            FROM unnest($2, $3) AS key (host_id, entity_id)
-            JOIN search_part_t AS part ON (part.host_id, part.entity_type) = (key.host_id, $1)
-            JOIN search_doc_t AS doc ON (doc.part_id, doc.entity_id) = (part.part_id, key.entity_id)
+            FROM unnest($1) AS new (doc_id)
+            JOIN search_doc_t AS doc USING (doc_id)
+            JOIN search_part_t AS part USING (part_id)
             JOIN %1$I AS source
-                ON (source.host_id, source.entity_id) = (key.host_id, key.entity_id)
+                ON (source.host_id, source.entity_id) = (part.host_id, doc.entity_id)
             CROSS JOIN LATERAL search_terms(source.name, source.title, source.description,
-                source.source, source.tags, source.parameters, source.parameter_texts) AS found
-            WHERE key.entity_id = ANY ($4)
+                source.source, source.tags, source.parameters, source.parameter_texts, $2) AS found
         ), added AS (
             INSERT INTO search_posting_t (part_id, doc_id, term, tf, length)
             SELECT part_id, doc_id, term, tf, sum(tf) OVER (PARTITION BY doc_id) FROM word
@@ -267,7 +297,7 @@ BEGIN
         FROM counted
         $sql$, kind || '_search_v')
     INTO new_parts, new_terms, new_numbers, new_lengths
-    USING kind, host_ids, entity_ids, changed;
+    USING changed, weights;
 
     PERFORM search_count(lost_parts || new_parts, lost_terms || new_terms,
         lost_numbers || new_numbers, lost_lengths || new_lengths);
@@ -325,44 +355,68 @@ END $$;
 CREATE TRIGGER api_search_name AFTER UPDATE OF name ON api_t
     FOR EACH ROW WHEN (NEW.name <> OLD.name) EXECUTE FUNCTION api_search();
 
--- Indexes the skills of a statement and queues them for embedding. An update that leaves the texts
+-- Indexes the entities of a statement and queues them for embedding. Arguments: their kind, the
+-- column of their id, and that of their owner where they have one. An update that leaves the texts
 -- alone finds their hashes unchanged and does nothing.
-CREATE FUNCTION skill_found() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION entity_found() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    hosts uuid[]; ids uuid[]; hashes text[];
+    kind CONSTANT text := TG_ARGV[0];
+    keys CONSTANT text := format('array_agg(host_id), array_agg(%I), array_agg(%s)', TG_ARGV[1],
+        CASE TG_NARGS WHEN 3 THEN quote_ident(TG_ARGV[2]) ELSE '''''::text' END);
+    hosts uuid[]; ids uuid[]; owners text[]; hashes text[];
+    old_hosts uuid[]; old_ids uuid[]; old_owners text[];
 BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        EXECUTE format('SELECT %s FROM old_row', keys) INTO old_hosts, old_ids, old_owners;
+    END IF;
+    IF TG_OP = 'DELETE' AND old_ids IS NOT NULL THEN
+        PERFORM embedding_forget(kind, old_hosts, old_ids);
+        PERFORM usage_forget(kind, old_hosts, old_ids);
+        PERFORM search_refresh(kind, old_hosts, old_ids, old_owners);
+    END IF;
     IF TG_OP = 'DELETE' THEN
-        SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM old_row;
-        IF ids IS NOT NULL THEN
-            PERFORM embedding_forget('skill', hosts, ids);
-            PERFORM usage_forget('skill', hosts, ids);
-            PERFORM search_refresh('skill', hosts, ids);
-        END IF;
         RETURN NULL;
     END IF;
-    SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM new_row;
-    IF ids IS NOT NULL THEN
-        PERFORM search_refresh('skill', hosts, ids);
+
+    EXECUTE format('SELECT %s FROM new_row', keys) INTO hosts, ids, owners;
+    IF ids IS NULL THEN
+        RETURN NULL;
     END IF;
-    SELECT array_agg(host_id), array_agg(skill_id),
-        array_agg(source_hash(skill_source_text(name, description, content_markdown)))
-    INTO hosts, ids, hashes FROM new_row WHERE active;
-    IF ids IS NOT NULL THEN
-        PERFORM embedding_queue('skill', hosts, ids, hashes);
+    PERFORM search_refresh(kind, hosts || old_hosts, ids || old_ids, owners || old_owners);
+    EXECUTE format('SELECT array_agg(host_id), array_agg(entity_id),'
+        ' array_agg(source_hash(source_text)) FROM unnest($1, $2) AS new (host_id, entity_id)'
+        ' JOIN %I USING (host_id, entity_id) WHERE active', kind || '_source_v')
+    INTO old_hosts, old_ids, hashes USING hosts, ids;
+    IF old_ids IS NOT NULL THEN
+        PERFORM embedding_queue(kind, old_hosts, old_ids, hashes);
     END IF;
-    SELECT array_agg(host_id), array_agg(skill_id) INTO hosts, ids FROM new_row WHERE NOT active;
+    EXECUTE format('SELECT array_agg(host_id), array_agg(entity_id)'
+        ' FROM unnest($1, $2) AS new (host_id, entity_id)'
+        ' JOIN %I USING (host_id, entity_id) WHERE NOT active', kind || '_source_v')
+    INTO hosts, ids USING hosts, ids;
     IF ids IS NOT NULL THEN
-        PERFORM embedding_leave('skill', hosts, ids);
+        PERFORM embedding_leave(kind, hosts, ids);
     END IF;
     RETURN NULL;
 END $$;
 
-CREATE TRIGGER skill_found_insert AFTER INSERT ON skill_t
-    REFERENCING NEW TABLE AS new_row
-    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();
-CREATE TRIGGER skill_found_update AFTER UPDATE ON skill_t
-    REFERENCING NEW TABLE AS new_row
-    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();
-CREATE TRIGGER skill_found_delete AFTER DELETE ON skill_t
-    REFERENCING OLD TABLE AS old_row
-    FOR EACH STATEMENT EXECUTE FUNCTION skill_found();
+-- Makes the triggers of a kind of entity on its table: every write is indexed and embedded. For
+-- migrations, also of other components. Tools have triggers of their own, which tell the columns
+-- that matter from those that do not.
+CREATE FUNCTION search_kind_watch(
+    kind text, watched regclass, id_column name, owner_column name DEFAULT NULL
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    operation text;
+BEGIN
+    FOREACH operation IN ARRAY ARRAY['INSERT', 'UPDATE', 'DELETE'] LOOP
+        EXECUTE format('CREATE TRIGGER %I AFTER %s ON %s REFERENCING %s'
+            ' FOR EACH STATEMENT EXECUTE FUNCTION entity_found(%s)',
+            kind || '_found_' || lower(operation), operation, watched,
+            concat_ws(' ', CASE WHEN operation <> 'INSERT' THEN 'OLD TABLE AS old_row' END,
+                CASE WHEN operation <> 'DELETE' THEN 'NEW TABLE AS new_row' END),
+            concat_ws(', ', quote_literal(kind), quote_literal(id_column),
+                quote_literal(owner_column)));
+    END LOOP;
+END $$;
+SELECT search_kind_watch('skill', 'skill_t', 'skill_id');

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from registry.database.postgres import Pool, borrowed
-from registry.search.query import Kind
+from registry.embedding.kinds import TOOL, SearchKind
 from registry.search.transaction import HalfVector, VectorDumper
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ class Feedback:
         self,
         host_id: str,
         entity_id: str,
+        *,
         model: str,
         vector: "NDArray[np.float32]",
         principal: str,
-        entity_type: Kind = "tool",
+        kind: SearchKind = TOOL,
     ) -> bool:
         """Record a success; `vector` and `model` are those of `SearchResult`. Returns whether it
         counts: not if the same caller did the same a moment ago, there are callers enough, or the
@@ -46,7 +47,7 @@ class Feedback:
             return False
         values = {
             "host": host_id,
-            "kind": entity_type,
+            "kind": kind.name,
             "id": entity_id,
             "model": model,
             "caller": hashlib.md5(principal.encode(), usedforsecurity=False).hexdigest(),

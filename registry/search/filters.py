@@ -4,9 +4,12 @@
 the two.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from registry.embedding.kinds import TOOL, SearchKind
 from registry.search.patterns import condition as matching
 from registry.search.query import Filters, ToolsetFilter
 from schemas.memo import Memo
@@ -15,6 +18,11 @@ from schemas.memo import Memo
 _PROTOCOLS = (
     "doc.entity_id IN (SELECT tool_id FROM tool_t WHERE host_id = %(protocol_host)s"
     " AND binding ->> 'type' = ANY(%(protocols)s))"
+)
+
+_VALID = (
+    "coalesce(doc.valid_from <= coalesce(%(at)s::timestamptz, current_timestamp), true)"
+    " AND coalesce(doc.valid_to > coalesce(%(at)s::timestamptz, current_timestamp), true)"
 )
 
 BELIEVED_S = 60.0
@@ -37,20 +45,37 @@ class DocumentCounts:
         return count
 
 
-def narrowing(filters: Filters) -> tuple[str, Mapping[str, Any]]:
+def partitions(filters: Filters, kind: SearchKind) -> Sequence[str]:
+    """The owners of the partitions of the index to search; of kinds without owners there is one.
+
+    Raises ValueError where the filters and the kind disagree: a search without its permission is a
+    mistake of the program.
+    """
+    if kind.owned != (filters.owners is not None):
+        expected = "the owners whose entities may be found" if kind.owned else "no owners"
+        raise ValueError(f"a search of the kind {kind.name} takes {expected}")
+    return list(dict.fromkeys(filters.owners)) if filters.owners is not None else [""]
+
+
+def narrowing(filters: Filters, kind: SearchKind = TOOL) -> tuple[str, Mapping[str, Any]]:
     """Condition and parameters; the condition is empty where only the tenant is filtered by.
 
     Values are parameters, so that equal kinds of filters have equal texts.
     """
     parts: list[str] = []
     values: dict[str, Any] = {}
-    for text, some in _parts(filters):
+    for text, some in _parts(filters, kind):
         parts.append(text)
         values |= some
     return " AND ".join(parts), values
 
 
-def _parts(filters: Filters) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(filters: Filters, kind: SearchKind) -> Iterator[tuple[str, dict[str, Any]]]:
+    if kind.expires:
+        yield _VALID, {"at": filters.at}
+    if filters.facets is not None:
+        facets = [msgspec.json.encode(one).decode() for one in filters.facets]
+        yield "doc.facets @> ANY(%(facets)s::jsonb[])", {"facets": facets}
     if filters.toolset is not None:
         yield from _toolset(filters.toolset)
     if filters.scopes is not None:

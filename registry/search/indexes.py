@@ -1,6 +1,7 @@
 """HNSW indexes on vectors: a partial index for each tenant, kind and model with many vectors.
 
-An index shared by tenants would mostly find neighbours that a small tenant may not see.
+An index shared by tenants would mostly find neighbours that a small tenant may not see. What
+belongs to single owners is searched exactly: they have few vectors.
 `search.exact_limit` selects the path of a search; the index is built in the background, and until
 it is there large tenants are searched exactly, which takes longer: of 12,000 tools 20 ms instead of
 5 in the database, of 100,000 some 250 instead of 10 (medians).
@@ -84,7 +85,8 @@ async def _wanted(connection: AsyncConnection, limit: int) -> dict[str, tuple[st
             WHERE (had.host_id, had.entity_type, had.model, had.status)
                 = (part.host_id, part.entity_type, model.model, 'ready')
         ) AS ready
-        WHERE (SELECT sum(docs) FROM search_count_t AS count
+        WHERE part.owner = '' AND (
+            SELECT sum(docs) FROM search_count_t AS count
             WHERE (count.part_id, count.term) = (part.part_id, '')) > %s
         """,
         [int(limit * DROP_SHARE)],

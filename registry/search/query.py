@@ -1,10 +1,14 @@
 """Search queries and results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
 
 from config.settings import Toolset
+from registry.embedding.kinds import TOOL, SearchKind
 from registry.search.fusion import Hit
 
 if TYPE_CHECKING:
@@ -12,7 +16,6 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = Literal["hybrid", "lexical", "dense"]
 Path: TypeAlias = Literal["exact", "hnsw", "lexical"]
-Kind: TypeAlias = Literal["tool", "skill"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,9 @@ class Filters:
     """Conditions on the results, all of which must hold; None: no condition.
 
     `scopes` are those of the caller: an action that requires scopes is found by callers with one of
-    them.
+    them. `owners` are those whose entities the caller may find, for kinds with owners. `facets`: an
+    entity needs all members of one of them. `at`: the time at which entities of kinds that expire
+    have to be valid; None: now.
     """
 
     host_id: str
@@ -48,6 +53,9 @@ class Filters:
     namespaces: Sequence[str] | None = None
     tiers: Sequence[str] | None = None
     protocols: Sequence[str] | None = None  # tags of bindings
+    owners: Sequence[str] | None = None
+    facets: Sequence[Mapping[str, Any]] | None = None
+    at: datetime | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -58,6 +66,8 @@ class Filters:
             self.toolset,
             self.scopes,
             *(None if one is None else tuple(one) for one in (*lists, self.protocols)),
+            msgspec.json.encode(self.facets, order="deterministic"),
+            self.at,
         )
 
 
@@ -69,7 +79,7 @@ class SearchQuery:
     limit: int
     mode: Mode
     filters: Filters
-    entity_type: Kind = "tool"
+    kind: SearchKind = TOOL
     prefix: bool = False
 
 

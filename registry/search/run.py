@@ -7,14 +7,17 @@ functions: `lexical.plan` and `fusion.ranked`.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg.rows import TupleRow
+
 from config.settings import SearchSettings as Settings
 from registry.search import statements
 from registry.search.encoding import Encoded
-from registry.search.filters import DocumentCounts, narrowing
+from registry.search.filters import DocumentCounts, narrowing, partitions
 from registry.search.fusion import Candidate, Hit, Ranked, enough, ranked
 from registry.search.indexes import predicate, suffix
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
@@ -37,7 +40,9 @@ MOST = 1000  # maximum of hnsw.ef_search (pgvector)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPart:
+    """What is known of one partition of the index before the vectors of the query are."""
+
     part_id: int
     plan: WordPlan
     path: Path  # of the vector search, if there will be one
@@ -51,6 +56,7 @@ class SearchRun:
         settings: Settings,
         counts: DocumentCounts,
         query: SearchQuery,
+        *,
         text: str,
         model: str | None,
     ) -> None:
@@ -60,18 +66,19 @@ class SearchRun:
         self._query = query
         self._text = text
         self._model = model
-        self._narrowed, narrow = narrowing(query.filters)
+        self._narrowed, narrow = narrowing(query.filters, query.kind)
         self._reach = max(settings.candidates, query.limit)
         self._values: dict[str, Any] = {
             **narrow,
             "host": query.filters.host_id,
-            "kind": query.entity_type,
+            "owners": partitions(query.filters, query.kind),
+            "kind": query.kind.name,
             "model": model or "",
             "reach": self._reach,
         }
 
-    async def prepare(self, transaction: Transaction) -> Prepared | None:
-        """None: the tenant has never had documents."""
+    async def prepare(self, transaction: Transaction) -> list[PreparedPart]:
+        """The partitions to search; none: there have never been documents."""
         values = {
             "text": self._text,
             "begun": last_word(self._text) if self._query.prefix else "",
@@ -79,14 +86,18 @@ class SearchRun:
             "missing": MISSING_MOST,
         }
         rows = await transaction.rows(LOOKUPS, statements.FACTS, self._values | values)
-        if not rows:
-            return None
+        parts: defaultdict[int, list[TupleRow]] = defaultdict(list)
+        for row in rows:
+            parts[row[0]].append(row)
+        return [await self._prepared(transaction, part) for part in parts.values()]
+
+    async def _prepared(self, transaction: Transaction, rows: Sequence[TupleRow]) -> PreparedPart:
         part_id, _, docs, length, indexed, missing = next(row for row in rows if row[1] == "")
         words = [Word(term, count) for _, term, count, *_ in rows if term]
         planned = WordPlan(docs=docs)
         if not self._dense:
             planned = plan(words, docs, length, self._postings_limit)
-        return Prepared(
+        return PreparedPart(
             part_id,
             planned,
             await self._path(transaction, part_id, docs, indexed),
@@ -95,21 +106,23 @@ class SearchRun:
         )
 
     async def finish(
-        self, transaction: Transaction, prepared: Prepared, encoded: Encoded
+        self, transaction: Transaction, prepared: Sequence[PreparedPart], encoded: Encoded
     ) -> SearchResult:
-        path: Path = "lexical" if encoded.vectors is None else prepared.path
-        candidates = await self._candidates(transaction, prepared, path, encoded)
-        least = 0.0 if path == "lexical" else enough(prepared.plan.docs)
-        share = 0.0 if path == "lexical" else self._share
-        best = ranked(candidates, share, self._query.limit, least)
-        note = self.note(encoded, prepared.missing)
+        candidates: list[Candidate] = []
+        for part in prepared:
+            candidates += await self._candidates(transaction, part, encoded)
+        worded = encoded.vectors is None
+        least = 0.0 if worded else enough(sum(part.plan.docs for part in prepared))
+        best = ranked(candidates, 0.0 if worded else self._share, self._query.limit, least)
+        note = self.note(encoded, max(part.missing for part in prepared))
+        path: Path = "lexical" if worded else prepared[0].path
         return SearchResult(await self._hits(transaction, best), note, path)
 
     def note(self, encoded: Encoded, missing: int = 0) -> str | None:
         """The parts that could not be searched, if any."""
         if encoded.why:
             return NO_VECTORS if self._dense else f"searched by words only: {encoded.why}"
-        return _waiting(missing, self._query.entity_type, self._dense)
+        return _waiting(missing, self._query.kind.name, self._dense)
 
     @property
     def _dense(self) -> bool:
@@ -117,7 +130,10 @@ class SearchRun:
 
     @property
     def _share(self) -> float:
-        return 1.0 if self._dense else self._settings.semantic_share
+        if self._dense:
+            return 1.0
+        share = self._query.kind.semantic_share
+        return self._settings.semantic_share if share is None else share
 
     @property
     def _postings_limit(self) -> int:
@@ -128,7 +144,7 @@ class SearchRun:
 
     @property
     def _scans(self) -> Planner:
-        return NARROWED_SCANS if self._narrowed else SCANS
+        return NARROWED_SCANS if self._narrowed or self._query.kind.owned else SCANS
 
     async def _path(self, transaction: Transaction, part_id: int, docs: int, indexed: bool) -> Path:
         """Exact search where few enough vectors are to be compared; it has better recall and is
@@ -164,11 +180,12 @@ class SearchRun:
         return [doc_id for (doc_id,) in rows]
 
     async def _candidates(
-        self, transaction: Transaction, prepared: Prepared, path: Path, encoded: Encoded
+        self, transaction: Transaction, part: PreparedPart, encoded: Encoded
     ) -> list[Candidate]:
-        if path == "lexical" and not prepared.proposed:
+        words, vectors = part.plan, encoded.vectors
+        path: Path = "lexical" if vectors is None else part.path
+        if path == "lexical" and not part.proposed:
             return []
-        words, vectors = prepared.plan, encoded.vectors
         shape = Shape(
             self._narrowed,
             vectors=None if path == "lexical" else path,
@@ -180,8 +197,8 @@ class SearchRun:
         ef = effort(self._settings.hnsw_ef, words.docs, self._reach)
         values = {
             **self._values,
-            "part": prepared.part_id,
-            "proposed": prepared.proposed,
+            "part": part.part_id,
+            "proposed": part.proposed,
             "share": share,
             "ef": str(ef),
             "few": str(min(max(share, FEW), ef)),
@@ -199,14 +216,14 @@ class SearchRun:
         if not best:
             return []
         values = {**self._values, "ids": [one.candidate.id for one in best]}
-        statement = statements.details(self._query.entity_type)
+        statement = statements.details(self._query.kind.name)
         shown = {id_: rest for id_, *rest in await transaction.rows(LOOKUPS, statement, values)}
         # the others were deleted a moment ago
         return [_hit(one, *shown[one.candidate.id]) for one in best if one.candidate.id in shown]
 
     @property
     def _predicate(self) -> str:
-        return predicate(self._query.filters.host_id, self._query.entity_type, self._model or "")
+        return predicate(self._query.filters.host_id, self._query.kind.name, self._model or "")
 
 
 def effort(ef: int, docs: int, reach: int) -> int:

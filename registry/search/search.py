@@ -1,4 +1,4 @@
-"""Search: a query in, the best tools or skills out.
+"""Search: a query in, the best entities of a kind out.
 
 `SearchRun` has the statements.
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 from anyio import create_task_group
 
@@ -19,8 +19,8 @@ from registry.embedding.abc import Embedder
 from registry.search.encoding import Encoded, Encoding, Ready
 from registry.search.filters import DocumentCounts
 from registry.search.lexical import readable
-from registry.search.query import Kind, SearchQuery, SearchResult, Timings
-from registry.search.run import Prepared, SearchRun
+from registry.search.query import SearchQuery, SearchResult, Timings
+from registry.search.run import PreparedPart, SearchRun
 from registry.search.transaction import transaction
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 
@@ -86,10 +86,6 @@ class Search:
         text = readable(query.text, self._settings.query_characters).strip()
         if not text:
             raise InvalidParams("the query is empty; say what is looked for in a sentence or two")
-        if query.entity_type not in get_args(Kind):
-            raise InvalidParams(
-                f"there is no {query.entity_type!r} to search; there are tool, skill"
-            )
         if (pool := self._pool()) is None:
             raise Unavailable("the registry is not there yet; try again in a moment")
         ready = Ready() if query.mode == "lexical" else self._encoding.ready()
@@ -97,7 +93,10 @@ class Search:
             self._refuse_words()
         model = ready.embedder.model if ready.embedder else None
         return await self._found(
-            pool, SearchRun(self._settings, self._counts, query, text, model), ready, text
+            pool,
+            SearchRun(self._settings, self._counts, query, text=text, model=model),
+            ready,
+            text,
         )
 
     async def _found(self, pool: Pool, run: SearchRun, ready: Ready, text: str) -> SearchResult:
@@ -111,7 +110,7 @@ class Search:
             if encoded.vectors is None:
                 self._refuse_words()
         found = SearchResult(note=run.note(encoded))
-        if prepared is not None:
+        if prepared:
             async with transaction(pool) as opened:
                 found = await run.finish(opened, prepared, encoded)
         whole_ms = (time.perf_counter() - started) * 1000
@@ -126,6 +125,6 @@ class Search:
             )
 
 
-async def _prepared(pool: Pool, run: SearchRun) -> Prepared | None:
+async def _prepared(pool: Pool, run: SearchRun) -> list[PreparedPart]:
     async with transaction(pool) as opened:
         return await run.prepare(opened)

@@ -19,7 +19,8 @@ WHOLE = 0.3  # of a cosine, where there are sentences: the rest is that of the b
 # half typed, stands for the most frequent words with that prefix.
 FACTS = b"""
 WITH part AS MATERIALIZED (
-    SELECT part_id FROM search_part_t WHERE (host_id, entity_type) = (%(host)s, %(kind)s)
+    SELECT part_id FROM search_part_t
+    WHERE (host_id, entity_type) = (%(host)s, %(kind)s) AND owner = ANY(%(owners)s)
 ), word AS (
     SELECT ''::text COLLATE "C" AS term
     UNION

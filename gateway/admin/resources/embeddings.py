@@ -74,7 +74,7 @@ class EmbeddingOperations:
         body: Refresh = asked.body
         ids = await self._ids(asked, body.tools)
         pool = self._ground.pool
-        return Queued(await population.refresh(pool, asked.tenant, "tool", ids, body.force))
+        return Queued(await population.refresh(pool, asked.tenant, ids, force=body.force))
 
     async def retry(self, asked: OperationInput) -> Queued:
         names = asked.body.tools if asked.body else ()

@@ -238,7 +238,7 @@ async def _refresh(settings: Settings, names: Sequence[str], force: bool) -> int
         ids = await _ids(registry, names)
         await _check_begun(registry, settings.embedding)
         pool = registry.database.pool
-        return await population.refresh(pool, registry.host_id, "tool", ids, force)
+        return await population.refresh(pool, registry.host_id, ids, force=force)
 
 
 async def _retry(settings: Settings, names: Sequence[str]) -> int:

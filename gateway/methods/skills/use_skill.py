@@ -25,6 +25,7 @@ from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import Chosen
 from registry.display.shapes import Ceiling, ListedTool, length
 from registry.display.summaries import first_sentence, shorten
+from registry.embedding.kinds import SKILL
 from registry.search.query import Filters, SearchQuery
 from registry.skills.snapshot import Skill, SkillFile, file_at, uri_of
 from schemas.errors import InvalidParams, Unreachable
@@ -72,7 +73,7 @@ class ListSkills:
             return [], None
         filters = Filters(context.principal.tenant, ids=list(by_id))
         try:
-            found = await self._find(SearchQuery(query, self._limit, "hybrid", filters, "skill"))
+            found = await self._find(SearchQuery(query, self._limit, "hybrid", filters, SKILL))
         except AWAY:
             return by_words(skills.values(), query, self._limit), BY_WORDS
         return [by_id[hit.id] for hit in found.hits if hit.id in by_id], found.note

@@ -23,6 +23,7 @@ from gateway.methods.search_tools import (
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.display.budgets import tokens
+from registry.embedding.kinds import TOOL
 from registry.search.fusion import Hit
 from registry.search.query import SearchQuery, SearchResult, ToolsetFilter
 from schemas.binding import HybridBinding
@@ -102,7 +103,7 @@ async def test_the_search_is_narrowed_to_what_the_caller_may_call() -> None:
     assert query.filters.host_id == "other"
     assert query.filters.scopes == {"x"}
     assert query.filters.toolset == ToolsetFilter("few", (), ("get*",), ())
-    assert (query.text, query.limit, query.entity_type) == ("pet", 20, "tool")
+    assert (query.text, query.limit, query.kind) == ("pet", 20, TOOL)
 
 
 async def test_without_tokens_nobody_s_scopes_are_looked_at() -> None:
@@ -235,8 +236,8 @@ class Records:
     now: float = 0.0
     failure: Exception | None = None
 
-    async def record(self, *said: Any) -> None:
-        self.said.append(said)
+    async def record(self, *said: Any, model: str, vector: Any, principal: str) -> None:
+        self.said.append((*said, model, vector, principal))
         if self.failure is not None:
             raise self.failure
 

@@ -145,11 +145,11 @@ async def test_e5_a_failure_says_why_and_is_tried_again(queued: Queued) -> None:
     assert AGAIN_S / 2 < wait_s <= AGAIN_S
     queued.fake.down = False
     ((tool_id,),) = await queued.rows("SELECT tool_id::text FROM tool_t")
-    assert await refresh(queued.database.pool, HOST, "tool", [tool_id], force=False) == 1
+    assert await refresh(queued.database.pool, HOST, [tool_id], force=False) == 1
     await queued.work()
     assert await queued.statuses() == {"a": "ready"}
-    assert await refresh(queued.database.pool, HOST, "tool", [tool_id], force=False) == 0
-    assert await refresh(queued.database.pool, HOST, "tool", [tool_id], force=True) == 1
+    assert await refresh(queued.database.pool, HOST, [tool_id], force=False) == 0
+    assert await refresh(queued.database.pool, HOST, [tool_id], force=True) == 1
 
 
 async def test_pauses_grow_up_to_the_longest(queued: Queued) -> None:

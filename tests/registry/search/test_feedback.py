@@ -45,7 +45,9 @@ async def cosine(
 
 
 async def used(database: Database, id_: str, principal: str, text: str = ASKED) -> bool:
-    return await Feedback(lambda: database.pool).record(HOST, id_, MODEL, vector(text), principal)
+    return await Feedback(lambda: database.pool).record(
+        HOST, id_, model=MODEL, vector=vector(text), principal=principal
+    )
 
 
 async def test_a_tool_comes_nearer_to_what_it_was_used_for(
@@ -112,8 +114,12 @@ async def test_what_cannot_be_found_is_not_taken_down(
     assert not await used(database, "00000000-0000-0000-0000-00000000000f", "agent")
     feedback = Feedback(lambda: database.pool)
     elsewhere = "00000000-0000-0000-0000-00000000000e"
-    assert not await feedback.record(elsewhere, tools["absence"], MODEL, vector("x"), "agent")
-    assert not await Feedback(lambda: None).record(HOST, tools["absence"], MODEL, vector("x"), "a")
+    assert not await feedback.record(
+        elsewhere, tools["absence"], model=MODEL, vector=vector("x"), principal="agent"
+    )
+    assert not await Feedback(lambda: None).record(
+        HOST, tools["absence"], model=MODEL, vector=vector("x"), principal="a"
+    )
 
 
 async def test_callers_are_enough_at_some_point(database: Database, tools: dict[str, str]) -> None:

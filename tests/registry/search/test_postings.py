@@ -40,9 +40,11 @@ async def consistent(database: Database) -> None:
                     sum(word.tf) OVER (PARTITION BY doc.doc_id) AS length
                 FROM tool_search_v AS source
                 JOIN search_part_t AS part USING (host_id)
+                JOIN search_kind_t AS kind USING (entity_type)
                 JOIN search_doc_t AS doc USING (part_id, entity_id)
                 CROSS JOIN LATERAL search_terms(source.name, source.title, source.description,
-                    source.source, source.tags, source.parameters, source.parameter_texts) AS word
+                    source.source, source.tags, source.parameters, source.parameter_texts,
+                    kind.field_weights) AS word
                 WHERE source.live
             ), stored AS (
                 SELECT part_id, doc_id, term, tf, length FROM search_posting_t

@@ -1,0 +1,194 @@
+"""A kind of search that the product does not know: notes of people, with tables of their own."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from config.settings import DatabaseSettings
+from registry.database.migrate import REGISTRY, Component
+from registry.database.postgres import Database
+from registry.embedding.kinds import TOOL, SearchKind, search_kinds
+from registry.embedding.models import register
+from registry.embedding.population import backfill
+from registry.embedding.worker import Worker
+from registry.search import Filters, Mode, Search, SearchQuery
+from tests.fixtures_database import HOST
+from tests.registry.embedding.conftest import SETTINGS as EMBEDDING
+from tests.registry.search.finding import SETTINGS
+from tests.registry.search.meaning import Words
+
+NOTES = Component("notes", Path(__file__).parents[1] / "toy_migrations" / "notes")
+NOTE = SearchKind("note", owned=True, expires=True, semantic_share=0.5)
+KINDS = search_kinds([NOTE])
+pytestmark = pytest.mark.anyio
+LATER, BEFORE = "2999-01-01", "2001-01-01"
+
+
+@dataclass
+class Notes:
+    database: Database
+    words: Words
+
+    async def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        async with self.database.connect() as connection:
+            found = await connection.execute(statement.encode(), values)
+            return await found.fetchall() if found.description else []
+
+    async def add(
+        self, owner: str, content: str, *, expires: str | None = None, topics: Sequence[str] = ()
+    ) -> str:
+        ((id_,),) = await self.rows(
+            "INSERT INTO note_t (host_id, owner, content, expires_ts, topics)"
+            " VALUES (%s, %s, %s, %s, %s) RETURNING note_id::text",
+            *(HOST, owner, content, expires, list(topics)),
+        )
+        return str(id_)
+
+    async def embed(self) -> None:
+        worker = Worker(self.database.pool, self.words, EMBEDDING, KINDS)
+        while await worker.step():
+            pass
+
+    async def find(self, text: str, *owners: str, mode: Mode = "hybrid", **more: Any) -> list[str]:
+        search = Search(lambda: self.database.pool, lambda: self.words, SETTINGS)
+        filters = Filters(HOST, owners=owners, **more)
+        found = await search.run(SearchQuery(text, 10, mode, filters, NOTE))
+        return [hit.description for hit in found.hits]
+
+
+@pytest.fixture
+async def notes(empty_settings: DatabaseSettings) -> AsyncIterator[Notes]:
+    async with Database.open(empty_settings, wait=False, components=(REGISTRY, NOTES)) as database:
+        words = Words()
+        await register(database.pool, words)
+        notes = Notes(database, words)
+        await notes.rows("INSERT INTO host_t VALUES (%s, 'ours') ON CONFLICT DO NOTHING", HOST)
+        yield notes
+
+
+MODES: tuple[Mode, ...] = ("lexical", "hybrid", "dense")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_owner_finds_the_own_notes_by_words_and_by_meaning(
+    notes: Notes, mode: Mode
+) -> None:
+    await notes.add("ann", "The invoice goes to the office in Bern.")
+    await notes.add("bob", "The invoice of Bob goes to Paris.")
+    await notes.add("", "The invoice rules of the house.")
+    await notes.embed()
+    assert await notes.find("invoice", "ann", mode=mode) == [
+        "The invoice goes to the office in Bern."
+    ]
+    assert len(await notes.find("invoice", "ann", "", mode=mode)) == 2
+    assert len(await notes.find("invoice", "ann", "bob", "", mode=mode)) == 3
+    assert await notes.find("invoice", "carl", mode=mode) == []
+    assert await notes.find("invoice", mode=mode) == []
+
+
+async def test_meaning_finds_what_words_do_not(notes: Notes) -> None:
+    await notes.add("ann", "Money for the landlord.")
+    await notes.embed()
+    assert await notes.find("bill", "ann", mode="lexical") == []
+    assert await notes.find("bill", "ann") == ["Money for the landlord."]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_note_is_found_until_it_expires(notes: Notes, mode: Mode) -> None:
+    id_ = await notes.add("ann", "The door code is secret.", expires=LATER)
+    await notes.embed()
+    assert len(await notes.find("door code", "ann", mode=mode)) == 1
+    await notes.rows("UPDATE note_t SET expires_ts = %s WHERE note_id = %s", BEFORE, id_)
+    assert await notes.find("door code", "ann", mode=mode) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_facets_narrow(notes: Notes, mode: Mode) -> None:
+    await notes.add("ann", "Call the plumber.", topics=["home", "urgent"])
+    await notes.add("ann", "Call the bank.", topics=["money"])
+    await notes.embed()
+    for topics, count in (([["home"]], 1), ([["home"], ["money"]], 2), ([["home", "money"]], 0)):
+        facets = [{"topics": some} for some in topics]
+        assert len(await notes.find("call", "ann", mode=mode, facets=facets)) == count
+
+
+async def test_a_note_moves_to_another_owner(notes: Notes) -> None:
+    id_ = await notes.add("ann", "The spare key is under the mat.")
+    await notes.embed()
+    await notes.rows("UPDATE note_t SET owner = 'bob' WHERE note_id = %s", id_)
+    assert await notes.find("spare key", "ann") == []
+    assert len(await notes.find("spare key", "bob")) == 1
+
+
+async def test_owners_learn_nothing_from_frequencies_of_others(notes: Notes) -> None:
+    await notes.add("ann", "One garden.")
+    alone = await _lexical_score(notes)
+    for number in range(20):
+        await notes.add("bob", f"Garden number {number}.")
+    assert await _lexical_score(notes) == alone
+
+
+async def _lexical_score(notes: Notes) -> float:
+    search = Search(lambda: notes.database.pool, lambda: None, SETTINGS)
+    query = SearchQuery("garden", 5, "lexical", Filters(HOST, owners=["ann"]), NOTE)
+    (hit,) = (await search.run(query)).hits
+    return hit.lexical
+
+
+async def test_a_note_that_is_deleted_leaves_nothing_behind(notes: Notes) -> None:
+    await notes.add("ann", "Forget me.")
+    await notes.add("ann", "Keep me.")
+    await notes.embed()
+    await notes.add("ann", "Forget me too.")  # queued, not embedded
+    await notes.rows("DELETE FROM note_t WHERE content LIKE 'Forget%%'")
+    for table in ("entity_embedding_t", "search_doc_t"):
+        assert await notes.rows(f"SELECT count(*) FROM {table}") == [(1,)]
+    assert await notes.rows("SELECT count(*) FROM embedding_task_t") == [(0,)]
+    assert await notes.rows("SELECT term FROM search_count_t WHERE term <> ''") == [("keep",)]
+    assert await notes.find("forget", "ann") == ["Keep me."]
+
+
+async def test_a_note_out_of_service_is_neither_found_nor_queued(notes: Notes) -> None:
+    await notes.add("ann", "Dormant note.")
+    await notes.rows("UPDATE note_t SET active = false")
+    assert await notes.rows("SELECT FROM embedding_task_t") == []
+    assert await notes.find("dormant", "ann") == []
+
+
+async def test_a_backfill_queues_notes_that_lost_their_vectors(notes: Notes) -> None:
+    await notes.add("ann", "Once embedded.")
+    await notes.embed()
+    await notes.rows("DELETE FROM entity_embedding_t")
+    assert await backfill(notes.database.pool) == 0  # a process without this kind
+    assert await backfill(notes.database.pool, KINDS) == 1
+
+
+async def test_a_process_that_does_not_know_the_kind_leaves_its_tasks_alone(notes: Notes) -> None:
+    await notes.add("ann", "Not for everybody's workers.")
+    assert await Worker(notes.database.pool, notes.words, EMBEDDING).step() == 0
+    assert await notes.rows("SELECT status FROM embedding_task_t") == [("pending",)]
+
+
+async def test_owners_are_named_for_kinds_that_have_them_and_for_no_other(notes: Notes) -> None:
+    search = Search(lambda: notes.database.pool, lambda: None, SETTINGS)
+    with pytest.raises(ValueError, match="note takes the owners"):
+        await search.run(SearchQuery("x", 5, "lexical", Filters(HOST), NOTE))
+    with pytest.raises(ValueError, match="tool takes no owners"):
+        await search.run(SearchQuery("x", 5, "lexical", Filters(HOST, owners=["ann"]), TOOL))
+
+
+def test_two_kinds_of_one_name_and_odd_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="two kinds of search of the name 'tool'"):
+        search_kinds([SearchKind("tool")])
+    for name in ("Note", "note; DROP", "", "x" * 33):
+        with pytest.raises(ValueError, match="is not a name"):
+            SearchKind(name)
+
+
+async def test_a_kind_that_no_migration_added_is_refused(notes: Notes) -> None:
+    with pytest.raises(psycopg.errors.RaiseException, match="no kind of entity memo"):
+        await notes.rows("SELECT search_refresh('memo', '{}', '{}')")
