@@ -10,7 +10,7 @@ from config.access import Admin
 from config.settings import Imports, Settings
 
 # Reloadable sections, and of each the members that need a restart.
-TAKEN: Mapping[str, frozenset[str]] = {
+RELOADED: Mapping[str, frozenset[str]] = {
     "sources": frozenset(),
     "upstream": frozenset({"python_threads", "python_calls"}),
     "logging": frozenset({"access"}),
@@ -30,7 +30,7 @@ TAKEN: Mapping[str, frozenset[str]] = {
     "admin": frozenset(Admin.__struct_fields__) - {"operator_role"},
 }
 
-SERVED = (
+REQUEST_PATH = (
     "policy",
     "guardrails",
     "profiles",
@@ -40,18 +40,18 @@ SERVED = (
 )  # settings that rebuild the request path
 
 
-def taken(running: Settings, wanted: Settings) -> Settings:
+def reloaded(running: Settings, wanted: Settings) -> Settings:
     """`running` with the reloadable settings of `wanted`."""
     return replace(
         running,
         **{
             name: _merged(getattr(running, name), getattr(wanted, name), fixed)
-            for name, fixed in TAKEN.items()
+            for name, fixed in RELOADED.items()
         },
     )
 
 
-def waiting(running: Settings, wanted: Settings) -> list[str]:
+def needing_restart(running: Settings, wanted: Settings) -> list[str]:
     """Names of the settings that differ and need a restart, such as `server.port`."""
     return [
         name
@@ -66,11 +66,11 @@ def _merged(running: Any, wanted: Any, fixed: frozenset[str]) -> Any:
 
 def _differing(section: str, running: Settings, wanted: Settings) -> Iterator[str]:
     before, after = getattr(running, section), getattr(wanted, section)
-    if before == after or TAKEN.get(section) == frozenset():
+    if before == after or RELOADED.get(section) == frozenset():
         return
     if not isinstance(before, Struct):
         yield section
         return
-    for name in sorted(TAKEN.get(section, before.__struct_fields__)):
+    for name in sorted(RELOADED.get(section, before.__struct_fields__)):
         if getattr(before, name) != getattr(after, name):
             yield f"{section}.{name}"

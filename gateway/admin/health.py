@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.events import Events
-from gateway.guards.insight import Insight
+from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import refusal
 from registry.catalog.feed import FeedState
 from schemas.errors import Forbidden
@@ -71,10 +71,12 @@ class Health:
 class Probes:
     """The HTTP endpoints. Sources appear with name and state, never with their address."""
 
-    def __init__(self, health: Health, registry: CollectorRegistry, insight: Insight) -> None:
+    def __init__(
+        self, health: Health, registry: CollectorRegistry, metrics_access: MetricsAccess
+    ) -> None:
         self._health = health
         self._registry = registry
-        self._insight = insight
+        self._metrics_access = metrics_access
 
     async def alive(self, _request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -82,14 +84,14 @@ class Probes:
     async def ready(self, request: Request) -> Response:
         """The status; with its details for authorized clients."""
         health = self._health
-        details = health.details if self._insight.allows(request.scope) else {}
+        details = health.details if self._metrics_access.allows(request.scope) else {}
         body = {"status": health.status, **details}
         return JSONResponse(body, 200 if health.ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        if self._insight.allows(request.scope):
+        if self._metrics_access.allows(request.scope):
             return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
-        if not self._insight.takes_token:
+        if not self._metrics_access.takes_token:
             return refusal(Forbidden(CLOSED))
         response = refusal(Forbidden(TOLD), 401)
         response.headers["WWW-Authenticate"] = CHALLENGE

@@ -5,7 +5,7 @@ from gateway.admin.service import RequestRates
 from gateway.context import Context
 from gateway.methods.lists import Lists
 from gateway.operations.tools import OperationCatalogs
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.display.profiles import Chosen
@@ -20,7 +20,7 @@ class OperationLists(Lists):
         operations: OperationCatalogs,
         *,
         catalogs: Catalogs,
-        sight: Sight,
+        policy_view: PolicyView,
         page_size: int,
         ttl_ms: int,
     ) -> None:
@@ -28,7 +28,7 @@ class OperationLists(Lists):
             catalogs, page_size=page_size, ttl_ms=ttl_ms, down=_none_down, fail_closed=False
         )
         self._operations = operations
-        self._rules = sight
+        self._rules = policy_view
 
     def catalog(self, context: Context) -> Catalog:
         part = self._operations.of(context.principal.scopes)

@@ -40,7 +40,7 @@ from gateway.middleware.policy import Judging, shown_to_people
 from gateway.middleware.telemetry import Metrics
 from gateway.policy.approvals import Approving
 from gateway.policy.refusals import Refusals
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.follower import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
@@ -213,7 +213,7 @@ class Access:
         sweep: Callable[[], None],
         counter: Counter,
         secrets: Load,
-        sight: Sight,
+        policy_view: PolicyView,
         catalogs: Catalogs,
         events: Events,
     ) -> None:
@@ -224,17 +224,17 @@ class Access:
         self._resources = resources_of(settings)
         self.identities = Identities(settings, sweep, self._resources)
         self.authenticator = self.identities.authenticator
-        self.sight = sight
-        self.auditing = Auditing(settings, handle.pool, Refusals(self.sight, catalogs))
+        self.policy_view = policy_view
+        self.auditing = Auditing(settings, handle.pool, Refusals(self.policy_view, catalogs))
         self._guardrails = Guardrails(settings.guardrails)
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(self.authenticator.identify)
-        self.told = ToldToClients(settings, self._resources)
+        self.protected_resource = ProtectedResource(settings, self._resources)
         self._judging = self._judges(settings)
         loads: dict[str, Load] = {
             **self.identities.loads,
-            "policy": self.sight.load,
+            "policy": self.policy_view.load,
             "secrets": secrets,
         }
         self._feed = AccessFeed(loads, settings.auth.revocation_s)
@@ -244,13 +244,15 @@ class Access:
         """Replace rules, limits, guardrails and endpoints; `guards` and `middleware` use them from
         now on. Raises InvalidExpression, before anything has changed."""
         guardrails = Guardrails(settings.guardrails)
-        self.sight.reconfigure(settings.policy, settings.limits.json_depth)
+        self.policy_view.reconfigure(settings.policy, settings.limits.json_depth)
         self._guardrails, self._judging = guardrails, self._judges(settings)
         self.bounds.reconfigure(settings.limits)
         self._resources.serve(endpoints_of(settings))
 
     def _judges(self, settings: Settings) -> Judging:
-        return Judging(self.sight, Approving(settings.policy, self._handle.pool, shown_to_people))
+        return Judging(
+            self.policy_view, Approving(settings.policy, self._handle.pool, shown_to_people)
+        )
 
     async def _load(self, pool: Pool) -> None:
         """Load keys, revocations, rules and secrets, before the first request."""
@@ -404,7 +406,7 @@ def spool_dir(settings: Settings) -> Path:
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 
 
-class ToldToClients:
+class ProtectedResource:
     """The routes and the ASGI middleware of a protected resource; empty without token
     authentication or a known authorization server."""
 

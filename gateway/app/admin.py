@@ -51,8 +51,8 @@ class AdminParts:
     """Parts of a gateway that the admin API uses."""
 
     settings: Settings
-    opened: Callable[[], Pool | None]
-    wanted: Callable[[], Mapping[str, SourceSettings]]  # current sources of the settings
+    pool: Callable[[], Pool | None]
+    sources: Callable[[], Mapping[str, SourceSettings]]  # current sources of the settings
     lister: Lister
     identify: Identify
     health: Health
@@ -67,7 +67,7 @@ class AdminParts:
     scripts: Callable[[], Scripts]
 
 
-class Below(BaseRoute):
+class PathPrefix(BaseRoute):
     """Route for `path` and everything below; Starlette's Mount does not match line breaks."""
 
     def __init__(self, path: str, app: ASGIApp) -> None:
@@ -88,7 +88,7 @@ def admin_api(parts: AdminParts) -> AdminApi:
         settings,
         parts.identify,
         operations=operations_of(parts),
-        repeats=Repeats(Once(parts.opened, settings.idempotency_ttl_s)),
+        repeats=Repeats(Once(parts.pool, settings.idempotency_ttl_s)),
         record=parts.record,
         refusal=OPEN if parts.settings.auth.mode == "none" else None,
     )
@@ -116,15 +116,15 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     settings, sessions = parts.settings, parts.sessions
     host_id = settings.tenant.host_id
     pages = Pages(settings.admin.page_size, settings.admin.page_limit)
-    ground = Ground(parts.opened, pages, host_id, settings.admin.operator_role)
+    ground = Ground(parts.pool, pages, host_id, settings.admin.operator_role)
 
     def numbers() -> tuple[str, str, int, int]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
 
-    secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.wanted)
+    secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.sources)
     tools = ToolOperations(ground, settings.policy.tiers)
     networks = settings.imports.private_networks
-    makings = Makings(parts.wanted, parts.functions, parts.scripts, networks)
+    makings = Makings(parts.sources, parts.functions, parts.scripts, networks)
     resources = (
         StatusOperations(
             ground,
@@ -134,7 +134,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
             numbers=numbers,
         ),
         SourceOperations(
-            ground, settings.imports, wanted=parts.wanted, lister=parts.lister, secrets=secrets
+            ground, settings.imports, wanted=parts.sources, lister=parts.lister, secrets=secrets
         ),
         secrets,
         tools,

@@ -52,7 +52,7 @@ def admin_fronts(
     lists = OperationLists(
         operations,
         catalogs=catalogs,
-        sight=access.sight,
+        policy_view=access.policy_view,
         page_size=settings.mcp.page_size,
         ttl_ms=settings.mcp.list_ttl_ms,
     )

@@ -16,13 +16,13 @@ from config.access import ADMIN_TOOLSET
 from config.settings import Portal, Settings
 from gateway.admin.health import Health, Probes
 from gateway.app.access import Access
-from gateway.app.admin import Below
+from gateway.app.admin import PathPrefix
 from gateway.app.shared import Shared
 from gateway.context import Identify
 from gateway.guards.access_log import AccessLog
 from gateway.guards.bodies import BodyGuard
 from gateway.guards.front_door import FrontDoor
-from gateway.guards.insight import Insight
+from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.origin import OriginGuard
 from gateway.guards.refusal import crashed, not_found
 from gateway.methods.server import SERVER
@@ -179,16 +179,16 @@ def application(
     lifespan: Lifespan[Starlette],
 ) -> Starlette:
     """`fronts` by path; `admin` is None without an admin API."""
-    probes = Probes(health, metrics, Insight(settings.metrics))
+    probes = Probes(health, metrics, MetricsAccess(settings.metrics))
     largest = max(settings.server.body_limit_bytes, settings.admin.body_limit_bytes)
     return Starlette(
         routes=[
             Route("/health", probes.alive),
             Route("/ready", probes.ready),
             Route("/metrics", probes.metrics),
-            *([Below(settings.admin.path, admin)] if admin is not None else []),
+            *([PathPrefix(settings.admin.path, admin)] if admin is not None else []),
             Route("/", index(settings)),
-            *access.told.routes,
+            *access.protected_resource.routes,
         ],
         middleware=[
             *proxies(settings.server.trusted_proxies),
@@ -199,7 +199,7 @@ def application(
                 origins=settings.server.allowed_origins,
             ),
             Middleware(BodyGuard, budget=access.bounds.bodies, largest_bytes=largest),
-            *access.told.middleware,
+            *access.protected_resource.middleware,
             Middleware(
                 FrontDoor,
                 fronts=fronts,

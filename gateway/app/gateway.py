@@ -10,7 +10,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from config.reload import SERVED, taken
+from config.reload import REQUEST_PATH, reloaded
 from config.settings import Settings
 from gateway.abc import Middleware, Upstream
 from gateway.admin.health import Health
@@ -19,8 +19,8 @@ from gateway.app.access import Access, StoredSecrets
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application, fronts
 from gateway.app.embedding import Embeddings
-from gateway.app.gauges import show
-from gateway.app.methods import dispatchers, reading
+from gateway.app.gauges import register_gauges
+from gateway.app.methods import dispatchers, resource_reader
 from gateway.app.shared import Shared, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
@@ -28,7 +28,7 @@ from gateway.events import Events
 from gateway.methods.answers import Answering, Mismatches
 from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.asking import Asking
 from registry.catalog.catalog import Catalog
@@ -55,9 +55,9 @@ class Gateway:
         self.legacy_use = LegacyUse()
         self.mismatches = Mismatches()
         self.catalogs = _catalogs(settings, events)
-        sight = Sight(settings.policy, settings.limits.json_depth, events)
+        policy_view = PolicyView(settings.policy, settings.limits.json_depth, events)
         self.shared = Shared(
-            settings, self.catalogs, handle.database, rules=sight.version, events=events
+            settings, self.catalogs, handle.database, rules=policy_view.version, events=events
         )
         self.upstreams = Upstreams(settings, handle.pool)
         connections = self.upstreams.client.connections
@@ -67,7 +67,7 @@ class Gateway:
         )
         self.asking = Asking(self.federation.lister, connections, settings.imports)
         self.feed = self._feed()
-        self.access = self._access(sight)
+        self.access = self._access(policy_view)
         self.embeddings = self._embeddings()
         self.search = self._search()
         self.health = Health(
@@ -121,12 +121,12 @@ class Gateway:
         Raises ToolgateError, before anything has changed, for unusable certificates, and for a
         Python service or function that cannot be loaded; one that is already loaded stays as it is.
         """
-        settings = taken(self.settings, settings)
+        settings = reloaded(self.settings, settings)
         loaded = self.upstreams.load(settings)
         self.access.authenticator.reload()
         before, self.settings = self.settings, settings
         self.catalogs.show_scripts(settings.scripts.enabled)
-        if any(getattr(before, name) != getattr(settings, name) for name in SERVED):
+        if any(getattr(before, name) != getattr(settings, name) for name in REQUEST_PATH):
             await self._serve_anew(before)
         if await self.upstreams.reconfigure(self.settings, loaded):
             self.federation.servers.restart()
@@ -208,14 +208,14 @@ class Gateway:
             events=self.events,
         )
 
-    def _access(self, sight: Sight) -> Access:
+    def _access(self, policy_view: PolicyView) -> Access:
         return Access(
             self.settings,
             self._handle,
             sweep=self.shared.hub.sweep,
             counter=self.shared.stores.counter,
             secrets=self.secrets.load,
-            sight=sight,
+            policy_view=policy_view,
             catalogs=self.catalogs,
             events=self.events,
         )
@@ -240,7 +240,7 @@ class Gateway:
             self.metrics.registry.register(collector)
         self.access.bounds.show(self.metrics)
         state = self.feed.state
-        show(
+        register_gauges(
             self.metrics,
             catalog=self._catalog,
             shared=self.shared,
@@ -252,8 +252,8 @@ class Gateway:
     def _parts(self) -> AdminParts:
         return AdminParts(
             settings=self.settings,
-            opened=self._handle.pool,
-            wanted=lambda: self.settings.sources,
+            pool=self._handle.pool,
+            sources=lambda: self.settings.sources,
             lister=self.asking,
             identify=self.access.identify_admin,
             health=self.health,
@@ -261,7 +261,7 @@ class Gateway:
             sessions=self.shared.sessions,
             node=self.shared.bus.node,
             streams=lambda: self.shared.hub.streams,
-            engine=self.access.sight.engine,
+            engine=self.access.policy_view.engine,
             record=self.access.remember,
             find=self.search.run,
             functions=lambda: self.upstreams.functions,
@@ -269,7 +269,7 @@ class Gateway:
         )
 
     def _by_binding(self) -> Mapping[type, Upstream]:
-        reads = reading(self._outcome)
+        reads = resource_reader(self._outcome)
         return self.upstreams.by_binding(self.federation.upstream, self.shared.kept, reads)
 
     async def _outcome(self, context: Context, request: Request) -> Any:

@@ -40,7 +40,7 @@ class ListGauges(Collector):
             yield gauge
 
 
-def show(
+def register_gauges(
     metrics: Metrics,
     *,
     catalog: Callable[[], Catalog],

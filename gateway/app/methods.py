@@ -47,7 +47,7 @@ from schemas.mcp.revisions import PORTAL, V2025_11_25, Revision
 from schemas.tool import RelayedResult, ToolResult
 
 
-def reading(outcome: Callable[[Context, Request], Awaitable[Any]]) -> ReadResource:
+def resource_reader(outcome: Callable[[Context, Request], Awaitable[Any]]) -> ReadResource:
     """Resource reader for internal use; `outcome` is the dispatcher's, so all middleware runs."""
 
     async def read(uri: str, context: Context) -> Mapping[str, Raw] | None:
@@ -137,7 +137,7 @@ def dispatchers(
         verify_scope=verify_scope,
         modes=_modes(settings),
         agents=Agents(settings.skills.agent_claim),
-        sight=access.sight,
+        policy_view=access.policy_view,
     )
     skills = SkillParts(
         settings,

@@ -238,7 +238,7 @@ class Federation:
             exposed = self._catalogs.of(self._tenant, toolset).expose(source, uri)
             self._hub.resource_updated(self._tenant, toolset, exposed)
 
-    def came_or_went(self, source: str) -> None:
+    def reachability_changed(self, source: str) -> None:
         if source not in self.servers.failures():
             self._events.source_recovered.publish(source)
         if self._fail_closed:

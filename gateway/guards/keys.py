@@ -93,7 +93,7 @@ class LocalKeys:
         self.read = read
         self.path = path
 
-    async def look_again(self) -> bool:
+    async def reload(self) -> bool:
         """Whether the keys may have changed; never, because files are read only on reload."""
         return False
 
@@ -250,7 +250,7 @@ class RemoteKeys:
             async with self._turn:
                 await self._fetch()
 
-    async def look_again(self) -> bool:
+    async def reload(self) -> bool:
         """Fetch because a token has an unknown key; False during the cooldown. Single-flight:
         concurrent callers share one request."""
         asked, fetches = self._clock(), self._fetches

@@ -17,7 +17,7 @@ from gateway.context import Context
 from gateway.methods.checks import scopes_of
 from gateway.methods.server import STAMP
 from gateway.methods.skills.agents import Agents, fitting
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog, Located, Page
 from registry.catalog.catalogs import Catalogs
@@ -89,11 +89,11 @@ class Lists:
         verify_scope: bool = True,
         modes: Modes = ALL_DIRECT,
         agents: Agents = NOBODY,
-        sight: Sight | None = None,
+        policy_view: PolicyView | None = None,
     ) -> None:
         """`fail_closed` refuses lists while they may be incomplete; `verify_scope` hides hybrid
-        actions whose scopes the caller's token lacks; `sight` None: no policy rules apply."""
-        self._sight = sight
+        actions whose scopes the caller's token lacks; `policy_view` None: no policy rules apply."""
+        self._policy_view = policy_view
         self._verify_scope = verify_scope
         self._modes = modes
         self._agents = agents
@@ -112,15 +112,15 @@ class Lists:
         """The catalog that the caller sees at the requested endpoint."""
         tenant, toolset = context.principal.tenant, context.toolset
         catalog = self._catalogs.of(tenant, toolset)
-        if self._sight is None:
+        if self._policy_view is None:
             return catalog
         whole = catalog if toolset is None else self._catalogs.of(tenant)
-        return self._sight.view(context, catalog, whole)
+        return self._policy_view.view(context, catalog, whole)
 
     def whole(self, context: Context) -> Catalog:
         """The caller's catalog without a toolset filter: calls by id belong to no toolset."""
         whole = self._catalogs.of(context.principal.tenant)
-        return whole if self._sight is None else self._sight.view(context, whole, whole)
+        return whole if self._policy_view is None else self._policy_view.view(context, whole, whole)
 
     def narrows(self, context: Context) -> bool:
         """Whether policy rules hide anything from the caller."""
@@ -129,7 +129,11 @@ class Lists:
     def locate(self, context: Context, catalog: Catalog, uri: str) -> Located | None:
         """Where a resource is to be read; None: it does not exist or is hidden from the caller."""
         located = catalog.locate(uri)
-        if located is None or self._sight is None or self._sight.admits(context, located):
+        if (
+            located is None
+            or self._policy_view is None
+            or self._policy_view.admits(context, located)
+        ):
             return located
         return None
 

@@ -10,7 +10,7 @@ from gateway.audit.records import shown
 from gateway.context import Context
 from gateway.policy.approvals import Approving
 from gateway.policy.engine import Decision
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from schemas.errors import Denied, TooManyRequests, Unavailable
 from schemas.jsonrpc import encode
 from schemas.masking import masks_of
@@ -21,13 +21,13 @@ _ASKS = Raw(b'"input_required"')
 
 
 class Judging:
-    def __init__(self, sight: Sight, approving: Approving) -> None:
-        self._sight = sight
+    def __init__(self, policy_view: PolicyView, approving: Approving) -> None:
+        self._policy_view = policy_view
         self._approving = approving
 
     def guard(self, execute: Execute) -> Execute:
         async def judged(call: ToolCall) -> ToolResult | RelayedResult:
-            decision = self._sight.decide(call.context, call.tool, call.arguments)
+            decision = self._policy_view.decide(call.context, call.tool, call.arguments)
             _note(call.context, decision.effect, decision.rule)
             if decision.effect == "allow":
                 return await execute(call)

@@ -4,22 +4,22 @@ the rule that hides it."""
 from gateway.context import Context
 from gateway.policy.engine import Decision
 from gateway.policy.rules import Subject
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from schemas.tool import Tool
 
 
 class Refusals:
-    def __init__(self, sight: Sight, catalogs: Catalogs) -> None:
-        self._sight = sight
+    def __init__(self, policy_view: PolicyView, catalogs: Catalogs) -> None:
+        self._policy_view = policy_view
         self._catalogs = catalogs
 
     def __call__(self, context: Context, method: str, name: str) -> Decision | None:
         """The decision that hides the subject from the caller; None if not hidden or not
         existing."""
         subject = _subject(self._of(context), method, name)
-        return None if subject is None else self._sight.refusal(context, subject)
+        return None if subject is None else self._policy_view.refusal(context, subject)
 
     def tool(self, context: Context, name: str) -> Tool | None:
         """The tool of this name, even if hidden from the caller."""

@@ -56,7 +56,7 @@ class _Rules:
         self.seen: WeakKeyDictionary[Catalog, _Seen] = WeakKeyDictionary()
 
 
-class Sight:
+class PolicyView:
     def __init__(self, policy: Policy, levels: int, events: Events | None = None) -> None:
         """`levels`: nesting limit of arguments. Raises InvalidExpression."""
         self._policy = policy

@@ -47,8 +47,8 @@ class Bus:
         if own:
             self._own.add(kind)
 
-    def on_missed(self, look_again: Callable[[], None]) -> None:
-        self._missed.append(look_again)
+    def on_missed(self, reload: Callable[[], None]) -> None:
+        self._missed.append(reload)
 
     async def say(self, kind: str, **fields: Any) -> bool:
         """Broadcast to the other nodes; False when the log is unavailable: they have to find out
@@ -76,8 +76,8 @@ class Bus:
                 except InvalidParams:
                     log.warning("bus_messages_missed")
                     self._after = None
-                    for look_again in self._missed:
-                        look_again()
+                    for reload in self._missed:
+                        reload()
 
     async def _follow(self, tasks: TaskGroup) -> None:
         """Dispatch messages as they arrive. Raises InvalidParams when the log has dropped the next

@@ -35,7 +35,7 @@ from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 
 
-class Turns:
+class SingleFlight:
     """Single-flight: concurrent callers share one run that started after they called, because a run
     under way may not see their change."""
 
@@ -110,8 +110,8 @@ class Feed:
         self._catalogs = catalogs
         self._services = services
         self._lister = lister
-        self._refreshing: defaultdict[str, Turns] = defaultdict(Turns)
-        self._reloading: defaultdict[str, Turns] = defaultdict(Turns)
+        self._refreshing: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
+        self._reloading: defaultdict[str, SingleFlight] = defaultdict(SingleFlight)
         self._awaited: set[str] = set()  # tenants with a reload pending
         self._store: ToolStore | None = None
         self._handle = handle or DatabaseHandle()

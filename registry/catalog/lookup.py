@@ -27,14 +27,16 @@ def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
             claims.setdefault(action.service, []).append(tool)
     found = {id_: min(claiming, key=_is_remote) for id_, claiming in claims.items()}
     twice = [
-        _told(id_, found[id_], claiming) for id_, claiming in claims.items() if len(claiming) > 1
+        _conflict_text(id_, found[id_], claiming)
+        for id_, claiming in claims.items()
+        if len(claiming) > 1
     ]
     if twice:
         log.warning("service_twice", extra={"services": twice[:TWICE_SHOWN]})
     return found
 
 
-def _told(id_: str, serving: Tool, claiming: Sequence[Tool]) -> str:
+def _conflict_text(id_: str, serving: Tool, claiming: Sequence[Tool]) -> str:
     """Log text: which source serves an id, and which others have it too."""
     others = ", ".join(tool.source for tool in claiming if tool is not serving)
     return f"{id_} served by {serving.source}, not by {others}"

@@ -107,9 +107,9 @@ async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
 
 def apply(client: Client, policy: Policy) -> None:
     """Have a gateway decide by these rules, as if its settings had them."""
-    sight = client.gateway.access.sight
-    sight._policy, sight._usual = policy, Engine(policy, {})
-    sight._of.clear()
+    policy_view = client.gateway.access.policy_view
+    policy_view._policy, policy_view._usual = policy, Engine(policy, {})
+    policy_view._of.clear()
 
 
 def drawn(seed: int) -> Policy:

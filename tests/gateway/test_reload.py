@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.access import Guardrail, Rate, Rule
-from config.reload import taken, waiting
+from config.reload import needing_restart, reloaded
 from config.settings import Profile, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
@@ -212,12 +212,16 @@ async def test_what_needs_a_restart_is_named_and_stays_as_it_is(settings: Settin
         limits=replace(settings.limits, headers=50, principal_calls=7),
         imports=replace(settings.imports, prune=True, files_limit=7),
     )
-    assert waiting(settings, wanted) == ["server.port", "limits.headers", "imports.files_limit"]
-    found = taken(settings, wanted)
+    assert needing_restart(settings, wanted) == [
+        "server.port",
+        "limits.headers",
+        "imports.files_limit",
+    ]
+    found = reloaded(settings, wanted)
     assert found.server == settings.server
     assert found.limits == replace(settings.limits, principal_calls=7)
     assert found.imports == replace(settings.imports, prune=True)
-    assert waiting(settings, found) == []
+    assert needing_restart(settings, found) == []
 
 
 async def test_bodies_on_their_way_have_the_bounds_of_the_new_settings(client: Client) -> None:

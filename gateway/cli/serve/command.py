@@ -24,7 +24,7 @@ from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.networks import is_loopback
-from config.reload import waiting
+from config.reload import needing_restart
 from config.settings import Settings
 from gateway.app import Gateway
 from gateway.cli.common.database import settings_option
@@ -154,7 +154,7 @@ class ServingProcess:
             return
         configure(settings.logging)
         log.info("settings_reloaded", extra={"changed": changed})
-        if names := waiting(before, settings):
+        if names := needing_restart(before, settings):
             log.warning("restart_needed", extra={"changed": names})
 
 

@@ -41,7 +41,7 @@ class Audience(Protocol):
 
     def resource_changed(self, source: str, uri: str) -> None: ...
 
-    def came_or_went(self, source: str) -> None:
+    def reachability_changed(self, source: str) -> None:
         """`Watcher.failure` of `source` has changed."""
 
 
@@ -222,7 +222,7 @@ class Watcher:
                 "mcp_server_up" if failure is None else "mcp_server_down",
                 extra={"source": name, **({"reason": failure} if failure else {})},
             )
-            self._audience.came_or_went(name)
+            self._audience.reachability_changed(name)
 
     async def _refresh(self) -> None:
         """Have the lists read again when they may have changed, and periodically if the server does

@@ -71,8 +71,8 @@ async def parts(
     sessions = Node(stores_of(MemorySessions())).sessions
     yield AdminParts(
         settings=settings,
-        opened=lambda: database.pool,
-        wanted=lambda: settings.sources,
+        pool=lambda: database.pool,
+        sources=lambda: settings.sources,
         lister=Asking(lists_nothing, Connections(settings.upstream, {}), settings.imports),
         identify=Authenticator(settings.auth, HOST).identify,
         health=Health(FeedState(loaded=True, database="ok")),

@@ -256,7 +256,7 @@ async def test_what_is_asked_for_is_remembered_and_so_is_who_tried(
 
 async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: AdminParts) -> None:
     async with (
-        serving(admin_api(_with(parts, opened=lambda: None))) as url,
+        serving(admin_api(_with(parts, pool=lambda: None))) as url,
         aiohttp.ClientSession() as http,
     ):
         alone = Admin(url, http, api.api)

@@ -15,7 +15,7 @@ from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, CallerStanding, E
 from gateway.policy.explain import explain
 from gateway.policy.reach import Reach, flags
 from gateway.policy.rules import CLAIMS, CompiledRule, Subject, Values
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC
@@ -44,7 +44,7 @@ def context(principal: Principal = ADA, toolset: str | None = None) -> Context:
 
 
 def decided(policy: Policy, one: Tool, arguments: Any, principal: Principal = ADA) -> Any:
-    return Sight(policy, 50).decide(context(principal), one, arguments)
+    return PolicyView(policy, 50).decide(context(principal), one, arguments)
 
 
 @settings(max_examples=100, deadline=None)
@@ -58,15 +58,17 @@ def decided(policy: Policy, one: Tool, arguments: Any, principal: Principal = AD
 def test_engine_and_views_decide_as_the_rules_say(
     policy: Policy, principal: Principal, toolset: str | None, tools: list[Tool], arguments: Any
 ) -> None:
-    sight, catalog = Sight(policy, 50), Catalog(tools)
+    policy_view, catalog = PolicyView(policy, 50), Catalog(tools)
     asking = context(principal, toolset)
-    view = sight.view(asking, catalog, catalog)
+    view = policy_view.view(asking, catalog, catalog)
     for one in tools:
         wanted = oracle.expected(policy, principal, toolset, one, arguments)
-        found = sight.decide(asking, one, arguments)
+        found = policy_view.decide(asking, one, arguments)
         assert found.effect == wanted.effect, one.name
         assert (view.by_id(one.id) is not None) == wanted.visible, one.name
-        told = explain(sight.engine(TENANT), principal, toolset, Subject.of(one), arguments, 50)
+        told = explain(
+            policy_view.engine(TENANT), principal, toolset, Subject.of(one), arguments, 50
+        )
         assert (told.effect, told.visible) == (wanted.effect, wanted.visible)
         if not wanted.visible:
             assert found.effect == "deny"
@@ -155,10 +157,10 @@ def test_a_stored_rule_that_would_take_too_long_never_lets_more_through(
     effect: Any, default: str
 ) -> None:
     """One that allows decides nothing: without it, another rule or the default does."""
-    sight = Sight(ruled(default), 50)
-    sight.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
+    policy_view = PolicyView(ruled(default), 50)
+    policy_view.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
     for arguments in ({"l": [1] * 900}, {"l": []}):
-        found = sight.decide(context(), tool("pay"), arguments)
+        found = policy_view.decide(context(), tool("pay"), arguments)
         assert found.effect == ("deny" if effect != "allow" else default)
 
 
@@ -166,15 +168,15 @@ def test_a_stored_rule_that_would_take_too_long_never_lets_more_through(
 def test_a_stored_rule_that_would_take_too_long_is_not_evaluated(
     effect: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sight = Sight(ruled("deny"), 50)
-    sight.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
-    found = sight.decide(context(), tool("pay"), {"l": [1] * 900})
+    policy_view = PolicyView(ruled("deny"), 50)
+    policy_view.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
+    found = policy_view.decide(context(), tool("pay"), {"l": [1] * 900})
     assert found.effect == "deny"
     [said] = [one for one in caplog.records if one.getMessage() == "rule_not_evaluated"]
     assert (vars(said)["rule"], vars(said)["tenant"]) == ("bomb", TENANT)
     assert "it may take too long" in vars(said)["reason"]
     explained = explain(
-        sight.engine(TENANT), ADA, None, Subject.of(tool("pay")), {"l": [1] * 900}, 50
+        policy_view.engine(TENANT), ADA, None, Subject.of(tool("pay")), {"l": [1] * 900}, 50
     )
     [opinion] = [one for one in explained.opinions if one.rule == "bomb"]
     assert (opinion.said, opinion.why.startswith("when: `when` cannot be evaluated")) == (
@@ -304,17 +306,17 @@ def test_prompts_and_resources_are_judged_without_arguments() -> None:
         for name, source in (("notes", "pets"), ("secrets", "pets"), ("notes2", "bank"))
     ]
     catalog = Catalog(items=items)
-    view = Sight(policy, 50).view(context(), catalog, catalog)
+    view = PolicyView(policy, 50).view(context(), catalog, catalog)
     assert [one.name for one in view.prompts] == ["notes"]
 
 
 def test_a_rule_on_arguments_looks_at_the_caller_of_the_call() -> None:
     """However alike two callers are to the rules before there are arguments."""
     rule = Rule("deny", when="arguments.owner != principal.id")
-    sight, one = Sight(ruled(own=rule), 50), tool("a")
+    policy_view, one = PolicyView(ruled(own=rule), 50), tool("a")
     for principal in (ADA, BOB, ADA):
         for owner in ("ada", "bob"):
-            found = sight.decide(context(principal), one, {"owner": owner})
+            found = policy_view.decide(context(principal), one, {"owner": owner})
             assert (found.effect == "allow") == (owner == principal.id), (principal.id, owner)
 
 
@@ -323,4 +325,4 @@ def test_a_small_bound_holds_for_what_was_encoded_before() -> None:
     asking = context()
     asking.note = AuditDraft(arguments=b'{"n": "0123456789"}')
     with pytest.raises(InvalidParams, match="too large"):
-        Sight(policy, 50).decide(asking, tool("a"), {"n": "0123456789"})
+        PolicyView(policy, 50).decide(asking, tool("a"), {"n": "0123456789"})

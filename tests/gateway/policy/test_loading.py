@@ -3,7 +3,7 @@
 import pytest
 
 from config.access import Rule
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from registry.access.policies import Policies
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
@@ -18,17 +18,17 @@ BOMB = "arguments.l.all(a, arguments.l.all(b, arguments.l.map(c, arguments.l) ==
 async def test_only_the_rules_of_tenants_that_changed_are_compiled_again(
     database: Database,
 ) -> None:
-    sight = Sight(usual(), 50)
+    policy_view = PolicyView(usual(), 50)
     mine, theirs = Policies(database.pool, HOST), Policies(database.pool, OTHER)
     await mine.put("one", Rule("deny", when="arguments.a == 1"))
-    await sight.load(database.pool)
-    before = sight.engine(HOST)
+    await policy_view.load(database.pool)
+    before = policy_view.engine(HOST)
     await theirs.put("bomb", Rule("deny", when=BOMB))
-    await sight.load(database.pool)
-    assert sight.engine(HOST) is before
-    [bomb] = sight.engine(OTHER).rules
+    await policy_view.load(database.pool)
+    assert policy_view.engine(HOST) is before
+    [bomb] = policy_view.engine(OTHER).rules
     assert "it may take too long" in (bomb.broken or "")
     await theirs.delete("bomb")
     await mine.delete("one")
-    await sight.load(database.pool)
-    assert sight.engine(OTHER).rules == sight.engine(HOST).rules == ()
+    await policy_view.load(database.pool)
+    assert policy_view.engine(OTHER).rules == policy_view.engine(HOST).rules == ()

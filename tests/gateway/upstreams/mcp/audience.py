@@ -22,7 +22,7 @@ class Audience:
         self.changed.append(uri)
         self._stir()
 
-    def came_or_went(self, source: str) -> None:
+    def reachability_changed(self, source: str) -> None:
         self.turns += 1
         self._stir()
 

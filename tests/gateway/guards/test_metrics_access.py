@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.app.application import proxies
-from gateway.guards.insight import Insight, is_local
+from gateway.guards.metrics_access import MetricsAccess, is_local
 from tests.gateway.asgi import Wire, http
 
 pytestmark = pytest.mark.anyio
@@ -20,20 +20,20 @@ def asked(client, *headers):
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"])
 def test_a_client_on_this_machine_may_look(client):
-    assert Insight(CLOSED).allows(asked(client))
+    assert MetricsAccess(CLOSED).allows(asked(client))
 
 
 @pytest.mark.parametrize("client", ["10.0.0.7", "192.0.2.1", "2001:db8::1", "::ffff:10.0.0.7", ""])
 def test_others_may_not_unless_they_have_the_token(client):
-    insight = Insight(replace(CLOSED, token=TOKEN))
-    assert not insight.allows(asked(client))
-    assert not Insight(CLOSED).allows(asked(client, ("Authorization", "Bearer ")))
+    metrics_access = MetricsAccess(replace(CLOSED, token=TOKEN))
+    assert not metrics_access.allows(asked(client))
+    assert not MetricsAccess(CLOSED).allows(asked(client, ("Authorization", "Bearer ")))
     for wrong in ("Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN, "Bearer \xe9"):
-        assert not insight.allows(asked(client, ("Authorization", wrong)))
-    assert insight.allows(asked(client, ("Authorization", f"bearer  {TOKEN} ")))
+        assert not metrics_access.allows(asked(client, ("Authorization", wrong)))
+    assert metrics_access.allows(asked(client, ("Authorization", f"bearer  {TOKEN} ")))
     twice = [("Authorization", f"Bearer {TOKEN}")] * 2
-    assert not insight.allows(asked(client, *twice))
-    assert Insight(replace(CLOSED, open=True)).allows(asked(client))
+    assert not metrics_access.allows(asked(client, *twice))
+    assert MetricsAccess(replace(CLOSED, open=True)).allows(asked(client))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ MAPPED = "::ffff:"  # IPv4 on an IPv6 socket
 BEARER = b"bearer "
 
 
-class Insight:
+class MetricsAccess:
     def __init__(self, settings: MetricsSettings) -> None:
         self._open = settings.open
         self._token = settings.token.encode()

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from registry.catalog.feed import Turns
+from registry.catalog.feed import SingleFlight
 
 pytestmark = pytest.mark.anyio
 
@@ -28,29 +28,29 @@ class Work:
 
 
 async def test_those_who_ask_during_a_run_share_the_next_one() -> None:
-    turns, work = Turns(), Work()
+    flights, work = SingleFlight(), Work()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             for _ in range(10):
-                tasks.start_soon(turns.run, work)
+                tasks.start_soon(flights.run, work)
             await anyio.wait_all_tasks_blocked()
             assert work.runs == 1
             work.go.set()
     assert (work.runs, work.most_at_once) == (2, 1)
-    await turns.run(work)
+    await flights.run(work)
     assert work.runs == 3
 
 
 async def test_who_gives_up_waiting_keeps_nobody_from_a_run() -> None:
-    turns, work = Turns(), Work()
+    flights, work = SingleFlight(), Work()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(turns.run, work)
+            tasks.start_soon(flights.run, work)
             await anyio.wait_all_tasks_blocked()
             async with anyio.create_task_group() as impatient:
-                impatient.start_soon(turns.run, work)
+                impatient.start_soon(flights.run, work)
                 await anyio.wait_all_tasks_blocked()
-                tasks.start_soon(turns.run, work)
+                tasks.start_soon(flights.run, work)
                 await anyio.wait_all_tasks_blocked()
                 impatient.cancel_scope.cancel()
             work.go.set()
@@ -58,13 +58,13 @@ async def test_who_gives_up_waiting_keeps_nobody_from_a_run() -> None:
 
 
 async def test_a_run_that_was_cancelled_counts_for_nobody() -> None:
-    turns, work = Turns(), Work()
+    flights, work = SingleFlight(), Work()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             async with anyio.create_task_group() as first:
-                first.start_soon(turns.run, work)
+                first.start_soon(flights.run, work)
                 await anyio.wait_all_tasks_blocked()
-                tasks.start_soon(turns.run, work)
+                tasks.start_soon(flights.run, work)
                 await anyio.wait_all_tasks_blocked()
                 first.cancel_scope.cancel()
             work.go.set()
@@ -72,7 +72,7 @@ async def test_a_run_that_was_cancelled_counts_for_nobody() -> None:
 
 
 async def test_a_run_that_fails_is_told_to_who_began_it_and_not_repeated_for_all() -> None:
-    turns, runs = Turns(), 0
+    flights, runs = SingleFlight(), 0
     go = anyio.Event()
 
     async def fail() -> None:
@@ -83,11 +83,11 @@ async def test_a_run_that_fails_is_told_to_who_began_it_and_not_repeated_for_all
 
     async def told() -> None:
         with pytest.raises(RuntimeError, match="1"):
-            await turns.run(fail)
+            await flights.run(fail)
 
     async def second() -> None:
         try:
-            await turns.run(fail)
+            await flights.run(fail)
         except RuntimeError as error:
             assert str(error) == "2"  # noqa: PT017 - only one of them begins a run
 

@@ -9,7 +9,7 @@ from gateway.methods.lists import Lists
 from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
 from gateway.methods.skills.agents import given
-from gateway.policy.visibility import Sight
+from gateway.policy.visibility import PolicyView
 from gateway.state.hub import Hub
 from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill, SkillSnapshot, SkillTool
@@ -51,7 +51,7 @@ def lists(default: str = "allow", catalog: Catalog = WHOLE, **rules: Rule) -> Li
         ttl_ms=1000,
         down=lambda _tenant, _catalog: (),
         fail_closed=False,
-        sight=Sight(policy, 50),
+        policy_view=PolicyView(policy, 50),
     )
 
 
