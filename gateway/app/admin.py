@@ -32,7 +32,7 @@ from gateway.operations.openapi import describe
 from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails
 from gateway.operations.serving import Repeats
 from gateway.policy.engine import Engine
-from gateway.state.once import Once
+from gateway.state.idempotency import Once
 from gateway.state.sessions import Sessions
 from registry.access.secrets import Keys
 from registry.catalog.catalogs import Catalogs

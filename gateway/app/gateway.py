@@ -30,7 +30,7 @@ from gateway.middleware.legacy import LegacyUse
 from gateway.middleware.telemetry import Metrics
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.upstreams.asking import Asking
+from gateway.upstreams.remote_documents import Asking
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed

@@ -18,8 +18,8 @@ from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.heartbeat import beat
 from gateway.state.hub import Hub
+from gateway.state.idempotency import Idempotency
 from gateway.state.news import fingerprint
-from gateway.state.once import Idempotency
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.sessions import Sessions
 from gateway.state.stored_answers import Kept, StoredAnswerLimits

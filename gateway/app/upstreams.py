@@ -15,7 +15,7 @@ from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
 from gateway.methods.server import SERVER
 from gateway.protocol.sealed import Sealer, TaskIds
-from gateway.state.once import Idempotency
+from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import Kept
 from gateway.state.watches import Place
 from gateway.upstreams.auth.caller import OwnAudiences
@@ -32,8 +32,8 @@ from gateway.upstreams.mcp.parking import Parking
 from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.remote import RemoteParking
 from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.transports import Ways
 from gateway.upstreams.mcp.upstream import McpUpstream
-from gateway.upstreams.mcp.ways import Ways
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream

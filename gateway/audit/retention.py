@@ -15,7 +15,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import TupleRow, dict_row
 from psycopg_pool import PoolTimeout
 
-from gateway.audit.reading import COLUMNS, recorded
+from gateway.audit.queries import COLUMNS, recorded
 from gateway.audit.records import ChainEnd, canonical, linked
 from registry.database.postgres import Pool, borrowed
 

@@ -13,8 +13,8 @@ import msgspec
 from rich.progress import Progress, TextColumn
 
 from config.settings import Settings
-from gateway.audit.reading import AuditQuery, Recorded, ends, export, follow, search
-from gateway.audit.verifying import PROBLEMS, ChainReport, verify
+from gateway.audit.queries import AuditQuery, Recorded, ends, export, follow, search
+from gateway.audit.verification import PROBLEMS, ChainReport, verify
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup

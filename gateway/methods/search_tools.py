@@ -20,7 +20,7 @@ from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.skills.agents import Handles
 from gateway.protocol.shapes import Members, is_failure
-from gateway.state.tasks import BackgroundTasks
+from gateway.state.background_tasks import BackgroundTasks
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import said
 from registry.catalog.lookup import by_words

@@ -28,7 +28,7 @@ from gateway.operations.operation import (
     unavailable,
 )
 from gateway.operations.requests import Headers, tags
-from gateway.state.once import NoDatabase, Once, OtherRequest, Owner, Unfinished
+from gateway.state.idempotency import NoDatabase, Once, OtherRequest, Owner, Unfinished
 
 log = logging.getLogger("toolgate.admin")
 

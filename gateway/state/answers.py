@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.abc import Log
-from gateway.state.tasks import BackgroundTasks
+from gateway.state.background_tasks import BackgroundTasks
 from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import encode
 

@@ -17,10 +17,10 @@ from typing import Any
 from gateway.abc import SessionRecord, SessionStore
 from gateway.context import Session
 from gateway.state.bus import Bus
-from gateway.state.memory_stores import MemoryCounter
+from gateway.state.memory import MemoryCounter
 from gateway.state.open_sessions import OpenSessions
 from gateway.state.records import update
-from gateway.state.telling import STREAMS, TELLS, ClientNews
+from gateway.state.standalone_streams import STREAMS, TELLS, ClientNews
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.sessions")

@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from gateway.abc import Counter, SessionChange, SessionRecord, SessionStore
 from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
 from gateway.events import Events
+from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
 from gateway.state.news import KINDS
 from gateway.state.open_sessions import OpenSessions, SessionLimits
 from gateway.state.peer_nodes import Elsewhere
 from gateway.state.records import changed, record_of, restored, update
-from gateway.state.tasks import BackgroundTasks
-from gateway.state.telling import ClientNews
+from gateway.state.standalone_streams import ClientNews
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests
 from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import HANDSHAKE, Revision

@@ -11,7 +11,7 @@ from config.settings import StateSettings
 from gateway.abc import Counter, Log, SessionStore
 from gateway.state import bus
 from gateway.state import stored_answers as kept
-from gateway.state.memory_stores import MemoryCounter, MemoryLog, MemorySessions
+from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.postgres import Opened, PostgresCounter, PostgresSessions
 from gateway.state.postgres_log import PostgresLog
 from gateway.state.redis import RedisCounter, RedisSessions, connect

@@ -23,8 +23,8 @@ import msgspec
 from gateway.abc import Counter, Event, Log, SessionStore
 from gateway.context import Session
 from gateway.protocol.sse import STANDALONE, Position
+from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
-from gateway.state.tasks import BackgroundTasks
 from schemas.errors import InternalError, InvalidParams, InvalidRequest, Unavailable
 from schemas.jsonrpc import RequestId, encode, error_reply
 

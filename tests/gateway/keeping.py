@@ -1,7 +1,7 @@
 """What keeps answers, in memory, and what makes them fit."""
 
 from gateway.methods.answers import Answering, Mismatches
-from gateway.state.memory_stores import MemoryCounter, MemoryLog
+from gateway.state.memory import MemoryCounter, MemoryLog
 from gateway.state.stored_answers import Kept, StoredAnswerLimits
 
 ROOMY = StoredAnswerLimits(keep_s=900, caller_bytes=1 << 28, kept_bytes=1 << 29)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from config.access import Guardrail, Rule
 from config.sources import SourceSettings
-from gateway.audit.reading import AuditQuery, search
+from gateway.audit.queries import AuditQuery, search
 from tests.fixtures_gateway import running, wordless
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from config.access import Rule
 from config.load import load
 from config.settings import DatabaseSettings, Settings
-from gateway.audit.reading import AuditQuery, search
+from gateway.audit.queries import AuditQuery, search
 from registry.database.postgres import Database
 from registry.sources.history import History, Versions
 from registry.sources.imports import Sources

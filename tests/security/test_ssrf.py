@@ -20,7 +20,7 @@ from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.ways import Ways
+from gateway.upstreams.mcp.transports import Ways
 from gateway.upstreams.rest.files import CallFile, RemoteFile, StreamedBody
 from registry.documents import addresses
 from registry.documents.fetch import fetch

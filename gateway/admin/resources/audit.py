@@ -6,9 +6,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from gateway.audit.reading import AuditQuery, Recorded, search
+from gateway.audit.queries import AuditQuery, Recorded, search
 from gateway.audit.records import AuditEntry
-from gateway.audit.verifying import ChainReport, verify
+from gateway.audit.verification import ChainReport, verify
 from gateway.operations.operation import (
     Ground,
     Line,

@@ -13,11 +13,11 @@ from gateway.cli.access.credentials import NONE, Stored, stored_in
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.output import err, harmless
 from gateway.methods.server import SERVER
-from gateway.upstreams.asking import Asking
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.ways import Ways
+from gateway.upstreams.mcp.transports import Ways
+from gateway.upstreams.remote_documents import Asking
 
 
 class _NoAudience:

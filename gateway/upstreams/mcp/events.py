@@ -11,15 +11,17 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.upstreams.http.connections import TooLarge
 
-MOST = 10_000  # members for which a partial decoder is built; above, the whole array is decoded
+DECODER_LIMIT = (
+    10_000  # members for which a partial decoder is built; above, the whole array is decoded
+)
 
 
-def first(text: bytes | Raw, limit: int) -> list[Raw]:
+def first_members(text: bytes | Raw, limit: int) -> list[Raw]:
     """The first members of an array: at most `limit`, and one more if there is one.
 
     They are parts of `text`. Raises msgspec.DecodeError.
     """
-    if limit > MOST:
+    if limit > DECODER_LIMIT:
         return msgspec.json.decode(text, type=list[Raw])[: limit + 1]
     members = msgspec.structs.astuple(_decoder(limit + 1).decode(text))
     return [member for member in members if member is not UNSET]

@@ -30,10 +30,7 @@ from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
 
-PAUSE_S = 1.0  # before reconnecting a stream, when the server does not name a delay
 LISTEN_S = 1.0  # to wait for a stream to begin
-SHORTEST_PAUSE_S = 0.01
-LONGEST_PAUSE_S = 30.0
 
 
 class HttpLink(Link):

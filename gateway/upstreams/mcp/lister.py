@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp import events as arrays
+from gateway.upstreams.mcp.events import first_members
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN
 from gateway.upstreams.mcp.probe import Spoken
@@ -165,7 +165,7 @@ def _facts(spoken: Spoken) -> ServerFacts:
 
 def _listed(raw: Raw | None, method: str, reading: _Reading) -> list[Raw]:
     try:
-        return arrays.first(raw or b"null", reading.items_limit)
+        return first_members(raw or b"null", reading.items_limit)
     except msgspec.DecodeError:
         reading.problem(f"{method} answered no array")
         return []

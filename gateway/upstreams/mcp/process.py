@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from gateway.upstreams.http.connections import TooLarge
-from gateway.upstreams.mcp import confine
+from gateway.upstreams.mcp import launcher as confine
 from gateway.upstreams.mcp.events import Lines
 
 log = logging.getLogger("toolgate.upstream")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("toolgate.upstream")
 
-LISTS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED})
+LIST_CHANGES = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED})
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.5, 30.0
 CHECK_EVERY_S = 15.0  # health check of a server without calls
 LOOK_EVERY_S = 1.0  # polling interval for a session that ended silently
@@ -62,7 +62,7 @@ class Watcher:
 
     def news(self, method: str, params: dict[str, Any]) -> None:
         """Handle a change notification of the server."""
-        if method in LISTS:
+        if method in LIST_CHANGES:
             self._dirty.set()
         elif method == RESOURCE_UPDATED:
             uri = params.get("uri")

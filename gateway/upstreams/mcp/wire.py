@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.upstreams.mcp import events as arrays
+from gateway.upstreams.mcp.events import first_members
 from schemas.errors import Fault, RelayedFault
 from schemas.jsonrpc import ErrorObject, ErrorReply, RequestId, encode
 
@@ -109,7 +109,7 @@ def decode(text: bytes) -> list[Message]:
     try:
         _check_strings(text)
         if text.lstrip()[:1] == b"[":
-            members = arrays.first(text, BATCH)
+            members = first_members(text, BATCH)
             if len(members) > BATCH:
                 raise Garbage(f"sent more than {BATCH} messages at once")
             return [_message(bytes(member)) for member in members]

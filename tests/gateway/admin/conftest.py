@@ -17,9 +17,9 @@ from gateway.app.admin import AdminParts, admin_api
 from gateway.functions import load_function
 from gateway.guards.authentication import Authenticator
 from gateway.policy.engine import Engine
-from gateway.state.memory_stores import MemorySessions
-from gateway.upstreams.asking import Asking
+from gateway.state.memory import MemorySessions
 from gateway.upstreams.http.connections import Connections
+from gateway.upstreams.remote_documents import Asking
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import FeedState
 from registry.database.postgres import Database

@@ -9,7 +9,7 @@ import pytest
 from gateway.context import Principal
 from gateway.operations.operation import ProblemDetails
 from gateway.operations.serving import Done, OperationResponse, Repeats
-from gateway.state.once import Once
+from gateway.state.idempotency import Once
 from registry.database.postgres import Database
 from registry.embedding.models import register
 from registry.embedding.population import backfill

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 from gateway.abc import Counter, Verdict
 from gateway.context import Context, Identity, Principal
 from gateway.methods.answers import NOTHING_ASKED, Answering, ReservedArguments
-from gateway.state.memory_stores import MemoryLog
+from gateway.state.memory import MemoryLog
 from gateway.state.stored_answers import Kept
 from schemas.binding import McpBinding, OpenAPIBinding
 from schemas.errors import Unavailable

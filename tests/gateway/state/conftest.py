@@ -15,7 +15,7 @@ from gateway.state.answers import ClientAnswers
 from gateway.state.asks import Asks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
-from gateway.state.memory_stores import MemoryCounter, MemoryLog, MemorySessions
+from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams

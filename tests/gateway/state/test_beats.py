@@ -2,7 +2,7 @@ import anyio
 import pytest
 
 from gateway.state.heartbeat import beat
-from gateway.state.memory_stores import MemorySessions
+from gateway.state.memory import MemorySessions
 from tests.gateway.state.conftest import Shared
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from gateway.state.bus import STREAM, Bus
-from gateway.state.memory_stores import MemoryLog
+from gateway.state.memory import MemoryLog
 from schemas.errors import Unavailable
 from tests.gateway.state.conftest import until
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from gateway.state.tasks import Finishing
+from gateway.state.background_tasks import Finishing
 from schemas.hybrid import StatusFault
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.context import Outbox
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
-from gateway.state.memory_stores import MemorySessions
+from gateway.state.memory import MemorySessions
 from gateway.state.news import MESSAGES, changed, updated
 from schemas.errors import InvalidParams, TooManyRequests, Unavailable
 from tests.gateway.state.conftest import Node, stores_of

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings as Settings
 from gateway.abc import RepeatableCommand
 from gateway.context import Principal
-from gateway.state.once import Idempotency
+from gateway.state.idempotency import Idempotency
 from registry.database.postgres import Database
 from schemas.hybrid import StatusFault
 from schemas.tool import TextContent, ToolResult

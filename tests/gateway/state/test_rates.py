@@ -6,7 +6,7 @@ import pytest
 
 from gateway.abc import Verdict
 from gateway.state import rates
-from gateway.state.memory_stores import MemoryCounter
+from gateway.state.memory import MemoryCounter
 from gateway.state.rates import AWAY_S, LONGEST_S, SHARE, LeasedRates, LocalRates
 from schemas.errors import Unavailable
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal
 from gateway.state.bus import STREAM
-from gateway.state.memory_stores import MemorySessions
+from gateway.state.memory import MemorySessions
 from gateway.state.news import MESSAGES
 from gateway.state.peer_nodes import CANCELS
 from gateway.state.sessions import STREAM_LIMIT

@@ -16,7 +16,7 @@ from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.ways import Ways
+from gateway.upstreams.mcp.transports import Ways
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected, Unreachable
 from schemas.mcp.revisions import V2025_11_25

@@ -15,7 +15,7 @@ from gateway.upstreams.mcp import process
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.listeners import Nobody
 from gateway.upstreams.mcp.probe import UNKNOWN
-from gateway.upstreams.mcp.ways import Ways
+from gateway.upstreams.mcp.transports import Ways
 from schemas.errors import Unavailable
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
@@ -276,7 +276,7 @@ async def test_processes_are_asked_too(ways, habit, eras):
 
 
 async def test_a_process_that_says_nothing_to_discover_is_an_old_one(ways, monkeypatch):
-    monkeypatch.setattr("gateway.upstreams.mcp.ways.DISCOVER_S", 0.5)
+    monkeypatch.setattr("gateway.upstreams.mcp.transports.DISCOVER_S", 0.5)
     spoken = await ways(timeout_s=20)(of_command("silent-at-discover")).probe()
     assert spoken.eras == {"stateless": False, "handshake": True}
 

@@ -14,7 +14,7 @@ from gateway.upstreams.mcp import watcher
 from gateway.upstreams.mcp.backoff import Calm
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.ways import Ways
+from gateway.upstreams.mcp.transports import Ways
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.audience import Audience
 from tests.gateway.upstreams.mcp.conftest import mcp_source

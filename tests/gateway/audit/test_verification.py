@@ -7,7 +7,7 @@ import pytest
 
 from gateway.audit.retention import maintain
 from gateway.audit.storing import heads
-from gateway.audit.verifying import verify
+from gateway.audit.verification import verify
 from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import entry, writer

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.context import Outbox, Session
+from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
 from gateway.state.hub import Follower, Hub
 from gateway.state.news import MESSAGES, changed, updated
-from gateway.state.tasks import BackgroundTasks
 from schemas.errors import Fault
 
 STREAMS, TELLS = "streams", "tells"  # bus messages: a node has the stream, and watches

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.abc import SessionRecord
-from gateway.state.memory_stores import EVENT_BYTES, MemoryCounter, MemoryLog, MemorySessions
+from gateway.state.memory import EVENT_BYTES, MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.streams import place_of
 
 pytestmark = pytest.mark.anyio

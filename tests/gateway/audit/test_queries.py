@@ -6,7 +6,7 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from gateway.audit.reading import AuditQuery, ends, export, follow, search
+from gateway.audit.queries import AuditQuery, ends, export, follow, search
 from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import NOON, entry, writer

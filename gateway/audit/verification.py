@@ -15,7 +15,7 @@ import msgspec
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.audit.reading import COLUMNS, recorded, rows_of
+from gateway.audit.queries import COLUMNS, recorded, rows_of
 from gateway.audit.records import Head, Header, canonical, first_hash, linked, seal
 from registry.database.postgres import Pool, borrowed
 
