@@ -39,8 +39,7 @@ from gateway.middleware.limits import Limiting, RefusalCounts
 from gateway.middleware.policy import Judging, shown_to_people
 from gateway.middleware.telemetry import Metrics
 from gateway.policy.approvals import Approving
-from gateway.policy.refusals import Refusals
-from gateway.policy.visibility import PolicyView
+from gateway.policy.visibility import PolicyView, Refusals
 from gateway.state.rates import LeasedRates, LocalRates
 from registry.access.follower import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets

@@ -13,14 +13,13 @@ from config.access import LimitsSettings as LimitSettings
 from config.settings import Settings
 from gateway.events import Events
 from gateway.methods.capabilities import announced
-from gateway.state.answers import ClientAnswers
-from gateway.state.asks import Asks
 from gateway.state.bus import Bus
-from gateway.state.heartbeat import beat
+from gateway.state.client_requests import Asks, ClientAnswers
 from gateway.state.hub import Hub
 from gateway.state.idempotency import Idempotency
 from gateway.state.news import fingerprint
 from gateway.state.open_sessions import SessionLimits
+from gateway.state.peer_nodes import beat
 from gateway.state.sessions import Sessions
 from gateway.state.stored_answers import Kept, StoredAnswerLimits
 from gateway.state.stores import Keep, make_stores

@@ -26,14 +26,11 @@ from gateway.upstreams.http.connections import contexts
 from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.uploads import ReadResource, Uploads
 from gateway.upstreams.hybrid.upstream import HybridUpstream
-from gateway.upstreams.mcp.deferred import Deferred
 from gateway.upstreams.mcp.lister import Lister
-from gateway.upstreams.mcp.parking import Parking
-from gateway.upstreams.mcp.relay import McpRelay
-from gateway.upstreams.mcp.remote import RemoteParking
+from gateway.upstreams.mcp.parking import Deferred, Parking, RemoteParking
+from gateway.upstreams.mcp.relay import McpRelay, McpUpstream
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.transports import Ways
-from gateway.upstreams.mcp.upstream import McpUpstream
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream

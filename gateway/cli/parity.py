@@ -16,12 +16,10 @@ from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import err, print_json, print_rows, say
 from gateway.parity import report
-from gateway.parity.compare import compare
-from gateway.parity.play import VectorOutcome, VectorPlan, plan, play
-from gateway.parity.probe import equipped, reach
+from gateway.parity.report import compare
+from gateway.parity.runner import VectorOutcome, VectorPlan, equipped, plan, play, reach
 from gateway.parity.send import Sender, opened
-from gateway.parity.tokens import mint
-from gateway.parity.vectors import Mode, Suite, VectorRun, load
+from gateway.parity.vectors import Mode, Suite, VectorRun, load, mint
 
 QUERY, COMMAND, RPC = "/portal/query", "/portal/command", "/rpc"
 FOLDER = click.Path(path_type=Path)

@@ -4,8 +4,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gateway.context import Principal
-from gateway.policy.engine import BUILT_IN, DEFAULT, DESTRUCTIVE, TIERS, CallerStanding, Engine
-from gateway.policy.rules import CompiledRule, Effect, Subject
+from gateway.policy.engine import (
+    BUILT_IN,
+    DEFAULT,
+    DESTRUCTIVE,
+    TIERS,
+    CallerStanding,
+    CompiledRule,
+    Effect,
+    Engine,
+    Subject,
+)
 from schemas.expressions import ExpressionFailed, too_large
 
 OF_OPERATOR = "(operator)"  # replaces names of operator rules for tenants

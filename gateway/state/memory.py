@@ -13,8 +13,8 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
+from gateway.state.open_sessions import changed
 from gateway.state.rates import MICROS, admit, live, slot_us
-from gateway.state.records import changed
 from gateway.state.streams import StreamPlace, check, event_id, place_of
 from gateway.state.watches import Watchers
 

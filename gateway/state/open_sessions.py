@@ -1,18 +1,25 @@
-"""The sessions open at this node, as objects, and their eviction when a limit is reached.
+"""The sessions open at this node, as objects; their records, as the store keeps them; and their
+eviction when a limit is reached.
 
 Does not access the store or other nodes.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from typing import Any
 
-from gateway.context import Principal, Session
+from msgspec import UNSET, structs
+
+from gateway.abc import SessionChange, SessionRecord
+from gateway.context import Outbox, Principal, Session
 from schemas.errors import TooManyRequests, Unavailable
+from schemas.mcp.messages import ListKind
+from schemas.mcp.revisions import HANDSHAKE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLimits:
     idle_s: float  # idle timeout of a session
     sessions: int  # at this node
@@ -31,7 +38,7 @@ class OpenSessions:
 
     def bound_owners(self, of_one: int) -> None:
         """Change the limit per principal to `of_one`; as in SessionLimits."""
-        self._limits = replace(self._limits, of_one=of_one)
+        self._limits = dataclasses.replace(self._limits, of_one=of_one)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -105,3 +112,62 @@ def _unused_for_longest(sessions: Iterable[Session]) -> Session | None:
 
 def _is_idle(session: Session, since: float) -> bool:
     return session.last_used <= since and session.streams == 0 and not session.running
+
+
+def record_of(session: Session) -> SessionRecord:
+    return SessionRecord(
+        session.id,
+        session.revision.name,
+        session.principal.tenant,
+        session.principal.id,
+        session.toolset,
+        dict(session.client),
+        dict(session.capabilities),
+        session.log_level,
+        tuple(sorted(session.subscriptions)),
+        session.outbox.told,
+        tuple(sorted(session.skills)),
+        session.version,
+    )
+
+
+def changed(record: SessionRecord, change: SessionChange) -> SessionRecord:
+    """The record with `change` applied, one version later."""
+    said = {name: getattr(change, name) for name in ("log_level", "client", "capabilities")}
+    new: dict[str, Any] = {name: value for name, value in said.items() if value is not UNSET}
+    subscriptions = {*record.subscriptions, *change.subscribe}.difference(change.unsubscribe)
+    skills = {*record.skills, *change.use}.difference(change.leave)
+    new["subscriptions"], new["skills"] = tuple(sorted(subscriptions)), tuple(sorted(skills))
+    return structs.replace(record, version=record.version + 1, **new)
+
+
+def update(session: Session, record: SessionRecord) -> bool:
+    """Update the session here from `record`; False when it has that version or a newer one: records
+    may arrive out of order."""
+    if record.version <= session.version:
+        return False
+    session.version, session.log_level = record.version, record.log_level
+    session.client, session.capabilities = record.client, record.capabilities
+    session.subscriptions, session.skills = set(record.subscriptions), set(record.skills)
+    return True
+
+
+def restored(record: SessionRecord, calls_limit: int, news: frozenset[ListKind]) -> Session:
+    """The session, restored at a node that did not open it. Its principal's scopes and claims come
+    with each request."""
+    return Session(
+        record.id,
+        HANDSHAKE[record.revision],
+        Principal(record.principal, record.tenant),
+        record.client,
+        record.capabilities,
+        calls_limit,
+        record.toolset,
+        record.log_level,
+        set(record.subscriptions),
+        set(record.skills),
+        outbox=Outbox(record.told),
+        heard=None,
+        news=news,
+        version=record.version,
+    )

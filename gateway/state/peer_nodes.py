@@ -1,4 +1,4 @@
-"""Session coherence between nodes: the bus messages about sessions, sent and received.
+"""Session coherence between nodes: the bus messages about sessions, sent and received; heartbeats.
 
 A change of a session is acknowledged once every node that has it open has confirmed it on the bus
 (invalidation before the answer). So the next request is served alike at any node, and no request
@@ -18,8 +18,7 @@ from gateway.abc import SessionRecord, SessionStore
 from gateway.context import Session
 from gateway.state.bus import Bus
 from gateway.state.memory import MemoryCounter
-from gateway.state.open_sessions import OpenSessions
-from gateway.state.records import update
+from gateway.state.open_sessions import OpenSessions, update
 from gateway.state.standalone_streams import STREAMS, TELLS, ClientNews
 from schemas.errors import Unavailable
 
@@ -203,3 +202,20 @@ class Elsewhere:
         """Messages about sessions were missed: reload them from the store before they are used."""
         for session in self._open:
             session.renewed = -math.inf
+
+
+FIRST_BEAT_S = 0.1
+
+
+async def beat(store: SessionStore, node: str, every_s: float) -> None:
+    """Send heartbeats until cancelled; a node counts as dead after three missed ones. Returns at
+    once where nodes share no store."""
+    pause_s = min(every_s, FIRST_BEAT_S)  # the store may not be there yet
+    while store.shared:
+        try:
+            await store.beat(node, 3 * every_s)
+            pause_s = every_s
+        except Unavailable:
+            if pause_s == every_s:
+                log.warning("beat_missed")
+        await asyncio.sleep(pause_s)

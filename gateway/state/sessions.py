@@ -21,9 +21,15 @@ from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
 from gateway.state.hub import Hub
 from gateway.state.news import KINDS
-from gateway.state.open_sessions import OpenSessions, SessionLimits
+from gateway.state.open_sessions import (
+    OpenSessions,
+    SessionLimits,
+    changed,
+    record_of,
+    restored,
+    update,
+)
 from gateway.state.peer_nodes import Elsewhere
-from gateway.state.records import changed, record_of, restored, update
 from gateway.state.standalone_streams import ClientNews
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests
 from schemas.mcp.messages import ListKind

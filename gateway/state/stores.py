@@ -12,10 +12,8 @@ from gateway.abc import Counter, Log, SessionStore
 from gateway.state import bus
 from gateway.state import stored_answers as kept
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
-from gateway.state.postgres import Opened, PostgresCounter, PostgresSessions
-from gateway.state.postgres_log import PostgresLog
-from gateway.state.redis import RedisCounter, RedisSessions, connect
-from gateway.state.redis_log import RedisLog
+from gateway.state.postgres import Opened, PostgresCounter, PostgresLog, PostgresSessions
+from gateway.state.redis import RedisCounter, RedisLog, RedisSessions, connect
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")

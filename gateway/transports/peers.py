@@ -12,7 +12,7 @@ from starlette.types import Message, Receive
 
 from gateway.context import Session
 from gateway.protocol import sse
-from gateway.state.asks import Asks
+from gateway.state.client_requests import Asks
 from gateway.state.streams import Ids, Recording, Streams
 from gateway.transports.mcp import McpFront
 from gateway.transports.responses import Responder

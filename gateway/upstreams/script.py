@@ -7,7 +7,7 @@ from config.settings import Scripts
 from gateway.context import Context
 from gateway.upstreams.http.answers import failed
 from gateway.upstreams.python import spoken
-from gateway.upstreams.sandbox.runs import Sandbox, ScriptFailed
+from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
 from schemas.binding import ScriptBinding
 from schemas.jsonrpc import decode_json
 from schemas.source import Source

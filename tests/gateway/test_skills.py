@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
-from gateway.state.records import record_of, restored
+from gateway.state.open_sessions import record_of, restored
 from registry.skills.agents import AgentDraft, AgentStore
 from registry.skills.document import compose, read_document
 from registry.skills.folders import FolderFile, SkillFolder

@@ -21,7 +21,7 @@ from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.transports import Ways
-from gateway.upstreams.rest.files import CallFile, RemoteFile, StreamedBody
+from gateway.upstreams.rest.bodies import CallFile, RemoteFile, StreamedBody
 from registry.documents import addresses
 from registry.documents.fetch import fetch
 from registry.sources.graphql_documents import introspect

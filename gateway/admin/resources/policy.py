@@ -28,9 +28,8 @@ from gateway.operations.operation import (
     not_found,
     sentence,
 )
-from gateway.policy.engine import Engine
+from gateway.policy.engine import Engine, Subject
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR, Explanation, explain
-from gateway.policy.rules import Subject
 from registry.access.approvals import Approval, ApprovalRefused, Approvals
 from registry.access.policies import Policies, PolicyChanged, StoredRule, TooManyRules
 from registry.catalog.catalogs import Catalogs

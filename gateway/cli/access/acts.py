@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 
 from config.settings import Settings
 from gateway.audit.records import AuditEntry, Chain, printable
-from gateway.audit.storing import heads, store
-from gateway.audit.writer import is_recorded
+from gateway.audit.writer import heads, is_recorded, store
 from gateway.cli.access.actor import actor
 from registry.database.postgres import Pool
 

@@ -23,9 +23,8 @@ from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, remark, say
 from gateway.cli.idle import Idle, idle_rules, known
 from gateway.context import Principal
-from gateway.policy.engine import Engine
+from gateway.policy.engine import Engine, Subject
 from gateway.policy.explain import Explanation, explain
-from gateway.policy.rules import Subject
 from registry.access.policies import Policies, StoredRule, TooManyRules, stored_rules, written
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json

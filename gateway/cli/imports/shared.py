@@ -30,7 +30,7 @@ from gateway.cli.imports.report import (
     print_table,
 )
 from gateway.cli.sources.servers import open_asking, open_lister
-from gateway.upstreams.mcp.process import NOT_STARTED
+from gateway.upstreams.mcp.stdio import NOT_STARTED
 from registry.catalog.toolsets import unknown
 from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.plan import SourceDraft

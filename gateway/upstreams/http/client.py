@@ -30,7 +30,7 @@ from gateway.upstreams.http.connections import (
 )
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.reasons import is_outage, why
-from gateway.upstreams.rest.files import Stream, StreamedBody
+from gateway.upstreams.rest.bodies import Stream, StreamedBody
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")

@@ -24,7 +24,7 @@ from gateway.context import Context
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.deadline import Deadline
-from gateway.upstreams.rest.files import (
+from gateway.upstreams.rest.bodies import (
     ANY_TYPE,
     CallFile,
     Piece,

@@ -16,17 +16,16 @@ from msgspec import UNSET, Raw
 from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.background_tasks import Aside
+from gateway.upstreams.mcp.exchanges import Aside, Exchange, Talk
 from gateway.upstreams.mcp.handshake import INITIALIZED, initialize, read_facts, with_envelope
 from gateway.upstreams.mcp.link import (
     Hearer,
     Hello,
+    Mailbox,
     SessionLost,
     StatelessWay,
     Timeout,
 )
-from gateway.upstreams.mcp.listeners import Mailbox
-from gateway.upstreams.mcp.talk import Exchange, Talk
 from gateway.upstreams.mcp.wire import Garbage, Message
 from schemas.mcp.messages import CANCELLED, META_SUBSCRIPTION, PROGRESS
 from schemas.mcp.revisions import Revision

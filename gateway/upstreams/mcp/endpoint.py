@@ -18,11 +18,8 @@ from gateway.upstreams.http.connections import SourcePool, TooLarge, UpstreamFai
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.http.reasons import is_outage, why
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.background_tasks import Aside
-from gateway.upstreams.mcp.events import EventStream, JsonText
-from gateway.upstreams.mcp.idle_timeout import Patience
-from gateway.upstreams.mcp.talk import Exchange, Talk
-from gateway.upstreams.mcp.wire import Garbage, Message
+from gateway.upstreams.mcp.exchanges import Aside, Exchange, Patience, Talk
+from gateway.upstreams.mcp.wire import EventStream, Garbage, JsonText, Message
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")

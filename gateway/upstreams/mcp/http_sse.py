@@ -13,9 +13,8 @@ from gateway.upstreams.http.connections import SourcePool
 from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, ServerEndpoint
-from gateway.upstreams.mcp.events import EventStream, ServerEvent
 from gateway.upstreams.mcp.link import Hearer, Hello, SessionLost, Timeout
-from gateway.upstreams.mcp.wire import Garbage
+from gateway.upstreams.mcp.wire import EventStream, Garbage, ServerEvent
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")

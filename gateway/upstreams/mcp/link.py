@@ -1,14 +1,29 @@
-"""Link to one MCP server, independent of transport: its interface, and the Hearer of messages."""
+"""Link to one MCP server, independent of transport, and handlers of the messages it receives."""
 
 import asyncio
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from gateway.context import Context
+from gateway.protocol.asks import Refused, for_client, for_server
 from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.mcp.wire import Message
+from schemas.errors import MethodNotFound
+from schemas.jsonrpc import Notification, encode
+from schemas.mcp.messages import (
+    LOG_LEVELS,
+    META_LOG_LEVEL,
+    PROGRESS,
+    PROMPTS_CHANGED,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+)
 from schemas.mcp.revisions import Revision
 
 
@@ -112,3 +127,140 @@ class SessionLost(UpstreamFailed):
     def __init__(self, text: str, sent: bool) -> None:
         super().__init__(text)
         self.sent = sent  # the server may have begun the request; else a retry is safe
+
+
+LIMIT = 1000  # messages
+
+
+class Mailbox:
+    def __init__(self) -> None:
+        self.over: Exception | None = None  # set once no more messages can come
+        self._waiting: deque[Message] = deque()
+        self._woken = asyncio.Event()
+
+    def put(self, message: Message, kept: bool = False) -> None:
+        if kept or len(self._waiting) < LIMIT:
+            self._waiting.append(message)
+            self._woken.set()
+
+    def fail(self, error: Exception) -> None:
+        self.over = self.over or error
+        self._woken.set()
+
+    async def get(self) -> Message:
+        while not self._waiting:
+            if self.over is not None:
+                raise self.over
+            self._woken.clear()
+            await self._woken.wait()
+        return self._waiting.popleft()
+
+
+class Nobody:
+    """A Hearer that drops notifications and rejects requests."""
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        pass
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ARG002
+        raise MethodNotFound(f"Nobody is here to be asked: {method[:100]}")
+
+
+MESSAGE = "notifications/message"
+ELICITED = "notifications/elicitation/complete"  # 2025-11-25 alone
+NEWS = frozenset({TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
+
+News = Callable[[str, dict[str, Any]], None]
+SEVERITY = {level: place for place, level in enumerate(LOG_LEVELS)}
+
+
+class ClientHearer:
+    """A Hearer that forwards to one client the messages for it, in the shape of its revision."""
+
+    def __init__(self, context: Context, news: News) -> None:
+        """`news` gets changes of lists and resources, which concern more than this client."""
+        self._context = context
+        self._news = news
+        self._level = wanted_level(context)
+        self._elicits_urls = context.revision.handshake and context.revision.elicits_urls
+        self._token = _meta(context).get("progressToken", UNSET)
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        peer = self._context.peer
+        if method in NEWS:
+            self._news(method, params)
+        elif peer is None:
+            return
+        elif method == PROGRESS and self._token is not UNSET:
+            # a call that was parked began under the token of an earlier request
+            said = {**params, "progressToken": self._token}
+            await peer.notify(encode(Notification(method, said)))
+        elif self._concerns(method, params):
+            await peer.notify(encode(Notification(method, params)))
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        context = self._context
+        if context.session is None or context.peer is None:
+            raise MethodNotFound(f"This client cannot be asked: {method[:100]}")
+        return await context.peer.ask(method, params)
+
+    def _concerns(self, method: str, params: dict[str, Any]) -> bool:
+        if method == MESSAGE:
+            return self._wants(params.get("level"))
+        return method == ELICITED and self._elicits_urls
+
+    def _wants(self, level: Any) -> bool:
+        if self._level is None:
+            return False
+        return SEVERITY.get(level, 0) >= self._level if isinstance(level, str) else True
+
+
+class Translated:
+    """A Hearer that translates a server's requests for a client of another revision."""
+
+    def __init__(
+        self,
+        inner: Hearer,
+        client: Revision,
+        capabilities: Mapping[str, Any],
+        asker: str,
+        server: Revision,
+    ) -> None:
+        """`capabilities`: what the client can be asked. `asker`: name of the server, shown to the
+        client if it deals with several servers; else empty."""
+        self._inner = inner
+        self._revision = client
+        self._capabilities = dict(capabilities)
+        self._asker = asker
+        self._server = server
+        self.missing: dict[str, Any] = {}  # capabilities that the client would have needed
+
+    async def notified(self, method: str, params: dict[str, Any]) -> None:
+        await self._inner.notified(method, params)
+
+    async def asked(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "ping":
+            return {}
+        asked = for_client(method, params, self._revision, self._capabilities, self._asker)
+        if isinstance(asked, Refused):
+            self.missing |= asked.required
+            raise MethodNotFound(asked.reason)
+        result = await self._inner.asked(method, asked)
+        return for_server(method, params, result, self._server)
+
+
+def wanted_level(context: Context) -> int | None:
+    """Minimum severity of log messages for the client; None: it wants none.
+
+    A session that set no level gets what its server sends (`logging`, the handshake revisions); a
+    2026-07-28 request that names no level gets none.
+    """
+    if context.session is not None:
+        return SEVERITY.get(context.session.log_level or "", 0)
+    level = _meta(context).get(META_LOG_LEVEL)
+    return SEVERITY.get(level) if isinstance(level, str) else None
+
+
+def _meta(context: Context) -> Mapping[str, Any]:
+    meta = context.params.get("_meta")
+    return meta if isinstance(meta, dict) else {}

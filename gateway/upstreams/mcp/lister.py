@@ -7,12 +7,12 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.events import first_members
+from gateway.upstreams.mcp.handshake import Spoken
 from gateway.upstreams.mcp.link import Link
 from gateway.upstreams.mcp.pool import PLAIN
-from gateway.upstreams.mcp.probe import Spoken
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
+from gateway.upstreams.mcp.wire import first_members
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import Fault, ImportRejected, MethodNotFound, RelayedFault
 from schemas.mcp.snapshot import Eras, ServerFacts, Snapshot, SnapshotEntry

@@ -10,8 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from config.settings import UpstreamSettings as Limits
-from gateway.upstreams.mcp.server import McpServer, Way
-from gateway.upstreams.mcp.watcher import Audience
+from gateway.upstreams.mcp.server import Audience, McpServer, Way
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")

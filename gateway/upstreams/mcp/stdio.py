@@ -1,13 +1,219 @@
-"""MCP over the standard input and output of a process: one JSON text on each line."""
+"""MCP over the standard input and output of a child process: one JSON text on each line.
 
+The process is started without a shell, limited, and never orphaned. It leads a process group of its
+own, which is killed with it. It ends with the gateway; if that is killed by SIGKILL, only the
+process itself is killed (on Linux), and its children have to notice EOF on their standard input and
+output. Process groups that it creates itself are not tracked.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
 
-from gateway.upstreams.http.connections import UpstreamFailed
+from gateway.upstreams.http.connections import TooLarge, UpstreamFailed
+from gateway.upstreams.mcp import launcher
 from gateway.upstreams.mcp.backoff import Respawn
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.link import Hearer, Hello, LinkFacts, SessionLost, Timeout
-from gateway.upstreams.mcp.process import LineProcess, ProcessCommand
+from gateway.upstreams.mcp.wire import Lines
 from schemas.mcp.revisions import V2025_11_25, Revision
+
+log = logging.getLogger("toolgate.upstream")
+
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR")  # of our environment, and LC_*
+NOT_STARTED = "could not be started: its command was not found or cannot be run"
+GRACE_S = 2.0  # after EOF on its input, and again after SIGTERM
+HELD_S = 1.0  # wait for EOF of its output after its exit: other processes may hold the pipe
+LOGGED_LINES = 100  # of stderr, each minute
+LOGGED_BYTES = 500  # of each
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCommand:
+    """Command to start, and its limits."""
+
+    name: str  # of the source
+    words: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    memory_bytes: int = 2**32  # address space
+    line_limit_bytes: int = 10 * 2**20
+
+
+class LineProcess(asyncio.SubprocessProtocol):
+    """One such process. Lines of its output go to `on_line`; `on_end` is called once, when its
+    output has ended, with a reason that follows its name."""
+
+    def __init__(
+        self,
+        command: ProcessCommand,
+        on_line: Callable[[bytes], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self.command = command
+        self.pid = 0
+        self.running = False
+        self._on_line = on_line
+        self._on_end: Callable[[str], None] | None = on_end
+        self._exited = asyncio.Event()
+        self._silent = False
+        self._why = "has ended"
+        self._out = Lines(command.line_limit_bytes)
+        self._err = Lines(LOGGED_BYTES, cut=True)
+        self._read = _Rate(command.line_limit_bytes, 1.0)
+        self._logged = _Rate(LOGGED_LINES, 60.0)
+
+    @classmethod
+    async def start(
+        cls,
+        command: ProcessCommand,
+        on_line: Callable[[bytes], None],
+        on_end: Callable[[str], None],
+    ) -> "LineProcess":
+        """Raises OSError."""
+        process = cls(command, on_line, on_end)
+        words = (sys.executable, "-I", "-S", str(Path(launcher.__file__)))
+        limits = (str(command.memory_bytes), str(os.getpid()))
+        await asyncio.get_running_loop().subprocess_exec(
+            lambda: process,
+            *words,
+            *limits,
+            *command.words,
+            env=environment(command.env),
+            start_new_session=True,
+        )
+        return process
+
+    def write(self, line: bytes) -> bool:
+        """False when its write buffer is full, or its input is closed."""
+        stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
+        if stdin is None or stdin.is_closing() or not self.running:
+            return False
+        if stdin.get_write_buffer_size() > self.command.line_limit_bytes:
+            return False
+        stdin.write(line + b"\n")
+        return True
+
+    async def close(self) -> None:
+        """Close its input, then SIGTERM, then SIGKILL; returns when it has exited."""
+        self._on_end = None
+        try:
+            for step in (self._end_input, lambda: self._signal(signal.SIGTERM)):
+                step()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(GRACE_S):
+                        await self._exited.wait()
+                        break
+        finally:  # also on cancellation
+            self._signal(signal.SIGKILL)
+        await self._exited.wait()
+        self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self.pid = self._transport.get_pid()
+        self.running = True
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            for line in self._err.feed(data):
+                self._log(line)
+            return
+        if not self._read.allows(len(data)):
+            self._pause()
+        try:
+            for line in self._out.feed(data):
+                self._on_line(line)
+        except TooLarge as error:
+            self._ended(str(error))
+            self._signal(signal.SIGKILL)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+        if fd == 1:
+            self.running = False
+            self._silent = True
+            self._wind_up()
+
+    def process_exited(self) -> None:
+        self._signal(signal.SIGKILL)  # kills the remaining members of its group
+        self.running = False
+        self._exited.set()
+        code = self._transport.get_returncode()
+        log.info("stdio_exited", extra={"source": self.command.name, "code": code})
+        if code == launcher.NOT_FOUND:
+            self._why = NOT_STARTED
+        self._wind_up()
+
+    def _wind_up(self) -> None:
+        """Called on exit and on EOF of its output: report the end when both came, or force it."""
+        if self._silent and self._exited.is_set():
+            self._ended(self._why)
+        else:  # its last output may not have been read
+            asyncio.get_running_loop().call_later(HELD_S, self._cut)
+
+    def _cut(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._ended(self._why)
+        self._transport.close()
+
+    def _ended(self, why: str) -> None:
+        self.running = False
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(why)
+
+    def _end_input(self) -> None:
+        stdin = self._transport.get_pipe_transport(0)
+        if stdin is not None:
+            stdin.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the group, but not after the exit: its number may have been reused."""
+        if self._exited.is_set():
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _log(self, line: bytes) -> None:
+        if self._logged.allows(1):
+            text = line.decode(errors="replace")
+            log.info("stdio_stderr", extra={"source": self.command.name, "line": text})
+
+    def _pause(self) -> None:
+        """Stop reading for a second: limits the share of a process that floods its output."""
+        output = cast("asyncio.ReadTransport", self._transport.get_pipe_transport(1))
+        output.pause_reading()
+        asyncio.get_running_loop().call_later(1.0, output.resume_reading)
+
+
+class _Rate:
+    """Rate limit with a fixed window: at most `limit` in each `stretch_s` seconds."""
+
+    def __init__(self, limit: int, stretch_s: float) -> None:
+        self._limit = limit
+        self._stretch_s = stretch_s
+        self._since = 0.0
+        self._count = 0
+
+    def allows(self, count: int) -> bool:
+        now = time.monotonic()
+        if now - self._since > self._stretch_s:
+            self._since, self._count = now, 0
+        self._count += count
+        return self._count <= self._limit
+
+
+def environment(configured: Mapping[str, str]) -> dict[str, str]:
+    """Environment of such a process: the names in KEPT and LC_* of ours, and `configured`."""
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or name[:3] == "LC_"}
+    return {**kept, **configured}
 
 
 class Stdio:

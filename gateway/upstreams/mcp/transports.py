@@ -9,12 +9,8 @@ from gateway.upstreams.auth.caller import Holder
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from gateway.upstreams.mcp.backoff import Respawn
 from gateway.upstreams.mcp.duplex import DuplexLink
-from gateway.upstreams.mcp.handshake import DISCOVER
-from gateway.upstreams.mcp.http import HttpLink
-from gateway.upstreams.mcp.http_sse import open_http_sse
-from gateway.upstreams.mcp.link import Hearer, Hello, Link, LinkFacts, StatelessWay, Timeout
-from gateway.upstreams.mcp.listeners import Nobody
-from gateway.upstreams.mcp.probe import (
+from gateway.upstreams.mcp.handshake import (
+    DISCOVER,
     UNKNOWN,
     Spoken,
     demanded,
@@ -22,9 +18,15 @@ from gateway.upstreams.mcp.probe import (
     options_of,
     stateless_facts,
 )
-from gateway.upstreams.mcp.process import NOT_STARTED, ProcessCommand
-from gateway.upstreams.mcp.stateless import StatelessLink
-from gateway.upstreams.mcp.stdio import open_stdio, open_stdio_stateless
+from gateway.upstreams.mcp.http_sse import open_http_sse
+from gateway.upstreams.mcp.link import Hearer, Hello, Link, LinkFacts, Nobody, StatelessWay, Timeout
+from gateway.upstreams.mcp.stdio import (
+    NOT_STARTED,
+    ProcessCommand,
+    open_stdio,
+    open_stdio_stateless,
+)
+from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
 from schemas.errors import Unavailable
 from schemas.source import Source
 

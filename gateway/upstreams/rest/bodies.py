@@ -1,22 +1,262 @@
-"""Request bodies: encodes a value in its media type. Pure."""
+"""Files in arguments: parses an argument into a file, without any I/O.
 
-from collections.abc import Mapping
+Text is a data: URL, a URI that is read later, or else base64. An object has one of `data`, `text`
+and `uri`, and optionally the file's name and type.
+"""
+
+import base64
+import binascii
+import mimetypes
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, unquote, unquote_to_bytes
+
+from msgspec import Struct
 
 from gateway.upstreams.rest import xml
-from gateway.upstreams.rest.files import (
-    ANY_TYPE,
-    RemoteFile,
-    StreamedBody,
-    file_of,
-    media_type_of,
-)
-from gateway.upstreams.rest.multipart import Multipart
-from gateway.upstreams.rest.serialize import FORM, in_query, is_json, plain
+from gateway.upstreams.rest.serialize import FORM, in_header, in_query, is_json, pairs_of, plain
 from schemas.binding import Body, Parameter, Part
+from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:")
+_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,80}/[\w!#$&^.+-]{1,80}( *;[\x20-\x7e]{0,200})?", re.A)
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_SPACE = b" \t\r\n"
+_KINDS = mimetypes.MimeTypes()  # Python's own table: a machine's files differ
+_NAME_CHARS = 200
+_MEMBERS = frozenset({"data", "text", "uri", "filename", "mimeType"})
+_EXPECTED = "expected base64, a data: or http(s) URL, the URI of a resource, or an object of them"
+
+ANY_TYPE = "application/octet-stream"
+
+
+class CallFile(Struct, frozen=True):
+    """One file; `data` is None where `uri` leads to it."""
+
+    argument: str  # whose value it is, for messages
+    data: bytes | None = None
+    uri: str = ""
+    name: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file that has to be fetched, and the bytes before it, which depend on its name and type."""
+
+    file: CallFile
+    head: Callable[[str, str | None], bytes]  # (name, media type)
+
+
+Piece = bytes | RemoteFile
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedBody:
+    """A body of which some pieces have to be fetched. Without `content_type` it is one file, and of
+    that file's type."""
+
+    pieces: Sequence[Piece]
+    content_type: str | None
+
+
+class Stream:
+    """A body that is read while it is sent, once. `length` is None if unknown."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], length: int | None) -> None:
+        self.chunks = chunks
+        self.length = length
+
+
+def file_of(argument: str, value: Any) -> CallFile:
+    """The file in an argument. Raises InvalidParams."""
+    if isinstance(value, str):
+        return _of_text(argument, value)
+    if not isinstance(value, dict):
+        return CallFile(argument, encode(value), media_type="application/json")
+    if not value.keys() <= _MEMBERS or len(value.keys() & {"data", "text", "uri"}) != 1:
+        raise InvalidParams(
+            f"{argument}: a file is one of `data`, `text` and `uri`, with `filename` and `mimeType`"
+        )
+    if not all(isinstance(member, str) for member in value.values()):
+        raise InvalidParams(f"{argument}: the members of a file are text")
+    return _of_object(argument, value)
+
+
+def media_type_of(file: CallFile, described: Sequence[str] = ()) -> str | None:
+    """The caller's media type, else the description's, else guessed from the file name."""
+    if file.media_type:
+        return file.media_type
+    named = [kind for kind in described if "*" not in kind and kind != ANY_TYPE]
+    guessed = _KINDS.guess_type(file.name)[0] if file.name else None
+    return guessed if guessed in named or not named else named[0]
+
+
+def known_type(said: str | None) -> str | None:
+    """A remote server's media type, if it is well-formed: it becomes a header of ours."""
+    return said if said and _MEDIA_TYPE.fullmatch(said) else None
+
+
+def name_of(file: CallFile, media_type: str | None) -> str:
+    """A file name with an extension, from which some services infer the type."""
+    if file.name:
+        return file.name
+    _, _, path = file.uri.partition(":")
+    last = unquote(re.split(r"[?#]", path, maxsplit=1)[0].rpartition("/")[2])
+    if last and last not in (".", ".."):
+        return last[-_NAME_CHARS:]
+    return "file" + (_KINDS.guess_extension((media_type or "").partition(";")[0]) or "")
+
+
+def _of_object(argument: str, value: dict[str, str]) -> CallFile:
+    media_type = value.get("mimeType") or None
+    if media_type is not None and not _MEDIA_TYPE.fullmatch(media_type):
+        raise InvalidParams(f"{argument}: `mimeType` is no media type, like image/png")
+    name = value.get("filename", "").replace("\\", "/").rpartition("/")[2][-_NAME_CHARS:] or None
+    if "text" in value:
+        return CallFile(argument, value["text"].encode(), "", name, media_type or "text/plain")
+    if "uri" in value and not _SCHEME.match(value["uri"]):
+        raise InvalidParams(f"{argument}: `uri` is no URI")
+    inner = _of_text(argument, value.get("data", value.get("uri", "")))
+    return CallFile(argument, inner.data, inner.uri, name, media_type or inner.media_type)
+
+
+def _of_text(argument: str, text: str) -> CallFile:
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return CallFile(argument, _unpacked(argument, text.encode()))
+    if scheme[0].lower() == "data:":
+        return _of_data_url(argument, text)
+    return CallFile(argument, uri=text)
+
+
+def _of_data_url(argument: str, url: str) -> CallFile:
+    """RFC 2397: `data:image/png;base64,iVBO...`."""
+    head, comma, data = url[len("data:") :].partition(",")
+    kind, semicolon, last = head.rpartition(";")
+    encoded = last.strip().lower() == "base64" and bool(semicolon)
+    kind = kind if encoded else head
+    if not comma or (kind and not kind.startswith(";") and not _MEDIA_TYPE.fullmatch(kind)):
+        raise InvalidParams(f"{argument}: this is no data: URL, like data:image/png;base64,iVBO")
+    content = unquote_to_bytes(data)
+    media_type = kind if kind and not kind.startswith(";") else "text/plain"
+    return CallFile(
+        argument, _unpacked(argument, content) if encoded else content, "", None, media_type
+    )
+
+
+def _unpacked(argument: str, text: bytes) -> bytes:
+    """Base64 (RFC 4648), either alphabet, with or without line breaks and padding."""
+    text = text.translate(_URL_SAFE, _SPACE).rstrip(b"=")
+    try:
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidParams(
+            f"{argument}: this is no file: {_EXPECTED}; plain text goes into {{text}}"
+        ) from error
+
+
+# RFC 7578, section 4.2, as WHATWG's HTML writes it: quotes and line ends are percent-encoded
+_IN_QUOTES = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
+_ESSENTIALS = frozenset({"content-disposition", "content-type", "content-length"})
+
+
+class Multipart:
+    """One body, written part by part."""
+
+    def __init__(self, body: Body, arguments: Mapping[str, Any]) -> None:
+        self._boundary = secrets.token_hex(16)
+        self._parts = {part.name: part for part in body.parts}
+        self._names = {name: argument for argument, name in body.properties or ()}
+        self._arguments = arguments
+        essence, _, said = body.media_type.partition(";")
+        kept = [
+            text for text in said.split(";") if text.strip() and "boundary=" not in text.lower()
+        ]
+        self._type = ";".join([essence.strip(), *kept, f" boundary={self._boundary}"])
+
+    def write(self, value: Any) -> StreamedBody:
+        """Encode `value`: a part for each member, several for an array. Raises InvalidParams."""
+        members = value if isinstance(value, dict) else {"value": value}
+        pieces: list[Piece] = []
+        for name, member in members.items():
+            pieces.extend(self._member(name, member))
+        pieces.append(f"--{self._boundary}--\r\n".encode())
+        return StreamedBody(pieces, self._type)
+
+    def _member(self, name: str, value: Any) -> Iterator[Piece]:
+        part = self._parts.get(name) or Part(name)
+        if part.style is not None and part.content_type is None:
+            for key, text in pairs_of(_as_query(part), value):
+                yield self._head(key, {}) + text.encode() + b"\r\n"
+            return
+        whole = part.content_type is not None and is_json(part.content_type) and not part.file
+        items = value if isinstance(value, list) and not whole else [value]
+        for item in items:
+            if item is not None or whole:
+                yield from self._item(part, item)
+
+    def _item(self, part: Part, value: Any) -> Iterator[Piece]:
+        headers = dict(self._headers(part))
+        if part.file:
+            yield from self._file(part, headers, value)
+            return
+        media_type, text = _written(part, value)
+        if media_type:
+            headers["Content-Type"] = media_type
+        yield self._head(part.name, headers) + text + b"\r\n"
+
+    def _file(self, part: Part, headers: dict[str, str], value: Any) -> Iterator[Piece]:
+        described = [kind.strip() for kind in (part.content_type or "").split(",") if kind.strip()]
+        file = file_of(self._names.get(part.name, part.name), value)
+
+        def head(name: str, media_type: str | None) -> bytes:
+            fetched = CallFile(file.argument, b"", "", name, media_type)
+            of_type = {"Content-Type": media_type_of(fetched, described) or ANY_TYPE}
+            return self._head(part.name, {**headers, **of_type}, name)
+
+        if file.data is None:
+            yield RemoteFile(file, head)
+        else:
+            media_type = media_type_of(file, described)
+            yield head(name_of(file, media_type), media_type) + file.data
+        yield b"\r\n"
+
+    def _headers(self, part: Part) -> Iterator[tuple[str, str]]:
+        for parameter in part.headers:
+            value = self._arguments.get(parameter.argument)
+            if value is not None and parameter.name.lower() not in _ESSENTIALS:
+                yield parameter.name, in_header(parameter, value)
+
+    def _head(self, name: str, headers: Mapping[str, str], filename: str | None = None) -> bytes:
+        disposition = f'form-data; name="{name.translate(_IN_QUOTES)}"'
+        if filename is not None:
+            disposition += f'; filename="{filename.translate(_IN_QUOTES)}"'
+        lines = [f"--{self._boundary}", f"Content-Disposition: {disposition}"]
+        lines += [f"{key}: {value}" for key, value in headers.items()]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def _as_query(part: Part) -> Parameter:
+    style = part.style or "form"
+    return Parameter(part.name, part.name, "query", style, part.explode, part.allow_reserved)
+
+
+def _written(part: Part, value: Any) -> tuple[str | None, bytes]:
+    """Media type and text of a value that is no file. Text has no media type, as in browsers: with
+    one, a service may take the part for a file."""
+    stated = (part.content_type or "").split(",")[0].strip() or None
+    if isinstance(value, dict | list) and (stated is None or "*" in stated):
+        return "application/json", encode(value)
+    if stated and is_json(stated):
+        return stated, encode(value)
+    return stated, plain(value).encode()
+
 
 Kind = Literal["json", "form", "multipart", "xml", "lines", "records", "other"]
 

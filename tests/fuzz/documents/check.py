@@ -9,7 +9,7 @@ from typing import Any
 
 from config.load import load
 from gateway.upstreams.graphql import upstream as graphql
-from gateway.upstreams.rest.requests import build
+from gateway.upstreams.rest.upstream import build
 from registry.importers.drafts import Imported
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import GraphQLBinding

@@ -16,7 +16,7 @@ from config.settings import Settings
 from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.audit.records import AuditEntry, Chain
-from gateway.audit.storing import store as store_audit
+from gateway.audit.writer import store as store_audit
 from gateway.context import Principal
 from gateway.policy.engine import Engine
 from registry.access.approvals import ApprovalRequest, Approvals

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from gateway.audit.retention import maintain
-from gateway.audit.storing import heads
 from gateway.audit.verification import verify
+from gateway.audit.writer import heads
 from registry.database.postgres import borrowed
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import entry, writer

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.methods.lifecycle import LogLevels
-from gateway.state.records import changed, record_of, update
+from gateway.state.open_sessions import changed, record_of, update
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound
 from schemas.mcp.messages import LOG_LEVELS

@@ -3,7 +3,7 @@ import pytest
 from gateway.events import Events
 from gateway.methods.resources import ResourceMethods
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Hub
-from gateway.state.records import changed, record_of, update
+from gateway.state.open_sessions import changed, record_of, update
 from registry.catalog.catalog import Catalog
 from schemas.errors import (
     Fault,

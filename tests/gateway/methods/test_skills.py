@@ -21,7 +21,7 @@ from gateway.methods.skills.use_skill import ListSkills, SkillLimits, UseSkill
 from gateway.protocol.sealed import Sealer
 from gateway.state.hub import Hub
 from gateway.state.news import MESSAGES
-from gateway.state.records import changed, record_of, update
+from gateway.state.open_sessions import changed, record_of, update
 from registry.catalog.catalog import Catalog
 from registry.search import Filters, Hit, SearchQuery, SearchResult
 from registry.skills.document import Access, compose

@@ -13,7 +13,7 @@ from config.access import GuardrailsSettings as Settings
 from gateway.abc import ToolCall
 from gateway.context import AuditDraft, Context, Identity, Principal
 from gateway.middleware.guardrails import Guardrails
-from gateway.policy.rules import CLAIMS
+from gateway.policy.engine import CLAIMS
 from schemas.binding import FunctionBinding, HybridBinding
 from schemas.errors import RelayedFault
 from schemas.mcp.revisions import V2026_07_28

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.parity.compare import compare
 from gateway.parity.judge import judge
-from gateway.parity.play import Played, VectorOutcome
+from gateway.parity.report import compare
+from gateway.parity.runner import Played, VectorOutcome
 from gateway.parity.send import VectorAnswer
 from gateway.parity.vectors import Vector, VectorRun
 

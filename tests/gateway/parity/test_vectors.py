@@ -9,8 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gateway.parity.send import body
-from gateway.parity.tokens import mint
-from gateway.parity.vectors import CHECKOUT, Vector, load
+from gateway.parity.vectors import CHECKOUT, Vector, load, mint
 from schemas.errors import ToolgateError
 from tests.vectors import ledger
 

@@ -11,11 +11,19 @@ from msgspec.structs import replace
 
 from config.access import Policy, Rule
 from gateway.context import AuditDraft, Context, Identity, Principal
-from gateway.policy.engine import DEFAULT, DESTRUCTIVE, TIERS, CallerStanding, Engine
+from gateway.policy.engine import (
+    CLAIMS,
+    DEFAULT,
+    DESTRUCTIVE,
+    TIERS,
+    CallerStanding,
+    CompiledRule,
+    Engine,
+    Subject,
+    Values,
+)
 from gateway.policy.explain import explain
-from gateway.policy.reach import Reach, flags
-from gateway.policy.rules import CLAIMS, CompiledRule, Subject, Values
-from gateway.policy.visibility import PolicyView
+from gateway.policy.visibility import PolicyView, Reach, flags
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import JSON_RPC

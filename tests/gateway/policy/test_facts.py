@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.context import Principal
-from gateway.policy.rules import CLAIMS, facts_of
+from gateway.policy.engine import CLAIMS, facts_of
 
 VALUES, BYTES, LEVELS = CLAIMS
 

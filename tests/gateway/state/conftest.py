@@ -11,9 +11,8 @@ from gateway import context
 from gateway.context import Principal, Session
 from gateway.events import Events
 from gateway.state import open_sessions, sessions
-from gateway.state.answers import ClientAnswers
-from gateway.state.asks import Asks
 from gateway.state.bus import Bus
+from gateway.state.client_requests import Asks, ClientAnswers
 from gateway.state.hub import Hub
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.open_sessions import SessionLimits

@@ -1,8 +1,8 @@
 import anyio
 import pytest
 
-from gateway.state.heartbeat import beat
 from gateway.state.memory import MemorySessions
+from gateway.state.peer_nodes import beat
 from tests.gateway.state.conftest import Shared
 
 pytestmark = pytest.mark.anyio

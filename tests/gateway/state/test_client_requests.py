@@ -138,7 +138,7 @@ async def test_what_nobody_asked_is_not_kept_for_the_nodes_that_live(nodes):
 
 
 async def test_a_node_looks_for_an_answer_that_it_was_not_woken_for(nodes, client, monkeypatch):
-    monkeypatch.setattr("gateway.state.answers.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("gateway.state.client_requests.LOOK_EVERY_S", 0.01)
     a, b = nodes
     monkeypatch.setattr(a.stores.log, "watch", lambda _stream, _wake: nullcontext())
     session = await a.open()

@@ -10,9 +10,8 @@ from anyio.lowlevel import checkpoint
 from config.load import load
 from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Principal
-from gateway.state import redis_log
-from gateway.state.redis import connect
-from gateway.state.redis_log import RedisLog
+from gateway.state import redis
+from gateway.state.redis import RedisLog, connect
 from gateway.state.stores import Keep, open_stores
 from schemas.errors import ToolgateError, Unavailable
 from tests.contracts.backends import DEADLINE_S, in_redis
@@ -182,7 +181,7 @@ async def test_silence_on_the_channel_is_told_from_a_dead_connection(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # a quarter of a minute is too long for a test
-    monkeypatch.setattr(redis_log, "CHECK_S", 0.02)
+    monkeypatch.setattr(redis, "CHECK_S", 0.02)
     caplog.set_level(logging.WARNING, "toolgate.state")
     async with in_redis(redis_server).nodes() as nodes:
         with redis_server.client() as client, anyio.fail_after(DEADLINE_S):

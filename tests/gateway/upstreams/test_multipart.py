@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from gateway.upstreams.rest.requests import build
+from gateway.upstreams.rest.upstream import build
 from schemas.binding import Body, OpenAPIBinding, Parameter, Part
 from schemas.errors import InvalidParams
 from tests.gateway.upstreams.parts import field, parts_of

@@ -7,8 +7,8 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.upstreams.rest.requests import build
 from gateway.upstreams.rest.serialize import FORM
+from gateway.upstreams.rest.upstream import build
 from schemas.binding import Body, Credential, OpenAPIBinding, Parameter, Part
 from schemas.errors import InvalidParams
 

@@ -1,4 +1,4 @@
-"""Script tools, from the tool to its result. What scripts may do: sandbox/test_runs.py."""
+"""Script tools, from the tool to its result. What scripts may do: sandbox/test_runner.py."""
 
 import sys
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.context import Context, Identity, Principal
-from gateway.upstreams.sandbox.runs import Sandbox
+from gateway.upstreams.sandbox.runner import Sandbox
 from gateway.upstreams.script import ScriptUpstream
 from schemas.binding import ScriptBinding
 from schemas.mcp.revisions import V2026_07_28

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gateway.upstreams.rest.requests import build
+from gateway.upstreams.rest.upstream import build
 from schemas.binding import Body, OpenAPIBinding, Xml
 from schemas.errors import InvalidParams
 

@@ -9,10 +9,9 @@ import pytest
 
 from config.sources import SourceSettings
 from gateway.upstreams.http.connections import Connections
-from gateway.upstreams.mcp.http import HttpLink
+from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link import Hello, Timeout
-from gateway.upstreams.mcp.probe import UNKNOWN
-from gateway.upstreams.mcp.stateless import StatelessLink
+from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
 from schemas.errors import MethodNotFound
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits

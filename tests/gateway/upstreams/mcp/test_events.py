@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.upstreams.http.connections import TooLarge
-from gateway.upstreams.mcp.events import EventStream, JsonText, Lines, ServerEvent
+from gateway.upstreams.mcp.wire import EventStream, JsonText, Lines, ServerEvent
 
 LIMIT = 1000
 

@@ -11,10 +11,9 @@ from msgspec import Raw
 
 from config.sources import SourceSettings
 from gateway.upstreams.http.connections import Connections, UpstreamFailed
-from gateway.upstreams.mcp.http import HttpLink
+from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link import Link
-from gateway.upstreams.mcp.probe import UNKNOWN
-from gateway.upstreams.mcp.stateless import StatelessLink
+from gateway.upstreams.mcp.streamable_http import HttpLink, StatelessLink
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.conftest import HELLO, LIMIT_BYTES, PATIENT, Ears, mcp_source

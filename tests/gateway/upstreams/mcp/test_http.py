@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.http import HttpLink
 from gateway.upstreams.mcp.link import SessionLost, Timeout
+from gateway.upstreams.mcp.streamable_http import HttpLink
 from schemas.errors import InvalidParams, RelayedFault
 from tests.gateway.upstreams.mcp.conftest import HELLO, PATIENT, Ears, mcp_source
 from tests.servers.mcp_wire import Scripted, Turn, event, failure, note, question, reply

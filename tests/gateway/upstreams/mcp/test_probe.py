@@ -11,10 +11,9 @@ import pytest
 from config.sources import SourceSettings
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.http.connections import Connections, UpstreamFailed
-from gateway.upstreams.mcp import process
-from gateway.upstreams.mcp.link import Link
-from gateway.upstreams.mcp.listeners import Nobody
-from gateway.upstreams.mcp.probe import UNKNOWN
+from gateway.upstreams.mcp import stdio
+from gateway.upstreams.mcp.handshake import UNKNOWN
+from gateway.upstreams.mcp.link import Link, Nobody
 from gateway.upstreams.mcp.transports import Ways
 from schemas.errors import Unavailable
 from schemas.source import McpOptions, Source
@@ -290,7 +289,7 @@ async def test_a_command_that_ends_at_once_fails_and_waits_before_the_next_time(
 
 
 async def test_no_more_processes_than_allowed(ways, monkeypatch):
-    monkeypatch.setattr(process, "GRACE_S", 0.2)
+    monkeypatch.setattr(stdio, "GRACE_S", 0.2)
     way = ways(timeout_s=20, stdio_processes=2)(of_command("handshake"))
     spoken = await way.probe()
     links: list[Link] = [await way.open(spoken, {}, Nobody()) for _ in range(2)]

@@ -16,13 +16,12 @@ import psutil
 import pytest
 
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp import process
+from gateway.upstreams.mcp import stdio
 from gateway.upstreams.mcp.backoff import Respawn
 from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link import SessionLost, Timeout
-from gateway.upstreams.mcp.probe import UNKNOWN
-from gateway.upstreams.mcp.process import ProcessCommand
-from gateway.upstreams.mcp.stdio import open_stdio, open_stdio_stateless
+from gateway.upstreams.mcp.stdio import ProcessCommand, open_stdio, open_stdio_stateless
 from tests.gateway.upstreams.mcp.conftest import HELLO, Ears
 from tests.servers import mcp_stdio
 
@@ -40,7 +39,7 @@ def anyio_backend(request):
 
 @pytest.fixture(autouse=True)
 def little_grace(monkeypatch):
-    monkeypatch.setattr(process, "GRACE_S", 0.2)
+    monkeypatch.setattr(stdio, "GRACE_S", 0.2)
 
 
 def command(habit: str = "handshake", **changes: Any) -> ProcessCommand:
@@ -178,8 +177,8 @@ async def test_stderr_goes_to_the_log_within_bounds(opened, caplog):
     await call(link, "stderr")
     await link.close()
     lines = [record.line for record in caplog.records if record.message == "stdio_stderr"]
-    assert lines[0] == "x" * process.LOGGED_BYTES
-    assert len(lines) == process.LOGGED_LINES
+    assert lines[0] == "x" * stdio.LOGGED_BYTES
+    assert len(lines) == stdio.LOGGED_LINES
 
 
 async def test_a_line_that_is_too_long_ends_the_process(opened):
@@ -251,7 +250,7 @@ async def test_a_process_that_will_not_end_is_made_to(opened):
 
 
 async def test_who_cannot_wait_for_its_end_leaves_no_process_behind(opened, monkeypatch):
-    monkeypatch.setattr(process, "GRACE_S", 60)
+    monkeypatch.setattr(stdio, "GRACE_S", 60)
     link = await opened(command("stubborn"))
     pid = (await call(link, "environment"))["pid"]
     with anyio.move_on_after(0.05):

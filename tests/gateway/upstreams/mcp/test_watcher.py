@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from gateway.upstreams.http.connections import Connections
-from gateway.upstreams.mcp import backoff as calm
-from gateway.upstreams.mcp import watcher
+from gateway.upstreams.mcp import backoff
+from gateway.upstreams.mcp import server as mcp_server
 from gateway.upstreams.mcp.backoff import Calm
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
@@ -77,8 +77,8 @@ async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(se
         def read(self, now: float) -> None:
             super().read(0.0)
 
-    monkeypatch.setattr(watcher, "Calm", Noted)
-    monkeypatch.setattr(calm, "AT_ONCE", 0)
+    monkeypatch.setattr(mcp_server, "Calm", Noted)
+    monkeypatch.setattr(backoff, "AT_ONCE", 0)
     async with followed(await serve(telling.server), audience):
         for count in range(1, 9):
             await audience.until(lambda count=count: len(audience.read) >= count)
@@ -87,8 +87,8 @@ async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(se
 
 
 async def test_while_a_change_waits_nothing_is_read(serve, monkeypatch):
-    monkeypatch.setattr(calm, "FIRST_S", 3600.0)
-    monkeypatch.setattr(calm, "AT_ONCE", 0)
+    monkeypatch.setattr(backoff, "FIRST_S", 3600.0)
+    monkeypatch.setattr(backoff, "AT_ONCE", 0)
     telling, audience = Telling(), Audience()
     async with followed(await serve(telling.server), audience) as server:
         await server.watcher.watch("x:1")
@@ -96,17 +96,17 @@ async def test_while_a_change_waits_nothing_is_read(serve, monkeypatch):
         audience.changed.clear()
         await telling.tell(*[CHANGED] * 50, note("notifications/resources/updated", uri="x:1"))
         await audience.until(lambda: bool(audience.changed))
-        with anyio.move_on_after(5 * watcher.GATHER_S):  # what must not happen gives no sign
+        with anyio.move_on_after(5 * mcp_server.GATHER_S):  # what must not happen gives no sign
             await audience.until(lambda: len(audience.read) > 1)
     assert len(audience.read) == 1
 
 
 def test_a_few_changes_are_read_at_once():
     paced, waits = Calm(), []
-    for _ in range(calm.AT_ONCE + 3):
+    for _ in range(backoff.AT_ONCE + 3):
         waits.append(paced.wait_s(0.0))
         paced.read(0.0)
-    assert waits == [*[0.0] * (calm.AT_ONCE + 1), 1.0, 2.0]
+    assert waits == [*[0.0] * (backoff.AT_ONCE + 1), 1.0, 2.0]
 
 
 def test_a_change_after_a_minute_of_quiet_is_the_first_again(monkeypatch):
@@ -146,7 +146,7 @@ async def test_only_of_resources_that_somebody_watches_is_heard(serve):
 async def test_lists_that_cannot_be_taken_are_read_again_when_they_change(
     serve, caplog, monkeypatch
 ):
-    monkeypatch.setattr(calm, "FIRST_S", 0.0)
+    monkeypatch.setattr(backoff, "FIRST_S", 0.0)
     telling, audience = Telling(), Audience()
 
     def crash() -> None:
@@ -164,7 +164,7 @@ async def test_lists_that_cannot_be_taken_are_read_again_when_they_change(
 
 
 async def test_a_server_whose_news_cannot_be_taken_is_followed_again(serve, caplog, monkeypatch):
-    monkeypatch.setattr(watcher, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(mcp_server, "RETRY_FIRST_S", 0.01)
     telling, audience = Telling(), Audience()
 
     def crash() -> None:

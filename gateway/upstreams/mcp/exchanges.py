@@ -1,4 +1,4 @@
-"""Bookkeeping of the requests that run in a session, ours and the server's.
+"""Requests that run in a session, ours and the server's: ids, idle timeouts, background tasks.
 
 Our ids are integers that count up; the progress token of a request is its id, so that callers who
 share a session cannot collide. Callers get notifications with their own tokens restored.
@@ -7,20 +7,112 @@ share a session cannot collide. Callers get notifications with their own tokens 
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import TracebackType
 from typing import Any
 
+import aiohttp
 from msgspec import UNSET
 
+from gateway.upstreams.http.deadline import Deadline
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.idle_timeout import Patience
 from gateway.upstreams.mcp.link import Hearer, Timeout
 from gateway.upstreams.mcp.wire import Message
 from schemas.errors import Fault, InternalError, ToolgateError, Unavailable
 from schemas.jsonrpc import RequestId
 from schemas.mcp.messages import CANCELLED, PROGRESS
 
+CLOCK_S = 0.001  # timers may fire this much too early
+
+
+class Patience(Deadline):
+    """Cancels the task that entered when the idle timeout or the deadline expires, and raises
+    TimeoutError on exit."""
+
+    __slots__ = ("_end", "_heard", "_loop", "_still", "limit_s", "timeout")
+
+    def __init__(self, timeout: Timeout) -> None:
+        super().__init__(min(timeout.idle_s, timeout.most_s))
+        self.timeout = timeout
+        self.limit_s = timeout.idle_s  # the limit that expired, once one has
+        self._still = 0
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it is entered
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._loop = asyncio.get_running_loop()
+        self._heard = self._loop.time()
+        self._end = self._heard + self.timeout.most_s
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+
+    def heard(self) -> None:
+        if self._loop is not None:  # a stream without an idle timeout is never entered
+            self._heard = self._loop.time()
+
+    def stop(self) -> None:
+        """Pause the idle timeout until `go` was called as often: the gateway has to answer."""
+        self._still += 1
+
+    def go(self) -> None:
+        self._still -= 1
+        self.heard()
+
+    def _expire(self) -> None:
+        loop, due = asyncio.get_running_loop(), self._end
+        if not self._still:
+            due = min(due, self._heard + self.timeout.idle_s)
+        else:
+            due = min(due, loop.time() + self.timeout.idle_s)
+        if due - loop.time() > CLOCK_S:
+            self._timer = loop.call_at(due, self._expire)
+        else:
+            if due == self._end:
+                self.limit_s = self.timeout.most_s
+            super()._expire()
+
+
 log = logging.getLogger("toolgate.upstream")
+
+ASIDE_S = 10.0
+
+
+class Aside:
+    """Background tasks of one server, each with a time limit; `close` cancels them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[Any, Any, Any], limit_s: float = ASIDE_S) -> None:
+        async def run() -> None:
+            try:
+                with Deadline(limit_s):
+                    await work
+            except (aiohttp.ClientError, OSError, ToolgateError) as error:
+                kind = type(error).__name__
+                log.info("mcp_aside_failed", extra={"source": self._name, "error": kind})
+
+        def ended(task: asyncio.Task[None]) -> None:
+            work.close()  # otherwise a coroutine that never started would warn
+            self._tasks.discard(task)
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
 
 FLOOD = 4  # multiple of the limit on concurrent requests of a server; the rest gets no answer
 

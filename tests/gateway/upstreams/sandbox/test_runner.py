@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.upstreams.sandbox import jail, process, runs
-from gateway.upstreams.sandbox.runs import Sandbox, ScriptFailed
+from gateway.upstreams.sandbox import jail, runner
+from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
 from schemas.binding import Language
 
 pytestmark = [
@@ -26,7 +26,7 @@ pytestmark = [
 
 SETTINGS = replace(load(None, {}).scripts, enabled=True, time_s=60)
 SECRET = "hunter2-of-the-gateway"
-ROOT = Path(runs.__file__).parents[3]
+ROOT = Path(runner.__file__).parents[3]
 
 
 _missing: dict[Language, str | None] = {}
@@ -296,7 +296,7 @@ async def test_files_of_the_gateway_are_not_there(
     there = [
         "/etc/passwd", "/etc/hostname", "/proc/1/environ", "/proc/self/environ",
         f"/proc/{os.getpid()}/environ", "/sys/kernel/ostype", "/root/.bashrc", "/dev/sda",
-        "/dev/mem", str(settings), str(Path(runs.__file__)), msgspec.__file__,
+        "/dev/mem", str(settings), str(Path(runner.__file__)), msgspec.__file__,
     ]  # fmt: skip
     found = await result(READS, {"paths": there})
     assert set(found.values()) == {"FileNotFoundError"}, found
@@ -472,11 +472,11 @@ async def test_only_so_many_run_at_a_time() -> None:
 
 async def test_without_walls_nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A wall that cannot be built: as on a kernel without namespaces, or in a strict container."""
-    jail = (Path(process.__file__).parent / "jail.py").read_text()
+    jail = runner.JAIL.read_text()
     broken = tmp_path / "jail.py"
     broken.write_text(jail.replace("libc.unshare(NEW_USER | WALLS)", "libc.unshare(-1)").replace(
         "libc.unshare(WALLS)", "libc.unshare(-1)"))  # fmt: skip
-    monkeypatch.setattr(process, "HERE", tmp_path)
+    monkeypatch.setattr(runner, "JAIL", broken)
     told = await failure(ECHO["python"])
     assert "does not let scripts be confined: user, mount, PID, network" in told
     assert told == await Sandbox(lambda: SETTINGS).missing("python")
@@ -502,7 +502,7 @@ assert libc.capset(head, ctypes.create_string_buffer(struct.pack("=6I", *left), 
 assert libc.unshare(0x20000) == -1  # CLONE_NEWNS
 from msgspec.structs import replace
 from config.load import load
-from gateway.upstreams.sandbox.runs import Sandbox, ScriptFailed
+from gateway.upstreams.sandbox.runner import Sandbox, ScriptFailed
 sandbox = Sandbox(lambda: replace(load(None, {}).scripts, enabled=True, time_s=60))
 source = '''
 import os
@@ -534,7 +534,7 @@ GATEWAY = f"""
 import asyncio
 from msgspec.structs import replace
 from config.load import load
-from gateway.upstreams.sandbox.runs import Sandbox
+from gateway.upstreams.sandbox.runner import Sandbox
 sandbox = Sandbox(lambda: replace(load(None, {{}}).scripts, enabled=True, time_s=600))
 asyncio.run(sandbox.run("python", {IGNORES!r}, {{}}))
 """
@@ -565,4 +565,4 @@ async def test_the_gateway_starts_where_the_launcher_cannot_be_loaded() -> None:
     loads = "import sys, gateway.app; sys.exit('gateway.upstreams.sandbox.jail' in sys.modules)"
     done = await anyio.run_process([sys.executable, "-c", loads], check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert runs.REFUSED == jail.REFUSED
+    assert runner.REFUSED == jail.REFUSED
