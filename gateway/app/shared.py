@@ -15,9 +15,8 @@ from gateway.events import Events
 from gateway.methods.capabilities import announced
 from gateway.state.bus import Bus
 from gateway.state.client_requests import Asks, ClientAnswers
-from gateway.state.hub import Hub
+from gateway.state.hub import Hub, fingerprint
 from gateway.state.idempotency import Idempotency
-from gateway.state.news import fingerprint
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.peer_nodes import beat
 from gateway.state.sessions import Sessions

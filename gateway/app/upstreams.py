@@ -15,9 +15,9 @@ from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
 from gateway.methods.server import SERVER
 from gateway.protocol.sealed import Sealer, TaskIds
+from gateway.state.hub import Place
 from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import Kept
-from gateway.state.watches import Place
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.graphql.upstream import GraphQLUpstream

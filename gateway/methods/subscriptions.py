@@ -9,8 +9,7 @@ from msgspec import UNSET
 from gateway.context import Context, Outbox, Peer
 from gateway.methods.capabilities import capabilities, subscribes
 from gateway.methods.lists import Lists
-from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
-from gateway.state.news import KINDS, METHODS
+from gateway.state.hub import LIST_KINDS, LIST_METHODS, SUBSCRIPTION_LIMIT, Follower, Hub
 from gateway.state.sessions import Sessions
 from schemas.errors import Fault, InvalidParams, InvalidRequest
 from schemas.jsonrpc import Notification, Request, encode
@@ -42,7 +41,7 @@ class Subscriptions:
         catalog = self._lists.catalog(context)
         meta = {META_SUBSCRIPTION: request.id}
         kinds = _lists(wanted, capabilities(catalog, context.revision))
-        messages = {kind: _message(METHODS[kind], {"_meta": meta}) for kind in kinds}
+        messages = {kind: _message(LIST_METHODS[kind], {"_meta": meta}) for kind in kinds}
         outbox = Outbox()
         outbox.still = context.identity.still
         follower = Follower(context.principal.tenant, context.toolset, outbox, messages)
@@ -99,7 +98,7 @@ def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[ListKind]:
         "prompts": wanted.prompts_list_changed,
         "resources": wanted.resources_list_changed,
     }
-    return [kind for kind in KINDS if asked[kind] and kind in offered]
+    return [kind for kind in LIST_KINDS if asked[kind] and kind in offered]
 
 
 def _honoured(

@@ -1,18 +1,156 @@
-"""Publish-subscribe of list changes and resource updates, per tenant, to open streams."""
+"""Publish-subscribe of list changes and resource updates, per tenant, to open streams.
+
+Knows no upstream: `Watches` calls `connect` for the first listener of a resource, and after the
+last.
+"""
 
 import asyncio
+import base64
+import hashlib
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Protocol, get_args
 
 from gateway.abc import SessionChange
 from gateway.context import OUTBOX_LIMIT, Outbox, Session
 from gateway.events import Events
-from gateway.state.news import KINDS, updated
-from gateway.state.watches import Place, Watches
+from gateway.protocol.sse import VERSION_LENGTH
+from registry.catalog.catalog import Catalog
 from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable
-from schemas.mcp.messages import ListKind
+from schemas.jsonrpc import Notification, encode
+from schemas.mcp.messages import (
+    PROMPTS_CHANGED,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+    ListKind,
+)
+
+log = logging.getLogger("toolgate.watches")
+
+LIST_KINDS: tuple[ListKind, ...] = get_args(ListKind)
+LIST_METHODS: Mapping[ListKind, str] = {
+    "tools": TOOLS_CHANGED,
+    "prompts": PROMPTS_CHANGED,
+    "resources": RESOURCES_CHANGED,
+}
+LIST_NOTIFICATIONS: Mapping[ListKind, bytes] = {
+    kind: encode(Notification(LIST_METHODS[kind])) for kind in LIST_KINDS
+}
+_DIGITS = VERSION_LENGTH // len(LIST_KINDS)
+
+
+def fingerprint(catalog: Catalog, rules: bytes = b"") -> str:
+    """The version of the lists of `catalog`: a digest of equal length for each, the same for equal
+    lists under equal visibility `rules`.
+
+    Short, because it is part of event ids: two versions collide once in 16 million times.
+    """
+    digests = [catalog.digests[kind] for kind in LIST_KINDS]
+    if rules:
+        digests = [hashlib.sha256(digest + rules).digest() for digest in digests]
+    return "".join(base64.urlsafe_b64encode(digest).decode()[:_DIGITS] for digest in digests)
+
+
+def changed_lists(told: str, now: str) -> list[ListKind]:
+    """The lists that differ in two versions."""
+    slices = [slice(n * _DIGITS, (n + 1) * _DIGITS) for n in range(len(LIST_KINDS))]
+    return [kind for kind, part in zip(LIST_KINDS, slices, strict=True) if told[part] != now[part]]
+
+
+def update_notification(uri: str) -> bytes:
+    return encode(Notification(RESOURCE_UPDATED, {"uri": uri}))
+
+
+Place = tuple[str, str | None]
+"""A tenant, and one of its toolsets: one URI may be another server's resource in each."""
+
+Connect = Callable[[Place, str, bool], Awaitable[None]]
+"""Begin (or, with False, end) to hear of a resource by its URI. Raises Fault when its server
+refuses."""
+
+
+class Listener(Protocol):
+    outbox: Outbox
+
+
+class _Watch:
+    __slots__ = ("connected", "listeners", "turn", "users")
+
+    def __init__(self) -> None:
+        self.listeners: dict[Listener, bytes] = {}
+        self.turn = asyncio.Lock()  # an upstream gets one change after the other
+        self.connected = False
+        self.users = 0  # tasks that hold or await `turn`
+
+
+class Watches:
+    """The listeners of a resource, by the URI that clients use in a place."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._watches: dict[tuple[Place, str], _Watch] = {}
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    async def add(self, place: Place, uri: str, listener: Listener, message: bytes) -> None:
+        """Put `message` whenever the resource changes. Raises Fault when its server refuses."""
+        watch = self._watches.setdefault((place, uri), _Watch())
+        watch.users += 1
+        watch.listeners[listener] = message
+        try:
+            async with watch.turn:
+                if not watch.connected and watch.listeners:
+                    await self._connect(place, uri, True)
+                    watch.connected = True
+        except BaseException:
+            watch.listeners.pop(listener, None)
+            raise
+        finally:
+            watch.users -= 1
+            self._forget(place, uri, watch)
+
+    async def remove(self, place: Place, uri: str, listener: Listener) -> None:
+        self.drop(place, uri, listener)
+        await self.settle(place, uri)
+
+    def drop(self, place: Place, uri: str, listener: Listener) -> None:
+        """Remove the listener; `settle` then unsubscribes upstream if it was the last."""
+        watch = self._watches.get((place, uri))
+        if watch is not None:
+            watch.listeners.pop(listener, None)
+
+    async def settle(self, place: Place, uri: str) -> None:
+        """End a watch that has no listeners."""
+        watch = self._watches.get((place, uri))
+        if watch is None:
+            return
+        watch.users += 1
+        try:
+            async with watch.turn:
+                if watch.connected and not watch.listeners:
+                    watch.connected = False
+                    await self._connect(place, uri, False)
+        except Fault as fault:  # no listeners: later updates are dropped
+            log.info("unwatch_failed", extra={"tenant": place[0], "reason": fault.message[:300]})
+        finally:
+            watch.users -= 1
+            self._forget(place, uri, watch)
+
+    def updated(self, place: Place, uri: str) -> None:
+        watch = self._watches.get((place, uri))
+        if watch is not None:
+            for listener, message in watch.listeners.items():
+                listener.outbox.put_once(message)
+
+    def _forget(self, place: Place, uri: str, watch: _Watch) -> None:
+        if not watch.users and not watch.listeners:
+            self._watches.pop((place, uri), None)
+
 
 SHARE = 10  # largest share of one client in all streams: a tenth
 SHARE_AT_LEAST = 50  # streams of one client, where the limit is small
@@ -23,7 +161,7 @@ Owner = tuple[str, str]
 """The key of a principal."""
 
 Version = Callable[[str, str | None], str]
-"""The version of the lists of a tenant, or of one of its toolsets (see `news.fingerprint`)."""
+"""The version of the lists of a tenant, or of one of its toolsets (see `fingerprint`)."""
 
 
 class Follower:
@@ -103,7 +241,7 @@ class Hub:
         self._changes = 0
         self._pending: dict[str, dict[ListKind, int]] = {}  # number of the last change of each kind
         events.lists_changed.subscribe(self.changed)
-        events.rules_changed.subscribe(lambda tenant: self.changed(tenant, KINDS))
+        events.rules_changed.subscribe(lambda tenant: self.changed(tenant, LIST_KINDS))
         events.draining.subscribe(self.close)
 
     def bound_owners(self, owner_limit: int) -> None:
@@ -161,7 +299,7 @@ class Hub:
         )
         for uri in gone:
             session.watched.discard(uri)
-            session.outbox.discard(updated(uri))
+            session.outbox.discard(update_notification(uri))
             self.watches.drop(_place(session), uri, session)
         return gone
 
@@ -175,7 +313,7 @@ class Hub:
         if uri not in session.watched:
             session.watched.add(uri)
             try:
-                await self.watches.add(_place(session), uri, session, updated(uri))
+                await self.watches.add(_place(session), uri, session, update_notification(uri))
             except BaseException:
                 session.watched.discard(uri)
                 raise
@@ -187,7 +325,7 @@ class Hub:
 
     async def _unwatch_unless_subscribed(self, session: Session, uri: str) -> None:
         if uri not in session.subscriptions:
-            session.outbox.discard(updated(uri))
+            session.outbox.discard(update_notification(uri))
             await self.unwatch(session, uri)
 
     def stream(

@@ -13,10 +13,9 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
-from gateway.state.open_sessions import changed
+from gateway.state.open_sessions import with_change
 from gateway.state.rates import MICROS, admit, live, slot_us
-from gateway.state.streams import StreamPlace, check, event_id, place_of
-from gateway.state.watches import Watchers
+from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
 
 Clock = Callable[[], float]  # s, monotonic
 
@@ -188,7 +187,7 @@ class MemorySessions:
     ) -> SessionRecord | None:
         if (record := await self.get(session_id)) is None:
             return None
-        await self.put(changed(record, change), ttl_s)
+        await self.put(with_change(record, change), ttl_s)
         return await self.get(session_id)
 
     async def delete(self, session_id: str) -> bool:

@@ -131,7 +131,7 @@ def record_of(session: Session) -> SessionRecord:
     )
 
 
-def changed(record: SessionRecord, change: SessionChange) -> SessionRecord:
+def with_change(record: SessionRecord, change: SessionChange) -> SessionRecord:
     """The record with `change` applied, one version later."""
     said = {name: getattr(change, name) for name in ("log_level", "client", "capabilities")}
     new: dict[str, Any] = {name: value for name, value in said.items() if value is not UNSET}

@@ -22,10 +22,9 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import PoolTimeout
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
-from gateway.state.open_sessions import changed
+from gateway.state.open_sessions import with_change
 from gateway.state.rates import SLOTS, admit, live, slot_us
-from gateway.state.streams import StreamPlace, check, event_id, place_of
-from gateway.state.watches import Watchers
+from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
 from registry.database.postgres import RESYNC, Database, Notice, borrowed
 from schemas.errors import Unavailable
 
@@ -117,7 +116,7 @@ class PostgresSessions:
             record = _read(row) if row else None
             if record is None:
                 return None
-            record = changed(record, change)
+            record = with_change(record, change)
             await connection.execute(
                 "UPDATE state_session_t"
                 " SET record = %b, expires_ts = clock_timestamp() + make_interval(secs => %s)"

@@ -26,8 +26,7 @@ from redis.exceptions import TimeoutError as TimedOut
 
 from gateway.abc import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.rates import MICROS, SLOTS, admit, live, slot_us
-from gateway.state.streams import StreamPlace, check, event_id, place_of
-from gateway.state.watches import Watchers
+from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
 from schemas.errors import ToolgateError, Unavailable
 
 log = logging.getLogger("toolgate.state")

@@ -19,15 +19,14 @@ from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
 from gateway.events import Events
 from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
-from gateway.state.hub import Hub
-from gateway.state.news import KINDS
+from gateway.state.hub import LIST_KINDS, Hub
 from gateway.state.open_sessions import (
     OpenSessions,
     SessionLimits,
-    changed,
     record_of,
     restored,
     update,
+    with_change,
 )
 from gateway.state.peer_nodes import Elsewhere
 from gateway.state.standalone_streams import ClientNews
@@ -46,7 +45,7 @@ Announces = Callable[[str, str | None], Collection[ListKind]]
 
 
 def _all_lists(_tenant: str, _toolset: str | None) -> Collection[ListKind]:
-    return KINDS
+    return LIST_KINDS
 
 
 class Sessions:
@@ -155,7 +154,7 @@ class Sessions:
         if self._store.shared:
             await self.later.whole(self._change(session, change))
         else:
-            update(session, changed(record_of(session), change))
+            update(session, with_change(record_of(session), change))
 
     async def tell(self, session: Session, message: bytes) -> None:
         """Send `message` on the session's standalone stream, at whichever node that is; if it has

@@ -13,8 +13,7 @@ from typing import Any
 from gateway.context import Outbox, Session
 from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
-from gateway.state.hub import Follower, Hub
-from gateway.state.news import MESSAGES, changed, updated
+from gateway.state.hub import LIST_NOTIFICATIONS, Follower, Hub, changed_lists, update_notification
 from schemas.errors import Fault
 
 STREAMS, TELLS = "streams", "tells"  # bus messages: a node has the stream, and watches
@@ -38,7 +37,7 @@ class ClientNews:
         of the principal.
         """
         outbox = Outbox()
-        messages = {kind: MESSAGES[kind] for kind in session.news}
+        messages = {kind: LIST_NOTIFICATIONS[kind] for kind in session.news}
         follower = Follower(session.principal.tenant, session.toolset, outbox, messages)
         with self._hub.stream(outbox, follower, session.principal.key):
             session.outbox = session.outbox.hand_over(outbox)
@@ -78,7 +77,10 @@ class ClientNews:
         await self._unwatch(session, session.watched.intersection(uris))
         if session.tells:
             return []
-        theirs, ours = map(updated, uris), set(map(updated, session.watched))
+        theirs, ours = (
+            map(update_notification, uris),
+            set(map(update_notification, session.watched)),
+        )
         waiting = await session.outbox.take(0)
         for message in waiting:
             if message in ours:
@@ -96,9 +98,9 @@ class ClientNews:
     def _catch_up(self, session: Session, told: str) -> None:
         outbox = session.outbox
         outbox.told = self._hub.version(session.principal.tenant, session.toolset)
-        for kind in changed(told, outbox.told):
+        for kind in changed_lists(told, outbox.told):
             if kind in session.news:
-                outbox.put_once(MESSAGES[kind])
+                outbox.put_once(LIST_NOTIFICATIONS[kind])
 
     def _take_over(self, session: Session) -> None:
         if self._bus.shared:
@@ -117,7 +119,7 @@ class ClientNews:
         """Watch all subscribed resources; those not watched here before may have changed, so the
         client is notified."""
         for uri in await self._watch(session):
-            session.outbox.put_once(updated(uri))
+            session.outbox.put_once(update_notification(uri))
 
     async def _watch(self, session: Session) -> list[str]:
         """Watch the resources that the session subscribed to; returns those not watched before."""

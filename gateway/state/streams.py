@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -71,6 +72,54 @@ def check(after: StreamPlace, first: StreamPlace, last: StreamPlace) -> None:
 
 def _mark(stream: str) -> str:
     return blake2b(stream.encode(), digest_size=3).hexdigest()
+
+
+Wake = Callable[[], None]
+
+
+class Watchers:
+    """Wake-up callbacks by stream; made for thousands of streams with one watch each."""
+
+    def __init__(self) -> None:
+        self._wakes: dict[str, list[Wake]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._wakes.values()))
+
+    def watch(self, stream: str, wake: Wake) -> AbstractContextManager[None]:
+        return _Waiting(self._wakes, stream, wake)
+
+    def wake(self, stream: str) -> None:
+        for wake in tuple(self._wakes.get(stream, ())):
+            wake()
+
+    def wake_all(self) -> None:
+        """Wake all: wake-ups may have been missed."""
+        for stream in tuple(self._wakes):
+            self.wake(stream)
+
+
+class _Waiting(AbstractContextManager[None]):
+    __slots__ = ("_stream", "_wake", "_wakes")
+
+    def __init__(self, wakes: dict[str, list[Wake]], stream: str, wake: Wake) -> None:
+        self._wakes = wakes
+        self._stream = stream
+        self._wake = wake
+
+    def __enter__(self) -> None:
+        self._wakes.setdefault(self._stream, []).append(self._wake)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        waiting = self._wakes[self._stream]
+        waiting.remove(self._wake)
+        if not waiting:
+            del self._wakes[self._stream]
 
 
 log = logging.getLogger("toolgate.streams")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Session
-from gateway.state.news import updated
+from gateway.state.hub import update_notification
 from tests.fixtures_gateway import Client, SessionClient, running, with_mcp
 from tests.fixtures_servers import Serve
 from tests.gateway.cli.processes import serving
@@ -143,7 +143,7 @@ async def test_a_resource_that_was_subscribed_to_at_one_node_is_told_of_by_the_o
         while at(nodes.a, session).watched != {URI}:
             await anyio.lowlevel.checkpoint()
         nodes.a.gateway.shared.hub.resource_updated(nodes.a.gateway.principal.tenant, None, URI)
-        assert (await events.event()).data.encode() == updated(URI)
+        assert (await events.event()).data.encode() == update_notification(URI)
 
 
 async def test_a_call_is_cancelled_at_the_node_that_it_did_not_go_to(nodes: Nodes) -> None:

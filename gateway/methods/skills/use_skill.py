@@ -17,7 +17,7 @@ from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.search_tools import AWAY, BY_WORDS, Find, unsearched
 from gateway.methods.skills.agents import Agents, GrantedTools, Handles, given
-from gateway.state.news import MESSAGES
+from gateway.state.hub import LIST_NOTIFICATIONS
 from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
@@ -215,7 +215,7 @@ class UseSkill:
         used, left = sorted(set(kept) - before), sorted(before.difference(kept))
         if used or left:
             await self._change(session, SessionChange(use=tuple(used), leave=tuple(left)))
-            await self._tell(session, MESSAGES["tools"])
+            await self._tell(session, LIST_NOTIFICATIONS["tools"])
         return [name for name in names if name not in kept]
 
     def _about(

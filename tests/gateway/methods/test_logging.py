@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.methods.lifecycle import LogLevels
-from gateway.state.open_sessions import changed, record_of, update
+from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound
 from schemas.mcp.messages import LOG_LEVELS
@@ -22,7 +22,7 @@ class Kept:
         self.levels = []
 
     async def __call__(self, session, change):
-        update(session, changed(record_of(session), change))
+        update(session, with_change(record_of(session), change))
         self.levels.append(change.log_level)
 
 

@@ -3,7 +3,7 @@ import pytest
 from gateway.events import Events
 from gateway.methods.resources import ResourceMethods
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Hub
-from gateway.state.open_sessions import changed, record_of, update
+from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
 from schemas.errors import (
     Fault,
@@ -57,7 +57,7 @@ def keeping_hub():
     """A hub that keeps subscriptions in the sessions alone."""
 
     async def keep(session, change):
-        update(session, changed(record_of(session), change))
+        update(session, with_change(record_of(session), change))
 
     events = Events()
     events.subscription_changed.subscribe(keep)

@@ -19,9 +19,8 @@ from gateway.methods.skills.agents import Agents, Handles, given
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, SkillLimits, UseSkill
 from gateway.protocol.sealed import Sealer
-from gateway.state.hub import Hub
-from gateway.state.news import MESSAGES
-from gateway.state.open_sessions import changed, record_of, update
+from gateway.state.hub import LIST_NOTIFICATIONS, Hub
+from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
 from registry.search import Filters, Hit, SearchQuery, SearchResult
 from registry.skills.document import Access, compose
@@ -161,7 +160,7 @@ class Rig:
         return self.files_of.get(path)
 
     async def _change(self, session: Session, change: SessionChange) -> None:
-        update(session, changed(record_of(session), change))
+        update(session, with_change(record_of(session), change))
         self.heard.append(session.id)
 
     async def _tell(self, _session: Any, message: bytes) -> None:
@@ -436,7 +435,7 @@ async def test_in_a_session_its_tools_are_listed_from_then_on() -> None:
     assert used["skill"] == "care"
     assert await listed(rig, here) == ["clean", "feed"]
     await rig.use(here, "care")
-    assert (rig.heard, rig.said) == (["s"], [MESSAGES["tools"]])
+    assert (rig.heard, rig.said) == (["s"], [LIST_NOTIFICATIONS["tools"]])
     assert await listed(rig, context(V2025_11_25)) == []
     assert await listed(rig, stateless()) == []
 

@@ -4,9 +4,15 @@ import anyio
 import pytest
 
 from gateway.context import Outbox
-from gateway.state.hub import SUBSCRIPTION_LIMIT, Follower, Hub
+from gateway.state.hub import (
+    LIST_NOTIFICATIONS,
+    SUBSCRIPTION_LIMIT,
+    Follower,
+    Hub,
+    changed_lists,
+    update_notification,
+)
 from gateway.state.memory import MemorySessions
-from gateway.state.news import MESSAGES, changed, updated
 from schemas.errors import InvalidParams, TooManyRequests, Unavailable
 from tests.gateway.state.conftest import Node, stores_of
 
@@ -164,7 +170,7 @@ async def test_closing_ends_streams_after_what_they_still_hold_and_refuses_more(
     ],
 )
 def test_two_versions_tell_which_lists_differ(told, now, kinds):
-    assert changed(told, now) == kinds
+    assert changed_lists(told, now) == kinds
 
 
 async def test_a_session_hears_when_a_resource_that_it_subscribed_to_changes(anyio_backend):
@@ -177,7 +183,7 @@ async def test_a_session_hears_when_a_resource_that_it_subscribed_to_changes(any
     node.hub.resource_updated("tenant", None, "test://y")
     node.hub.resource_updated("another tenant", None, "test://x")
     with node.sessions.stream(session) as outbox:
-        assert await outbox.take(0) == [updated("test://x")]
+        assert await outbox.take(0) == [update_notification("test://x")]
         await node.hub.unsubscribe(session, "test://x")
         node.hub.resource_updated("tenant", None, "test://x")
         assert await outbox.take(0) == []
@@ -206,7 +212,7 @@ async def test_a_session_can_subscribe_to_so_many_resources(anyio_backend):
 
 def test_news_is_what_the_specification_calls_it():
     expected = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
-    assert MESSAGES["tools"] == expected
-    assert updated("x:y") == (
+    assert LIST_NOTIFICATIONS["tools"] == expected
+    assert update_notification("x:y") == (
         b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:y"}}'
     )

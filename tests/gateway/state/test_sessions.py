@@ -9,8 +9,8 @@ import pytest
 from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal
 from gateway.state.bus import STREAM
+from gateway.state.hub import LIST_NOTIFICATIONS
 from gateway.state.memory import MemorySessions
-from gateway.state.news import MESSAGES
 from gateway.state.peer_nodes import CANCELS
 from gateway.state.sessions import STREAM_LIMIT
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests, Unavailable
@@ -238,7 +238,10 @@ async def test_a_client_that_opens_its_stream_is_told_of_the_lists_that_changed(
         assert await outbox.take(0) == []
     node.version = "XXXXBBBBYYYY"
     with node.sessions.stream(session) as outbox:
-        assert await outbox.take(0) == [MESSAGES["tools"], MESSAGES["resources"]]
+        assert await outbox.take(0) == [
+            LIST_NOTIFICATIONS["tools"],
+            LIST_NOTIFICATIONS["resources"],
+        ]
     with node.sessions.stream(session) as outbox:
         assert await outbox.take(0) == []
 
@@ -248,7 +251,7 @@ async def test_a_client_that_comes_back_says_how_far_it_knows(node):
     with node.sessions.stream(session, "AAAABBBBCCCC") as outbox:
         assert await outbox.take(0) == []
     with node.sessions.stream(session, "AAAAOLD_CCCC") as outbox:
-        assert await outbox.take(0) == [MESSAGES["prompts"]]
+        assert await outbox.take(0) == [LIST_NOTIFICATIONS["prompts"]]
 
 
 async def test_a_client_hears_of_changes_while_its_stream_is_open(node):
@@ -258,7 +261,7 @@ async def test_a_client_hears_of_changes_while_its_stream_is_open(node):
         node.hub.changed("tenant", {"tools"})
         node.hub.changed("tenant", {"tools"})
         node.hub.changed("another tenant", {"prompts"})
-        assert await outbox.take(0) == [MESSAGES["tools"]]
+        assert await outbox.take(0) == [LIST_NOTIFICATIONS["tools"]]
         assert outbox.told == "XXXXBBBBCCCC"
     node.hub.changed("tenant", {"tools"})
     assert node.hub._followers == {}
@@ -271,7 +274,7 @@ async def test_a_new_stream_takes_over_the_news_and_ends_the_one_before(node):
         with node.sessions.stream(session) as after:
             assert before.closed
             assert await before.take(0) == []
-            assert await after.take(0) == [MESSAGES["tools"]]
+            assert await after.take(0) == [LIST_NOTIFICATIONS["tools"]]
             assert session.outbox is after
 
 

@@ -3,14 +3,14 @@
 import anyio
 import pytest
 
-from gateway.state.news import MESSAGES, updated
+from gateway.state.hub import LIST_NOTIFICATIONS, update_notification
 from schemas.errors import RelayedFault
 from tests.gateway.state.conftest import until
 
 pytestmark = pytest.mark.anyio
 
 URI = "test://x"
-NEWS = updated(URI)
+NEWS = update_notification(URI)
 
 
 async def test_the_node_that_has_the_stream_watches(nodes):
@@ -82,5 +82,5 @@ async def test_what_cannot_be_watched_here_does_not_end_the_stream(nodes):
     with b.sessions.stream(there) as outbox, anyio.fail_after(5):
         b.version = "XXXXBBBBCCCC"
         b.hub.changed("tenant", {"tools"})
-        assert await outbox.take(5) == [MESSAGES["tools"]]
+        assert await outbox.take(5) == [LIST_NOTIFICATIONS["tools"]]
         assert (there.watched, len(b.hub.watches)) == (set(), 0)

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from gateway.context import Outbox
-from gateway.state.watches import Watches
+from gateway.state.hub import Watches
 from schemas.errors import RelayedFault
 from tests.gateway.state.conftest import until
 
