@@ -19,7 +19,7 @@ from typing import Any, get_args
 import msgspec
 
 from gateway.hybrid import Call, Handler
-from gateway.modules import module
+from gateway.user_modules import load_module
 from schemas.errors import InvalidParams, ToolgateError
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -73,7 +73,7 @@ def load_functions(
 def load_function(target: str) -> Function:
     """Import the function `target`. Raises ToolgateError with the reason."""
     name, _, attribute = target.partition(":")
-    function = getattr(module(name), attribute, None)
+    function = getattr(load_module(name), attribute, None)
     if not callable(function):
         what = "has no function" if function is None else "is not a function:"
         raise ToolgateError(f"{target}: the module {name} {what} {attribute}")

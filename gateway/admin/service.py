@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from config.access import Admin as Settings
 from gateway.context import Identify, Identity, Principal
-from gateway.networks import network
 from gateway.operations.http import OperationApi, Received, Routes, check_scope
 from gateway.operations.operation import Operation, ProblemDetails
 from gateway.operations.serving import OperationResponse, OperationServer, Repeats
-from gateway.state.rates import LocalRates
+from gateway.state.rates import LocalRates, network_of
 from schemas.errors import TooManyRequests, whole_seconds
 
 
@@ -30,7 +29,7 @@ class RequestRates:
         if not self._most:
             return
         stranger = identity.refusal is not None
-        key = ("", network(client)) if stranger else identity.principal.key
+        key = ("", network_of(client)) if stranger else identity.principal.key
         wait_s = self._rates.take(key, self._most, self._window_s)
         if wait_s:
             raise self._too_many(wait_s)

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from config.access import LimitsSettings
 from gateway.guards.refusal import refuse
 from gateway.guards.shedding import memory_limit
-from gateway.networks import network
+from gateway.state.rates import network_of
 from schemas.errors import Fault, Overloaded, TooManyRequests
 
 SMALL_BYTES = 65536  # uvicorn stops reading a connection above that (its HIGH_WATER_LIMIT)
@@ -85,7 +85,7 @@ class BodyGuard:
             await self._serve(size, scope, receive, send)
 
     async def _serve(self, size: int, scope: Scope, receive: Receive, send: Send) -> None:
-        body = _Body(self._budget, network((scope.get("client") or ("",))[0]), receive)
+        body = _Body(self._budget, network_of((scope.get("client") or ("",))[0]), receive)
         try:
             if size != CHUNKED:
                 body.grow(size)

@@ -25,7 +25,7 @@ from config.access import LimitsSettings
 from gateway.guards.bodies import BodyBudget
 from gateway.guards.origin import OPEN_PATHS
 from gateway.guards.refusal import refuse
-from gateway.networks import network
+from gateway.state.rates import network_of
 from schemas.errors import Fault, Overloaded, TooManyRequests
 from schemas.jsonrpc import encode, error_reply
 
@@ -212,7 +212,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _sender(self) -> str | None:
         """Budget key of the client: its network; None behind a trusted proxy."""
         address = self.client[0] if self.client else ""
-        return None if self.proxies and _is_in(address, self.proxies) else network(address)
+        return None if self.proxies and _is_in(address, self.proxies) else network_of(address)
 
     def _add(self, size: int) -> None:
         self._head_bytes += size

@@ -19,9 +19,9 @@ from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable, shown
 from gateway.audit.writer import AuditWriter
 from gateway.context import AuditDraft, Context, Identify, Identity
-from gateway.networks import network
 from gateway.policy.engine import Decision
 from gateway.protocol.shapes import is_failure
+from gateway.state.rates import network_of
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
 from schemas.jsonrpc import Request, encode
@@ -213,7 +213,7 @@ class AuditTrail:
         tenant, code = identity.principal.tenant, str(fault.code)
         client = str((scope.get("client") or ("",))[0])
         if self._refused[1] > REFUSALS:
-            key = _Refused(tenant, code, network(client))
+            key = _Refused(tenant, code, network_of(client))
             known = key in self._sums or len(self._sums) < ADDRESSES
             self._sums[key if known else key._replace(client="")] += 1
             return

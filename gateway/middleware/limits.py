@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from config.access import LimitsSettings, Rate
 from gateway.abc import Execute, Handler, RateKey, Rates, Route, ToolCall
 from gateway.context import Context
-from gateway.networks import network
+from gateway.state.rates import network_of
 from schemas.errors import Overloaded, TooManyRequests
 from schemas.globs import ToolGlobs
 from schemas.jsonrpc import Request
@@ -260,7 +260,7 @@ def _owner(context: Context) -> RateKey | None:
     if identity.verified:
         return identity.principal.key
     if identity.refusal is not None:
-        return "", network(context.letter.client)
+        return "", network_of(context.letter.client)
     return None
 
 

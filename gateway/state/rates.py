@@ -25,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
+from ipaddress import IPv6Address
 
 import msgspec
 
@@ -218,3 +219,14 @@ class LeasedRates:
 def _shared(key: RateKey) -> str:
     """The key of the shared counter, a digest: ids may be long, and contain any character."""
     return f"rates/{blake2b(msgspec.json.encode(key), digest_size=24).hexdigest()}"
+
+
+def network_of(address: str) -> str:
+    """The first 64 bits of IPv6: one subscriber has the whole /64 (RFC 4291, 2.5.4)."""
+    if ":" not in address:
+        return address
+    try:
+        found = IPv6Address(address)
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))

@@ -12,7 +12,7 @@ from schemas.errors import ToolgateError
 _OURS = (__file__, importlib.__file__)
 
 
-def module(target: str) -> ModuleType:
+def load_module(target: str) -> ModuleType:
     """The module, or the .py file, `target`. Raises ToolgateError."""
     is_file = target.endswith(".py")
     if is_file and not Path(target).is_file():
