@@ -1,8 +1,7 @@
 """The stores of one gateway, in the backend that the settings name."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -85,16 +84,6 @@ def make_stores(settings: StateSettings, keep: Keep, opened: Opened) -> Stores:
     sessions, counter = MemorySessions(), MemoryCounter()
     purges = (log.purge, answers.purge, sessions.purge, counter.purge)
     return Stores(log, answers, sessions, counter, purges, settings.secret)
-
-
-@asynccontextmanager
-async def open_stores(settings: StateSettings, keep: Keep, opened: Opened) -> AsyncIterator[Stores]:
-    """Stores that are closed on exit."""
-    stores = make_stores(settings, keep, opened)
-    try:
-        yield stores
-    finally:
-        await stores.close()
 
 
 def _in_redis(settings: StateSettings, keep: Keep) -> Stores:

@@ -172,8 +172,7 @@ class Bundle(Struct, frozen=True, omit_defaults=True):
     overlay_location: str = ""  # for messages
 
     def pack(self, location: str) -> bytes:
-        """Serialize. A single file, at `location`, is stored unchanged: earlier releases stored all
-        files so, and can still read them."""
+        """Serialize. A single file, at `location`, is stored unchanged."""
         alone = self.files.keys() == {self.entry} and not self.unread and self.overlay is None
         if alone and file_location(location, self.entry) == location:
             return self.files[self.entry]

@@ -84,7 +84,7 @@ CREATE TABLE api_version_t (
 
     -- the import
     digest             varchar(128),
-    spec              jsonb CHECK (jsonb_typeof(spec) = 'object'),
+    spec               jsonb NOT NULL CHECK (jsonb_typeof(spec) = 'object'),
     outcomes           jsonb CHECK (jsonb_typeof(outcomes) = 'object'),
 
     aggregate_version  bigint NOT NULL DEFAULT 1,

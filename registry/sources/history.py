@@ -298,7 +298,7 @@ def _version(
     outcomes: dict[str, int] | None,
     current: bool,
     kept: bool,
-    spec: dict[str, Any] | None,
+    spec: dict[str, Any],
 ) -> Version:
     return Version(
         number,
@@ -309,7 +309,7 @@ def _version(
         outcomes or {},
         current,
         kept,
-        spec or {},
+        spec,
     )
 
 
@@ -439,8 +439,8 @@ def _spec(source: Source, version: Version) -> ImportSpec:
     name, spec = source.name, version.spec
     if not is_importable(spec.get("kind")):
         raise ImportRejected(
-            f"How version {version.number} of {name} was imported is not known here: "
-            f"{spec.get('kind') or 'an older release did not keep it'}."
+            f"Version {version.number} of {name} is of a kind that is not known here: "
+            f"{spec.get('kind')}."
         )
     return ImportSpec(
         name,

@@ -151,7 +151,7 @@ class _Row:
     version: str | None
     digest: str | None
     document_digest: str | None
-    spec: dict[str, Any] | None
+    spec: dict[str, Any]
     outcomes: dict[str, int] | None
     current: bool
     kept: bool
@@ -172,13 +172,13 @@ def stored_spec(source: SourceDraft | Source) -> dict[str, Any]:
     return found
 
 
-def same_stored_spec(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+def same_stored_spec(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether both specs read a document alike."""
     return _parsing_fields(one) == _parsing_fields(other)
 
 
-def _parsing_fields(spec: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (spec or {}).items() if name not in ADDRESS_FIELDS}
+def _parsing_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name not in ADDRESS_FIELDS}
 
 
 class VersionSaving:
@@ -196,7 +196,7 @@ class VersionSaving:
         """The id of the version of `document`: the current one, the newest one, or a new one.
         Of the others the last `kept` keep their documents."""
         for row in await self._candidates():
-            if await self._matches(row, document):
+            if self._matches(row, document):
                 await self._make_current(row, document)
                 return row.id
         version_id = await self._add(document)
@@ -222,25 +222,14 @@ class VersionSaving:
             (row for row in rows if row.current or row.kept), key=lambda row: not row.current
         )
 
-    async def _matches(self, row: _Row, document: StoredDocument | None) -> bool:
+    def _matches(self, row: _Row, document: StoredDocument | None) -> bool:
         if (row.title, row.version) != (self._source.title, self._source.version):
             return False
-        if row.spec is not None and not same_stored_spec(row.spec, self._spec):
+        if not same_stored_spec(row.spec, self._spec):
             return False
         if document is None or not row.kept:
             return row.digest == self._digest(document)
-        return (row.document_digest or await self._hashed(row)) == document.digest
-
-    async def _hashed(self, row: _Row) -> str:
-        """The digest of a document stored by a release that did not store digests."""
-        found = await self._connection.execute(
-            "SELECT document FROM api_version_t"
-            " WHERE host_id = %(host)s AND api_version_id = %(version)s",
-            self._values | {"version": row.id},
-            binary=True,
-        )
-        (packed,) = await found.fetchone() or (b"",)
-        return await to_thread.run_sync(lambda: hashlib.sha256(zlib.decompress(packed)).hexdigest())
+        return row.document_digest == document.digest
 
     async def _make_current(self, row: _Row, document: StoredDocument | None) -> None:
         """Serve this version, as this importer reads it."""
@@ -336,7 +325,7 @@ ROWS_PER_STATEMENT = 250  # progress is reported after each
 
 Progress = Callable[[int, int], None]
 Check = Callable[[Before | None], None]
-"""Raises when a source is no longer what it was when somebody decided to write it."""
+"""Raises ImportRejected when the source has changed since the decision to write it."""
 
 
 class ImportWriter:

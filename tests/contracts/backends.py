@@ -11,7 +11,8 @@ import pytest
 
 from config.load import load
 from config.settings import DatabaseSettings, StateSettings
-from gateway.state.stores import Keep, Stores, make_stores, open_stores
+from gateway.state.postgres import Opened
+from gateway.state.stores import Keep, Stores, make_stores
 from registry.database.postgres import Database
 from schemas.errors import Unavailable
 from tests.fixtures_database import Cluster
@@ -19,6 +20,16 @@ from tests.fixtures_redis import RedisServer
 
 DEADLINE_S = 60  # a loaded machine is slow, not wrong
 KEEP = Keep(events=1000, seconds=300)
+
+
+@asynccontextmanager
+async def open_stores(settings: StateSettings, keep: Keep, opened: Opened) -> AsyncIterator[Stores]:
+    """Stores that are closed on exit."""
+    stores = make_stores(settings, keep, opened)
+    try:
+        yield stores
+    finally:
+        await stores.close()
 
 
 @dataclass(frozen=True)

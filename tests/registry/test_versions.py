@@ -256,8 +256,8 @@ async def test_the_database_numbers_versions_and_has_one_current_one(
             [HOST],
         )
         add = (
-            "INSERT INTO api_version_t (host_id, api_id, title, current)"
-            " SELECT host_id, api_id, %s, %s FROM api_t"
+            "INSERT INTO api_version_t (host_id, api_id, title, current, spec)"
+            " SELECT host_id, api_id, %s, %s, '{}' FROM api_t"
         )
         for title, current in (("first", False), ("second", True)):
             await connection.execute(add, [title, current])

@@ -12,9 +12,9 @@ from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Principal
 from gateway.state import redis
 from gateway.state.redis import RedisLog, connect
-from gateway.state.stores import Keep, open_stores
+from gateway.state.stores import Keep
 from schemas.errors import ToolgateError, Unavailable
-from tests.contracts.backends import DEADLINE_S, in_redis
+from tests.contracts.backends import DEADLINE_S, in_redis, open_stores
 from tests.fixtures_redis import RedisServer
 from tests.gateway.state.conftest import ANN, Node, together
 

@@ -153,7 +153,7 @@ async def test_a_source_that_is_renamed_is_found_by_its_new_name(
         await connection.execute(
             "WITH api AS (INSERT INTO api_t (host_id, name, kind, location) VALUES"
             " (%(h)s, 'forge', 'openapi', 'x') RETURNING api_id), version AS ("
-            " INSERT INTO api_version_t (host_id, api_id) SELECT %(h)s, api_id FROM api"
+            " INSERT INTO api_version_t (host_id, api_id, spec) SELECT %(h)s, api_id, '{}' FROM api"
             " RETURNING api_id, api_version_id), endpoint AS (INSERT INTO api_endpoint_t"
             " (host_id, endpoint_id, api_id, api_version_id, endpoint, endpoint_name,"
             " endpoint_desc, digest) SELECT %(h)s, gen_random_uuid(), api_id, api_version_id,"
